@@ -274,3 +274,27 @@ def test_a_row_between_its_bounds_never_violates(last: float, row: int | None) -
     terms = terms_of(Hinge(), np.ones(3, np.float32), np.ones(3))
     method = ActiveSetMethod(terms, GramSpace(np.eye(3)), np.array([0.5, 0.5, last]), free_bias=False)
     assert method._most_violating() == row
+
+
+@pytest.mark.parametrize("free_bias", [False, True])
+def test_a_step_that_meets_a_bound_takes_as_much_of_every_gradient(free_bias: bool) -> None:
+    """Gradients of free rows fall linearly to 0 along a step, with a and b alike: what is left of one is left of all."""
+    X, y, s, C = fuzzed(8)
+    K = gram64(X, X, 0.5)[np.ix_(s > 0, s > 0)]
+    terms = terms_of(Hinge(), y[s > 0], C * s[s > 0].astype(np.float64))
+    method, cut = ActiveSetMethod(terms, GramSpace(K), np.zeros(len(K)), free_bias=free_bias), 0
+    while (row := method._most_violating()) is not None:
+        method._enter(row)
+        while True:
+            rows, before = np.array(method._block.rows), method.gradient()
+            if method._descend():
+                break
+            after, most = method.gradient()[rows], int(np.argmax(np.abs(before[rows])))
+            cut += len(rows) > 1
+            np.testing.assert_allclose(
+                after,
+                after[most] / before[rows][most] * before[rows],
+                rtol=1e-9,
+                atol=1e-11 * np.abs(method.at.f).max(),
+            )
+    assert cut > 3
