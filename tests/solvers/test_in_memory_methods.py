@@ -24,7 +24,7 @@ from streamsvm.solvers.newton.in_memory.coordinate_descent import WINDOW
 from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import Solved
 from streamsvm.solvers.newton.in_memory.newton_steps import NewtonSteps
 from streamsvm.solvers.newton.in_memory.proximal_descent import ProximalDescent, ProximalPoint, ProximalState
-from streamsvm.solvers.newton.in_memory.proximal_metric import full_columns, lengths_differ
+from streamsvm.solvers.newton.in_memory.proximal_metric import JITTER, KAPPA, Metric, full_columns, lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.types import Problem
@@ -254,6 +254,33 @@ def test_rows_differ_where_the_longest_has_a_hundred_times_the_square_of_the_sho
     values = np.zeros((3, 2), np.float32)
     values[:2, 0] = np.sqrt(4.0 * longest - 4.0), 5.0
     assert lengths_differ(csr_of(values, 2.0), 2) == differ
+
+
+def test_the_metric_is_that_of_its_definition() -> None:
+    """I + kappa C times X'SX of the full columns, and its diagonal of the others, where that is not little.
+
+    The diagonal of the full ones is longer by ``JITTER``: L^-1 is held to it.
+    """
+    rng, C = np.random.default_rng(3), 20.0
+    values = rng.normal(size=(60, 6)) * np.array([1.0, 0.1, 5.0, 20.0, 0.3, 9.0])
+    values[5:, 3:] = 0.0  # which few rows have
+    y, s = rng.choice([-1.0, 1.0], 60), rng.choice([0.0, 0.5, 1.0, 3.0], 60)
+    sample = sample_of(values, y)
+    rows: Any = SimpleNamespace(problem=Problem(Hinge(), C, 60, 6, 1), terms=SimpleNamespace(s=s))
+    found, full = Metric(rows, sample.X), [0, 1, 2, 6]
+    Z = np.column_stack([values.astype(np.float32).astype(float), np.ones(60)])
+    M = KAPPA * C * (Z.T * s) @ Z
+    held = np.where(np.diagonal(M) < 10.0, 0.0, np.diagonal(M))
+    assert (held[[3, 4, 5]] > 0.0).tolist() == [True, False, True]
+    whole = np.diag(held)
+    whole[np.ix_(full, full)] = inner = M[np.ix_(full, full)]
+    v, center = rng.normal(size=(2, 7))
+    w, u = found.weights(v, center)
+    np.testing.assert_allclose(w, np.linalg.solve(np.eye(7) + whole, v + whole @ center), rtol=1e-6, atol=1e-8)
+    longer = np.eye(4) + inner + JITTER * np.diag(1.0 + np.diagonal(inner))
+    lower = np.linalg.cholesky(longer)
+    np.testing.assert_allclose(found._inverse, np.linalg.inv(lower), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(u, np.linalg.solve(lower, v[full] + inner @ center[full]), rtol=1e-10, atol=1e-12)
 
 
 def descent_of(rows: Any, arrow: Any = None) -> ProximalDescent:

@@ -174,3 +174,22 @@ def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_noth
         tried = [dual_at_slopes(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
         assert dual == pytest.approx(max(tried), abs=1e-12)
     assert (u > 0.0) == (dual > 0.0) == (linear > 6.0 and quadratic > 0.0)
+
+
+@pytest.mark.parametrize(("seen", "told"), [(np.inf, 1.0), (2.0, 1.0), (0.25, 0.25), (-1.0, 0.0)])
+def test_the_gap_that_the_method_saw_is_told_as_no_more_than_that_of_all_columns_and_as_no_less_than_0(
+    seen: float, told: float
+) -> None:
+    """In shares of the gap over all columns, which is the product of the gradient and of the way to the farthest vertex."""
+    X, t, s, _ = fuzzed(5)
+    solver, n = Swap().in_l1_ball(), len(X)
+    state = solver.start(replace(problem_of(X, 1.5, 1e-3), warm=np.append(np.ones(X.shape[1]), 0.5)))
+    solver.visit(state, Block(Dense(X, 1.0), t, s, 0, 0, np.arange(n, dtype=np.int32), 0))
+    Z, w = np.column_stack([X.astype(float), np.ones(n)]), state.point
+    gradient = (s.astype(float) * (Z @ w - t)) @ Z
+    gap = float(w @ gradient + 1.5 * np.abs(gradient).max())
+    state.seen = seen * gap
+    facts = solver.finish(state).facts
+    assert facts["simplex_gap"] == pytest.approx(gap, rel=1e-12)
+    assert facts["seen_gap"] == pytest.approx(told * gap, rel=1e-12)
+    assert (facts["iterations"], facts["pool"]) == (0, X.shape[1])

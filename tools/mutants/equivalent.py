@@ -165,5 +165,9 @@ EQUIVALENT = {
         "streamsvm/jobs/report/record.py",
         "shares = np.cumsum(rows[order]) / max(int(rows.sum()), 2)",
     ): "of a single row all shares lead to it; curves, where entries may stand for none, want two",
+    (
+        "streamsvm/solvers/kernel/decomposition/block_update.py",
+        "if state.pool is None and state.moved is None:",
+    ): "neither is there without the other: both are set, and both forgotten, at once",
 }
 """File and line as it is then: why the program is the same."""
