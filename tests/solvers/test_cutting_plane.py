@@ -172,3 +172,20 @@ def test_a_step_goes_as_far_as_all_stay_positive(dtheta: list[float], dz: list[f
     """Whole where nothing falls, and before it is shortened a little more than whole where it falls slowly."""
     theta, z = np.array([0.4, 0.6]), np.array([1.0, 2.0])
     assert _length(theta, z, np.array(dtheta), np.array(dz)) == pytest.approx(far)
+
+
+def test_the_model_is_solved_to_a_share_of_the_tolerance_and_of_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fiftieth of the tolerance, times the least P so far; what float64 cannot tell apart is not asked for."""
+    asked, original = [], Bundle.solve
+
+    def solved(bundle: Bundle, enough: float) -> Any:
+        asked.append(enough)
+        return original(bundle, enough)
+
+    monkeypatch.setattr(Bundle, "solve", solved)
+    X, y, s, C = fuzzed(3)
+    for tolerance, share in ((1e-2, 2e-4), (1e-14, 1e-15)):
+        asked.clear()
+        problem = Problem(LOSSES["hinge"](), C, len(X), X.shape[1], 1, tolerance=tolerance)
+        found = solve(CuttingPlane(planes=32), problem, X, y, s, block=37, passes=4)[2]
+        assert asked == pytest.approx([share * one.primal for one in found], rel=1e-12)

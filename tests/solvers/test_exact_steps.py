@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from streamsvm.losses import Logistic
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.newton.exact_steps import ExactSteps
+from streamsvm.solvers.newton.exact_steps import ExactSteps, rows_of_a_sample
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import Block, Problem
@@ -102,3 +102,10 @@ def test_a_step_is_cut_to_half_of_where_the_tangent_is_below_the_center(
     assert not steps.taken(found._replace(value=1.0 + rise, v=steps.point - gradient))
     assert steps.length == pytest.approx(length)
     assert steps.taken(found._replace(value=0.5))
+
+
+@pytest.mark.parametrize(("rows", "columns", "kept"), [(10**6, 3, 2_000), (10**6, 99, 20_000), (1_500, 99, 1_500)])
+def test_a_sample_has_two_thousand_rows_or_two_hundred_a_component_and_no_more_than_there_are(
+    rows: int, columns: int, kept: int
+) -> None:
+    assert rows_of_a_sample(Problem(Logistic(), 1.0, rows, columns, 1)) == kept
