@@ -155,3 +155,14 @@ def test_a_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_pa
     fitted(two, tmp_path / "m", C=1.0)
     with pytest.raises(ConfigError, match="warm start"):
         refuse_other(before, identity())
+
+
+def test_all_that_differs_of_a_resumed_run_is_named() -> None:
+    """The first with both of its values in full, the others behind it."""
+    then, now = {"C": 1.0, "seed": 0, "bias": 1.0}, {"C": 2.0, "seed": 3, "bias": 0.0}
+    with pytest.raises(ConfigError) as refusal:
+        refuse_other(then, now)
+    said = str(refusal.value)
+    assert "C=1.0, now C=2.0" in said
+    assert "seed 0 -> 3" in said
+    assert "bias 1.0 -> 0.0" in said

@@ -14,6 +14,7 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
+from streamsvm.solvers.active_set import kernel as kernel_machine
 from streamsvm.solvers.active_set.exchange import ActiveSetMethod, terms_of
 from streamsvm.solvers.active_set.factor import FreeBlock
 from streamsvm.solvers.active_set.gathered import GatheredRows
@@ -210,6 +211,37 @@ def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bo
     assert [one.exact for one in found] == [False, True, True]
     assert found[1].gap > 0.1
     assert (found[2].gap < 1e-9) == state.solved == (not ending)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
+def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_values(
+    loss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given to the bound: sum |x_j|, sum |x_i f_i| without the intercept, and the losses at margins as they are and less by E."""
+    given: list[Any] = []
+
+    def noted(*terms: Any) -> float:
+        given.append(terms)
+        return 0.0
+
+    monkeypatch.setattr(kernel_machine, "rounding_of", noted)
+    X, y, s, C = fuzzed(7)
+    problem, solver = replace(linear_problem(X, loss, C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
+    state, rows = solver.start(problem), {DUAL: np.zeros(len(X))}
+    for _ in range(2):
+        solver.visit(state, Block(Dense(X), y, s, 0, 0, np.arange(len(X), dtype=np.int32), 0, rows=rows))
+        solver.finish(state)
+    x, K = y * rows[DUAL], gram64(X, X, 0.5)
+    f = K @ x
+    _, error, weight, absolute, (losses, risen) = given[-1]
+    margins = y * (f + state.intercept)
+    costs = [
+        sum(C * s_i * max(loss.value(m - off), loss.value(m + off)) for s_i, m in zip(s, margins, strict=True))
+        for off in (0.0, error)
+    ]
+    assert error > 0.0
+    assert (weight, absolute) == pytest.approx((np.abs(x).sum(), np.abs(x * f).sum()), rel=1e-9)
+    assert (losses, risen) == pytest.approx(costs, rel=1e-6)
 
 
 def test_the_factor_follows_its_rows() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, ENOUGH, SINGLE, error_of
+from streamsvm.compute.passes.coordinates import in_reach_of_loss
 from streamsvm.kernels import RBF, Polynomial
-from streamsvm.losses import Hinge
+from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import (
@@ -113,3 +114,16 @@ def test_only_states_of_the_first_ones_arithmetic_share_kernel_values() -> None:
 
     states = [State(arithmetic) for arithmetic in (SINGLE, DOUBLE, SINGLE)]
     assert same_arithmetic(states) == [states[0], states[2]]
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.5)])
+def test_rows_in_reach_of_a_loss_are_those_that_would_cost_something(loss: Any) -> None:
+    """Beyond the corner by less than the slack, and not by as much or more."""
+    slack = 0.25
+    f = np.array([0.0, 0.9, 1.0, 1.2, 1.25, 1.3, 3.0])
+    y = np.ones(len(f), np.float32)
+    found = in_reach_of_loss(f, y, loss, slack)
+    offset = np.abs(f - 1.0) + slack - 0.5 if loss.numeric() else 1.0 - (f - slack)
+    np.testing.assert_array_equal(found, offset > 0.0)
+    assert not found.all()
+    assert found.any()

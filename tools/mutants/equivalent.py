@@ -169,5 +169,29 @@ EQUIVALENT = {
         "streamsvm/solvers/kernel/decomposition/block_update.py",
         "if state.pool is None and state.moved is None:",
     ): "neither is there without the other: both are set, and both forgotten, at once",
+    (
+        "streamsvm/compute/text/svmlight.py",
+        "if (end <= 0):",
+    ): "the line feed of a row is not the first byte",
+    (
+        "streamsvm/compute/passes/stochastic/sgd.py",
+        "if excess <= (times - 1) * growth and (weight >= 0.0):",
+    ): "of 0 nothing is added",
+    (
+        "streamsvm/solvers/interior_point/reduced_problem.py",
+        "own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if (c >= 0.0)))",
+    ): "rows without weight are not kept",
+    (
+        "streamsvm/solvers/active_set/kernel.py",
+        "solve_box(M, x, v, Interval(low, high), START_VIOLATION * float(z.min()), most=PAIRS, deadline=deadline)",
+    ): "of classes z is the same for every row, and others do not come here",
+    (
+        "streamsvm/compute/blocks/formed_rows.py",
+        "if (values.nbytes >= freed_memory.LEAST):",
+    ): "memory is given back or not, of one size",
+    (
+        "streamsvm/solvers/kernel/decomposition/closing.py",
+        "state.stalled = state.stalled or (len(state.gaps) > passes and (gap >= STALLED * state.gaps[-1 - passes]))",
+    ): "but for a gap that is that share to the last bit",
 }
 """File and line as it is then: why the program is the same."""
