@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.loss_sums import add_rows_precisely, dual_sum
+from streamsvm.compute.blocks.two_sum import two_sum
 from streamsvm.compute.blocks.unformed_rows import UnformedRows
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
@@ -116,7 +117,7 @@ class PointSums:
 
     def merge(self, other: PointSums) -> None:
         """Add what another worker summed over other rows at the same point."""
-        total, lost = _two_sum(self.v, other.v)
+        total, lost = two_sum(self.v, other.v)
         for low in (self.low, other.low):
             lost = lost if low is None else lost + low
         self.v, self.low = total, lost
@@ -173,7 +174,7 @@ class DualSums:
 
     def merge(self, other: DualSums) -> None:
         """Add what was summed over other rows."""
-        self.v, lost = _two_sum(self.v, other.v)
+        self.v, lost = two_sum(self.v, other.v)
         self.low, self.gain = self.low + (lost + other.low), self.gain + other.gain
 
     def value(self) -> float:
@@ -184,13 +185,6 @@ class DualSums:
     def vector(self) -> Float64:
         """Return sum a_i y_i x_i (p,) as precisely as it is known."""
         return self.v + self.low
-
-
-def _two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
-    """The sum of two vectors, and what rounding took from it (Knuth's TwoSum)."""
-    total = one + other
-    part = total - one
-    return total, (one - (total - part)) + (other - part)
 
 
 def evaluate_block(

@@ -28,6 +28,7 @@ from streamsvm.aliases import Array
 from streamsvm.compute import threading
 from streamsvm.compute.blocks.lifted_weights import lifted
 from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.blocks.two_sum import two_sum
 from streamsvm.compute.blocks.unformed_rows import UnformedRows, stacked
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
@@ -122,7 +123,7 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
 def _summed(X: Rows, A: Float64, components: int) -> Float64:
     """Return sum_i A[k, i] x_i, (q, p) for A (q, n): in pieces of rows that the block alone decides, by idle threads side by side.
 
-    Each piece has what rounding takes from its sum, and that of the pieces is kept as well (Knuth's TwoSum), so that
+    Each piece has what rounding takes from its sum, and that of the pieces is kept as well, so that
     in how many pieces a sum is made hardly ever shows in it.
     """
     rows = row_count(X)
@@ -140,9 +141,8 @@ def _summed(X: Rows, A: Float64, components: int) -> Float64:
     threading.in_strips(add, len(edges) - 1, 1, least=1)
     (out, low), *others = sums
     for more, lost in others:
-        before, out = out, out + more
-        part = out - before
-        low = low + (lost + ((before - (out - part)) + (more - part)))
+        out, taken = two_sum(out, more)
+        low = low + (lost + taken)
     found: Float64 = out + low
     return found
 
