@@ -142,7 +142,7 @@ def root_pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | 
     """Return the most that sqrt(sum a_i^2) can be there: sum a_i max a_i in a box, sum a_i^2 <= 2 b C max s P without corners; or sum a_i."""
     found, largest = [pull_at_optimum(problem, primal, weights)], problem.C * (weights.largest if weights else math.inf)
     if has_box(problem.loss):
-        found.append(math.sqrt(found[0] * problem.loss.upper(1.0) * largest))
+        found.append(math.sqrt(found[0] * _steepest(problem) * largest))
     if problem.loss.smooth():
         found.append(math.sqrt(2.0 * _bend(problem) * largest * primal))
     return min(found)

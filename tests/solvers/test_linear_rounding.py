@@ -18,6 +18,7 @@ from streamsvm.losses import (
     Hinge,
     Huber,
     Logistic,
+    Pinball,
     SquaredEpsilonInsensitive,
     SquaredHinge,
     rounded,
@@ -156,6 +157,19 @@ def test_what_margins_do_to_the_primal_is_what_the_module_says(
     )
 
 
+@pytest.mark.parametrize("quantile", [0.25, 0.75])
+def test_of_two_slopes_the_steeper_counts(quantile: float) -> None:
+    """3 / 4 on one side or the other: of M, of few rows, and of sqrt(n g C max s sum a_i) with sum a_i <= M."""
+    problem = four_rows(Pinball(quantile))
+    assert steepness(problem, 3.0, KNOWN) == pytest.approx(6.0, rel=1e-12)
+    few = rounding_of_few(problem, 3.0, 0.5, 6.0)
+    assert few == pytest.approx(0.75 * 0.5 * 6.0, rel=1e-12)
+    steep = replace(problem, C=20.0)  # M = 60, and of the root the mass is M too
+    found = rounding_of_dual(steep, Certificate(2.0, 1.5), VectorSum(2**53, running=False, spread=0.25), KNOWN)
+    off = 0.25 * min(60.0, math.sqrt(4 * 0.75 * 30.0 * 60.0))
+    assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
+
+
 def test_of_few_rows_only_what_they_weigh_counts() -> None:
     assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12, abs=0.0)
     assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12, abs=0.0)
@@ -257,6 +271,8 @@ def test_the_dual_of_other_forms_is_off_by_what_the_module_says(more: Any, off: 
         (Huber(0.5), 6.0, KNOWN, 8.0, math.sqrt(24.0)),
         (Logistic(4.0), 1.5, KNOWN, 6.0, 3.0),
         (TUBE, 1.0, KNOWN, 8.0, math.sqrt(24.0)),
+        (Pinball(0.25), 1.0, KNOWN, 6.0, math.sqrt(6.0 * 0.75 * 3.0)),  # g = 3 / 4, whichever side it is on
+        (Pinball(0.75), 1.0, KNOWN, 6.0, math.sqrt(6.0 * 0.75 * 3.0)),
     ],
 )
 def test_what_dual_variables_can_be_at_the_optimum(
