@@ -193,5 +193,16 @@ EQUIVALENT = {
         "streamsvm/solvers/kernel/decomposition/closing.py",
         "state.stalled = state.stalled or (len(state.gaps) > passes and (gap >= STALLED * state.gaps[-1 - passes]))",
     ): "but for a gap that is that share to the last bit",
+    (
+        "streamsvm/solvers/newton/inner_solver.py",
+        "if smoothing <= goal or (following <= 0.99 * floor):",
+    ): "but for a width that is the least to the last bit",
+    (
+        "streamsvm/solvers/newton/inner_solver.py",
+        "if (smoothing < goal) or following < 0.99 * floor:",
+    ): "but for smoothing that costs what it may to the last bit",
+    (
+        "streamsvm/solvers/newton/inner_solver.py",
+        "if (value <= least):",
+    ): "but for two lengths at which a model is the same to the last bit",
 }
-"""File and line as it is then: why the program is the same."""
