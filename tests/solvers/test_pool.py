@@ -58,16 +58,16 @@ def test_as_many_rows_are_solved_next_as_there_is_room_for(rows: int, count: int
     assert len(subset(pool, count, np.arange(rows - 5, rows))) <= count  # none of these is between its bounds
 
 
-@pytest.mark.parametrize(("best", "reach"), [(0, 4.0), (1, 0.5), (64, 0.5), (127, 0.5), (128, 4.0)])
+@pytest.mark.parametrize(("best", "reach"), [(0, 8.0), (1, 0.5), (64, 0.5), (127, 0.5), (128, 8.0)])
 def test_the_next_intercepts_are_about_the_best_and_further_apart_where_it_is_at_an_end(
     best: int, reach: float
 ) -> None:
     """There are 129; P is that of the best, and D needs none."""
-    tried, losses = np.linspace(-1.0, 1.0, 129), np.full(129, 9.0)
+    tried, losses = np.linspace(-2.0, 2.0, 129), np.full(129, 19.0)
     losses[best] = 3.0
     state: Any = SimpleNamespace(
         losses=losses, mass=2.0, shifts=lambda: tried, top=0.7, bottom=0.2, reduced=None, square=8.0, dual=5.0,
-        problem=replace(problem_of(Hinge()), kernel=RBF(1.0)), weight=1.0, rounding=lambda _: 0.25, reach=1.0, support_size=6,
+        problem=replace(problem_of(Hinge()), kernel=RBF(1.0)), weight=1.0, rounding=lambda _: 0.25, reach=2.0, support_size=6,
     )  # fmt: skip
     found = _bounds(state)
     least = min(3.0 + 2.0 * tried[best], float((losses + 2.0 * tried).min()))

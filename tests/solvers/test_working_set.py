@@ -13,7 +13,7 @@ from streamsvm.compute.passes.smo import smo
 from streamsvm.kernels import RBF, Linear
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, in_order, select, unite, violation, worst
-from streamsvm.solvers.kernel.working_set import Improvement, follow, improve
+from streamsvm.solvers.kernel.working_set import Improvement, follow, improve, working_set
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
 GAMMA = 0.5
@@ -100,6 +100,67 @@ def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
     whole, _ = pool_of()
     solved(whole, 1000, 1e-7)
     assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
+
+
+@pytest.mark.parametrize(("tolerance", "inner"), [(1e-9, 0.1), (0.5, 0.25)])
+def test_a_working_set_is_solved_to_a_tenth_of_what_it_violates_or_half_of_what_is_asked(
+    tolerance: float, inner: float
+) -> None:
+    """Of a violation of 2, that of x = 0: one more pair of coordinates would have left less, and none is moved after that."""
+    pool, _ = pool_of()
+    assert violation(pool) == 2.0
+    known = Improvement(10)
+    improve(pool, Form(RBF(GAMMA), 4), pool.size, known, tolerance)
+    left = inner * (2.0 if tolerance < inner else 1.0)
+    assert 0.25 * left < violation(pool) <= left * (1.0 + 1e-5)
+    assert known.rounds == 9
+    assert known.moves.steps > 0
+    assert known.moves.travel == pytest.approx(float(np.abs(pool.x).sum()), rel=1e-12)
+
+
+def test_where_nothing_moves_no_other_subset_is_begun() -> None:
+    pool, _ = pool_of()
+    solved(pool, 1000, 1e-7)
+    x, known = pool.x.copy(), Improvement(10)
+    improve(pool, Form(RBF(GAMMA), 4), 50, known, 1.0)
+    assert known.over(np.inf)
+    assert (known.moves.steps, known.moves.travel) == (0, 0.0)
+    np.testing.assert_array_equal(pool.x, x)
+
+
+def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
+    """What one working set moves and another takes back has been added to f twice."""
+    pool, _ = pool_of()
+    known, travel, steps = Improvement(10), 0.0, 0
+    for _ in range(4):
+        before, made = pool.x.copy(), known.moves.steps
+        improve(pool, Form(RBF(GAMMA), 4), 40, known, 1e-6)
+        travel += float(np.abs(pool.x - before).sum())
+        steps += known.moves.steps > made
+        assert known.moves.travel == pytest.approx(travel, rel=1e-12)
+    assert (known.rounds, steps) == (6, 4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("growing", [0.5, 0.75, 0.01])
+def test_a_working_set_is_half_of_the_last_one_and_the_worst_of_all(seed: int, growing: float) -> None:
+    """By sorting: of the last one, in its order, those between their bounds, half a set at most; then the largest v of those
+    that may grow, and the smallest of those that may shrink.
+    """
+    rng = np.random.default_rng(seed)
+    pool, _ = pool_of(60)
+    pool.x, pool.v = rng.choice([0.0, 0.5, 1.0], 60) * (pool.low + pool.high), rng.normal(size=60)
+    recent, working = rng.permutation(60)[:25], 21
+    between = [int(i) for i in recent if pool.low[i] < pool.x[i] < pool.high[i]][:10]
+    wanted = working - len(between)
+    first = max(int(growing * wanted), 1)
+    by_v = np.argsort(pool.v)
+    grow = [int(i) for i in by_v[::-1] if pool.x[i] < pool.high[i]][:first]
+    shrink = [int(i) for i in by_v if pool.x[i] > pool.low[i]][: wanted - first]
+    found = working_set(pool, working, recent, growing)
+    assert found.tolist() == sorted({*between, *grow, *shrink})
+    assert worst(pool, wanted, growing).tolist() == sorted({*grow, *shrink})
+    assert working_set(pool, 60, recent, growing).tolist() == list(range(60))
 
 
 @pytest.mark.parametrize("ridge", [0.3, 300.0])
