@@ -84,7 +84,7 @@ class LeverageSampler:
     kernel: Kernel
     """The kernel whose ridge leverages are estimated."""
     whitening: Float32
-    """L^-T of K_JJ + ridge I = L L', so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
+    """W with W W' = (K_JJ + ridge I)^-1, so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
     seed: int
     """What the race is drawn from, with the row's number; another seed than the first sample's."""
     best: Smallest
@@ -100,12 +100,13 @@ class LeverageSampler:
             self.best.offer(race, start + low)
 
     def scores(self, X: Rows) -> Float64:
-        """Leverages up to a common factor, (n,)."""
+        """Leverages up to a common factor, (n,). Of rows whose kernel values are beyond float32 nothing is known: the least."""
         values = self._values[: row_count(X)]
         kernel_block(X, self.points, self.kernel, values)
         explained = np.square(values @ self.whitening).sum(axis=1, dtype=np.float64)
-        diagonals = diagonal(X, self.kernel).astype(np.float64)
-        return np.maximum(diagonals - explained, SMALLEST_SCORE * np.maximum(diagonals, SMALLEST_SCORE))
+        diagonals = np.minimum(diagonal(X, self.kernel).astype(np.float64), np.finfo(np.float32).max)
+        left = np.where(np.isfinite(explained), diagonals - explained, 0.0)
+        return np.maximum(left, SMALLEST_SCORE * np.maximum(diagonals, SMALLEST_SCORE))
 
     def rows(self) -> Int64:
         """The rows drawn, rising."""
@@ -113,13 +114,18 @@ class LeverageSampler:
 
 
 def leverage_sampler(points: Points, kernel: Kernel, count: int, seed: int) -> LeverageSampler:
-    """A sampler of ``count`` rows, from a first sample of points."""
-    K = symmetric_gram(points, kernel)
-    ridge = ridge_for(np.linalg.eigvalsh(K), EFFECTIVE_SHARE * points.size)
-    factor = np.linalg.cholesky(K + ridge * np.eye(len(K)))
-    whitening = np.linalg.inv(factor).T.astype(np.float32)
+    """A sampler of ``count`` rows, from a first sample of points.
+
+    What a kernel that is not positive definite (sigmoid) has of negative eigenvalues is left out, as it is of the features.
+    """
+    e, V = np.linalg.eigh(symmetric_gram(points, kernel))
+    kept = e > 0.0
+    ridge = ridge_for(e, EFFECTIVE_SHARE * points.size) if kept.any() else 0.0
+    whitening = V[:, kept] / np.sqrt(e[kept] + ridge)
     values = np.empty((SCORE_ROWS, points.size), np.float32)
-    return LeverageSampler(points, kernel, np.ascontiguousarray(whitening), seed + 1, Smallest(count), values)
+    return LeverageSampler(
+        points, kernel, np.ascontiguousarray(whitening, np.float32), seed + 1, Smallest(count), values
+    )
 
 
 def spread_rows(sample: Float32, kernel: Kernel, count: int, seed: int) -> Int64:

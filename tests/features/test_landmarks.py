@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
-from streamsvm.features.landmarks import Smallest, hashes, leverage_sampler, ridge_for, spread_rows, uniform_rows
+from streamsvm.features.landmarks import (
+    SMALLEST_SCORE,
+    Smallest,
+    hashes,
+    leverage_sampler,
+    ridge_for,
+    spread_rows,
+    uniform_rows,
+)
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed import kernel_map
-from streamsvm.kernels import RBF
+from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.rows import Dense, row_slice
 from streamsvm.store.views.memory import MemoryStore
 from tests.arrays import csr_of, sparse_values
@@ -62,6 +70,33 @@ def test_leverages_are_those_of_the_formula():
     ridge = ridge_for(np.linalg.eigvalsh(K[:50, :50]), 12.5)
     expected = 1.0 - np.einsum("ij,jk,ik->i", K[:, :50], np.linalg.inv(K[:50, :50] + ridge * np.eye(50)), K[:, :50])
     np.testing.assert_allclose(sampler.scores(Dense(X)), expected, rtol=2e-3, atol=2e-6)
+
+
+def test_leverages_of_a_kernel_that_is_not_positive_definite_are_those_of_its_positive_part():
+    X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32)
+    kernel = Sigmoid(gamma=2.0)
+    K, of_points = symmetric_gram(points_of(X), kernel), slice(0, 40)
+    e, V = np.linalg.eigh(K[of_points, of_points])
+    assert e[0] < -1.0
+    projected, e = K[:, of_points] @ V[:, e > 0.0], e[e > 0.0]
+    explained = (projected**2 / (e + ridge_for(e, 10.0))).sum(axis=1)
+    expected = np.maximum(np.diag(K) - explained, SMALLEST_SCORE * np.diag(K))
+    sampler = leverage_sampler(points_of(X[of_points]), kernel, 20, 0)
+    np.testing.assert_allclose(sampler.scores(Dense(X)), expected, rtol=2e-3, atol=2e-5)
+
+
+def test_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_others():
+    X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32) * np.float32(1e15)
+    sampler = leverage_sampler(points_of(X[:40]), Polynomial(degree=3), 20, 0)
+    with np.errstate(all="ignore"):
+        sampler.offer(Dense(X), 0)
+    assert len(sampler.rows()) == 20
+
+
+def test_leverages_of_a_kernel_without_any_positive_eigenvalue_are_the_least():
+    X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32)
+    sampler = leverage_sampler(points_of(X[:1]), Sigmoid(gamma=0.1, coef0=-5.0), 20, 0)
+    assert (sampler.scores(Dense(X)) == SMALLEST_SCORE**2).all()
 
 
 def test_ridge_has_the_effective_dimension_asked_for():

@@ -333,6 +333,12 @@ def test_other_ways_to_the_same_end(settings, dense, tmp_path):
     assert error_of(found.model, dense, y) < 0.1
 
 
+@pytest.mark.parametrize("sampling", ["uniform", "leverage", "kmeans++", "greedy"])
+def test_landmarks_of_a_kernel_that_is_not_positive_definite(sampling, dense, tmp_path):
+    found = kernel_fit(dense, tmp_path / "m", kernel="sigmoid", gamma=2.0, sampling=sampling, tolerance=1e-2)
+    assert found.training.runs[0].certificate.gap <= 1e-2
+
+
 def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
     kernel_fit(dense, tmp_path / "m", embedding="disk")
     before = (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns
