@@ -32,6 +32,7 @@ X = np.hstack([VALUES, np.full((N, 1), BIAS)])
 SIGNS, NUMBERS = RNG.choice([-1.0, 1.0], N), RNG.normal(size=N)
 S = RNG.choice([0.0, 0.25, 1.0, 4.0], N)
 """A row of weight 1 on the line of its loss has the dual variable 1. All float64: a Python float times a float32 would be a float32 where a pass is not compiled."""
+WEIGHTED: list[int] = np.flatnonzero(S).tolist()
 
 
 def targets(loss: Any) -> Any:
@@ -45,7 +46,7 @@ def argument(loss: Any, i: int, f: float) -> float:
 
 def gain(loss: Any, i: int, a: float) -> float:
     """What a row adds to the dual beside the norm."""
-    return a * (NUMBERS[i] + 1.0 if loss.numeric() else 1.0) - float(loss.conjugate(a, C * S[i]))
+    return float(a * (NUMBERS[i] + 1.0 if loss.numeric() else 1.0) - loss.conjugate(a, C * S[i]))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_a_segment_is_summed_at_each_of_its_points(loss: Any, sparse: bool) -> N
     np.testing.assert_allclose(f, X @ w, rtol=1e-12)
     np.testing.assert_allclose(df, X @ d, rtol=1e-12)
     alike, others, found = np.ones(D + 1), np.zeros((3, D + 1)), np.ones((2, 3))
-    for i in np.flatnonzero(S):
+    for i in WEIGHTED:
         m = [argument(loss, i, X[i] @ (w + t * d)) for t in steps]
         a = [-C * S[i] * loss.slope(at) for at in m]
         found += [[C * S[i] * loss.value(at) for at in m], [gain(loss, i, one) for one in a]]
@@ -100,7 +101,7 @@ def ways(loss: Any, *, across: bool) -> tuple[Any, Any]:
     """Dual variables inside their boxes, and two ways for each; ``across``: some of them to the other side of 0, and no second way."""
     rng = np.random.default_rng(5)
     a, found = np.zeros(N), np.zeros((N, 2))
-    for i in np.flatnonzero(S):
+    for i in WEIGHTED:
         top = min(loss.upper(C * S[i]), 3.0)
         a[i], end = rng.uniform(0.3, 0.7, 2) * top
         found[i] = end - a[i], rng.uniform(-0.25, 0.25) * top
@@ -123,9 +124,9 @@ def test_along_two_ways_at_once_dual_values_are_a_parabola(loss: Any) -> None:
     a, both = ways(loss, across=False)
     linear, quadratic = np.zeros(2), np.zeros((2, 2))
     proposals_pass.py_func(targets(loss), S, RowLoss(C, loss, loss), a, both, linear, quadratic)
-    here = sum(gain(loss, i, a[i]) for i in np.flatnonzero(S))
+    here = sum(gain(loss, i, a[i]) for i in WEIGHTED)
     for step in np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, -0.7], [1.0, 0.8], [0.3, -1.0]]):
-        there = sum(gain(loss, i, a[i] + both[i] @ step) for i in np.flatnonzero(S))
+        there = sum(gain(loss, i, a[i] + both[i] @ step) for i in WEIGHTED)
         assert here + linear @ step + step @ quadratic @ step == pytest.approx(there, rel=1e-9)
 
 
@@ -134,7 +135,7 @@ def test_along_a_way_that_is_no_parabola_they_are_bounded_by_one_that_ends_where
     a, both = ways(loss, across=True)
     linear, quadratic = np.zeros(2), np.zeros((2, 2))
     proposals_pass.py_func(targets(loss), S, RowLoss(C, loss, loss), a, both, linear, quadratic)
-    values = [sum(gain(loss, i, a[i] + t * both[i, 0]) for i in np.flatnonzero(S)) for t in (0.0, 0.5, 1.0)]
+    values = [sum(gain(loss, i, a[i] + t * both[i, 0]) for i in WEIGHTED) for t in (0.0, 0.5, 1.0)]
     bound = [values[0] + t * linear[0] + t * t * quadratic[0, 0] for t in (0.5, 1.0)]
     assert bound[0] < values[1]
     assert bound[1] == pytest.approx(values[2], rel=1e-9)

@@ -211,7 +211,8 @@ def test_each_coordinate_is_set_to_its_best_beside_an_l1_term() -> None:
     for j in chosen:
         z = gram[j, j] * slow[j] - (gram @ (slow - center) - v)[j]
         points = [0.0, max((z - l1) / (1.0 + gram[j, j]), 0.0), min((z + l1) / (1.0 + gram[j, j]), 0.0)]
-        slow[j] = min(points, key=lambda t, j=j, z=z: 0.5 * (1.0 + gram[j, j]) * t * t - z * t + l1 * abs(t))
+        values = [0.5 * (1.0 + gram[j, j]) * t * t - z * t + l1 * abs(t) for t in points]
+        slow[j] = points[int(np.argmin(values))]
     np.testing.assert_allclose(w, slow, rtol=1e-9)
     np.testing.assert_allclose(g, gram @ (slow - center) - v, rtol=1e-9, atol=1e-12)
     assert (w == 0.0).any()
