@@ -1,0 +1,89 @@
+"""What becomes of command lines: what is printed and written is what was recorded.
+
+Who changes it on purpose has it recorded again, python -m tests.jobs.transcripts.test_transcripts, and looks at what has changed
+in transcripts.json. Numbers are compared as far as other processors have them too, which sum in another order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.schedule import budget
+from tests.jobs.transcripts.cases import CASES
+from tests.jobs.transcripts.comparing import differences
+from tests.jobs.transcripts.tables import made_in
+from tests.jobs.transcripts.taking import transcript
+
+RECORDED = Path(__file__).with_name("transcripts.json")
+
+
+def _on_no_machine(patch: pytest.MonkeyPatch) -> None:
+    """Plans see neither what this process holds nor the limits it is in."""
+    patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
+    patch.setattr(budget, "passes_loaded", lambda: True)
+    patch.setattr(budget, "_group_limits", list)
+    patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
+
+
+def _transcript(case: str, data: Path, place: Path, patch: pytest.MonkeyPatch) -> Any:
+    place.mkdir(exist_ok=True)
+    (place / "data").symlink_to(data)
+    patch.chdir(place)
+    _on_no_machine(patch)
+    return transcript(CASES[case])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("data")
+    made_in(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    return dict(json.loads(RECORDED.read_text(encoding="utf-8")))
+
+
+def test_every_case_is_recorded(recorded: dict[str, Any]) -> None:
+    assert set(recorded) == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_becomes_of_a_command_line(
+    case: str, data: Path, recorded: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = json.loads(json.dumps(_transcript(case, data, tmp_path, monkeypatch)))
+    assert not list(differences(found, recorded[case]))
+
+
+def record(wanted: list[str]) -> None:
+    """Write the file anew, or the cases that are named."""
+    found = json.loads(RECORDED.read_text(encoding="utf-8")) if wanted else {}
+    with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+        made_in(Path(scratch, "data"))
+        for k, case in enumerate(wanted or CASES):
+            place = Path(scratch, str(k))
+            found[case] = _transcript(case, Path(scratch, "data"), place, patch)
+    RECORDED.write_text(_in_lines({case: found[case] for case in CASES}, depth=4) + "\n", encoding="utf-8")
+
+
+def _in_lines(value: Any, depth: int) -> str:
+    """JSON with a line for each command, and each file: what has changed can be read."""
+    if depth == 0 or not isinstance(value, (dict, list)) or not value:
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(_in_lines(one, depth - 1) for one in value) + "\n]"
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {_in_lines(one, depth - 1)}" for name, one in value.items()) + "\n}"
+
+
+if __name__ == "__main__":
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    sys.exit(record(sys.argv[1:]))
