@@ -12,7 +12,7 @@ from streamsvm.engine.checkpoint.checkpointer import Checkpointer
 from streamsvm.engine.state.row_state import RowStates
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
-from streamsvm.schedule.plan import visits
+from streamsvm.schedule.plan import epoch_order, visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
 from streamsvm.types import (
@@ -75,7 +75,7 @@ class StreamTrainer(FitLoop):
         """Show the chunks of ``stream`` to the solvers up to the end of the epoch, then close the pass."""
         result = self.result
         active = result.active()
-        rows = 0
+        rows = self._rows_before()
         for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
             self._visit(loaded)
             result.index += 1
@@ -90,6 +90,12 @@ class StreamTrainer(FitLoop):
             run = result.runs[one.number]
             run.certified(self._visitor.finish(run.state, self._deadline))
             self._progress.certificate(one.number, run)
+
+    def _rows_before(self) -> int:
+        """The rows of the pass that were shown before it was left: a run may go on in the middle of one."""
+        layout, result = self._store.layout, self.result
+        order = epoch_order(layout, self._settings.seed, result.passes, self._solver.shuffled)
+        return sum(layout.chunks[chunk] for chunk in order[: result.index])
 
     def _visit(self, loaded: Loaded) -> None:
         chunk = loaded.visit.chunk
