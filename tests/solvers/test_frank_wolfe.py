@@ -106,6 +106,53 @@ def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
     assert min(np.diff(sizes)) == -1
 
 
+class MatrixOf:
+    """The columns of a matrix that is there."""
+
+    def __init__(self, K: Any) -> None:
+        self._K, self.diagonal = K, np.ascontiguousarray(np.diagonal(K))
+
+    def column(self, i: int, g: Any) -> Any:
+        """As ``MatrixColumns`` has it."""
+        return self._K[i]
+
+
+def test_a_vertex_that_a_step_takes_all_weight_from_has_none() -> None:
+    """Nor less than none, whatever rounding makes of a (1 + t) - t at t = a / (1 - a)."""
+    K = np.array([[0.1, 0.0, 0.9], [0.0, 0.1, 0.9], [0.9, 0.9, 20.0]])  # without the last vertex f is least
+    pool, form, _ = pool_of(8)
+    for a in (0.4 * np.random.default_rng(0).random(3000)).tolist():
+        weights = np.array([0.75 * (1.0 - a), 0.25 * (1.0 - a), a])
+        exact = Iterations(weights.copy(), K @ weights, MatrixOf(K), "mfw")
+        exact.gap()
+        exact.advance()
+        assert exact.a[2] == 0.0
+        assert exact.a.sum() == pytest.approx(1.0, rel=1e-12)
+        pool.x[:3], pool.x[3:] = weights, 0.0
+        sampled = SampledIterations(pool, form, "mfw", f=0.0)
+        sampled._v = 2
+        sampled._away(a, 100.0, 1.0)
+        assert sampled.a[2] == 0.0
+        assert sampled.a[:3].sum() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_a_step_that_does_not_take_all_weight_leaves_the_rest() -> None:
+    """Half of the way: of a third of the weight 1/3 (1 + t) - t is left at t = 1/4."""
+    pool, form, _ = pool_of(8)
+    pool.x[:3], pool.x[3:] = 1.0 / 3.0, 0.0
+    refresh(pool, form)
+    for curvature, left in ((4.0, 1.0 / 6.0), (0.1, 0.0)):
+        sampled = SampledIterations(pool, form, "mfw")
+        sampled._v = 2
+        sampled._away(1.0 / 3.0, 2.0 * sampled.f + 1.0, curvature + 2.0 * sampled.f + 2.0)  # which falls by 1 at first
+        assert sampled.a[2] == pytest.approx(left, abs=1e-15)
+    alone = SampledIterations(pool, form, "mfw")
+    alone.a[:3] = 0.0, 0.0, 1.0
+    alone._v = 2
+    alone._away(1.0, 2.0 * alone.f + 1.0, 1.0)  # of all weight there is no step
+    assert alone.a[2] == 1.0
+
+
 def test_the_open_step() -> None:
     pool, form, _ = pool_of()
     iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), "fw", open_step=True)

@@ -59,10 +59,14 @@ def toward_value(f: float, g_i: float, K_ii: float, length: float) -> float:
     return (1.0 - s) * (1.0 - s) * f + s * (1.0 - s) * g_i + 0.5 * s * s * K_ii
 
 
+def away_room(a_v: float) -> float:
+    """Return the length of the step away from vertex v that leaves it no weight; 0 where it has all there is."""
+    return a_v / (1.0 - a_v) if a_v < 1.0 else 0.0
+
+
 def away_step(f: float, g_v: float, K_vv: float, a_v: float) -> LineStep:
     """Return the exact step from a away from vertex v."""
-    most = a_v / (1.0 - a_v) if a_v < 1.0 else 0.0
-    return best_step(g_v - 2.0 * f, 2.0 * f - 2.0 * g_v + K_vv, most)
+    return best_step(g_v - 2.0 * f, 2.0 * f - 2.0 * g_v + K_vv, away_room(a_v))
 
 
 def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> LineStep:

@@ -10,6 +10,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.passes.simplex import (
     Tangent,
+    away_room,
     away_step,
     blend,
     exchange,
@@ -119,7 +120,7 @@ class Iterations:
             self._toward()
             return
         step = away_step(self.f, self.g[v], self.columns.diagonal[v], self.a[v])
-        dropped = step.length * (1.0 - self.a[v]) >= self.a[v]
+        dropped = 0.0 < away_room(self.a[v]) <= step.length
         blend(self.a, self.g, 1.0 + step.length, self.columns.column(v, self.g), -step.length)
         self.a[v] = 0.0 if dropped else self.a[v] - step.length
         self.f -= step.fall

@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.passes.simplex import (
     Tangent,
+    away_room,
     away_step,
     swap_step,
     tangent_room,
@@ -130,7 +131,7 @@ class StepsFromSamples(ABC):
 
     def _away(self, a_v: float, g_v: float, K_vv: float) -> None:
         step = away_step(self.f, g_v, K_vv, a_v)
-        dropped = step.length * (1.0 - a_v) >= a_v
+        dropped = 0.0 < away_room(a_v) <= step.length
         self.a[: self.size] *= 1.0 + step.length
         place = self._place[self._v]
         self.a[place] = 0.0 if dropped else self.a[place] - step.length
