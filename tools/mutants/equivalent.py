@@ -63,8 +63,8 @@ EQUIVALENT = {
         "return (dual_point.t * slopes / problem.task.signs(block.y))",
     ): "y is 1 or -1",
     (
-        "streamsvm/solvers/dcd/dual_ascent.py",
-        "joint = cocoa.begun(self.parts, first.w, copies[1].sigma)",
+        "streamsvm/solvers/dcd/joining.py",
+        "joint = cocoa.begun(len(copies), first.w, joints[1].sigma)",
     ): "copies of one state have one sigma",
     (
         "streamsvm/jobs/ingest/preflight.py",
@@ -167,7 +167,7 @@ EQUIVALENT = {
     ): "of a single row all shares lead to it; curves, where entries may stand for none, want two",
     (
         "streamsvm/solvers/kernel/decomposition/block_update.py",
-        "if state.pool is None and state.moved is None:",
+        "if (state.pool is None and state.moved is None):",
     ): "neither is there without the other: both are set, and both forgotten, at once",
     (
         "streamsvm/compute/text/svmlight.py",
@@ -205,4 +205,28 @@ EQUIVALENT = {
         "streamsvm/solvers/newton/inner_solver.py",
         "if (value <= least):",
     ): "but for two lengths at which a model is the same to the last bit",
+    (
+        "streamsvm/solvers/active_set/exchange.py",
+        "self.at.a[row] = 0.0 if (d[place] <= 0.0) else self._terms.upper[row]",
+    ): "what meets a bound moves: its direction is not 0",
+    (
+        "streamsvm/solvers/active_set/exchange.py",
+        "self.at.a[row] = 0.0 if (d <= 0.0) else self._terms.upper[row]",
+    ): "as above",
+    (
+        "streamsvm/solvers/kernel/simplex/state.py",
+        "if (every.size >= self.capacity):",
+    ): "of just as many all are chosen, and in their order",
+    (
+        "streamsvm/solvers/kernel/simplex/state.py",
+        "if (len(among) >= self.capacity):",
+    ): "as above",
+    (
+        "streamsvm/solvers/kernel/decomposition/closing.py",
+        "close = (found.primal - found.dual < tolerance * abs(found.primal)) if doubtful else found.gap <= tolerance",
+    ): "but for a gap that is the tolerance to the last bit",
+    (
+        "streamsvm/solvers/kernel/decomposition/closing.py",
+        "close = found.primal - found.dual <= tolerance * abs(found.primal) if doubtful else (found.gap < tolerance)",
+    ): "as above",
 }
