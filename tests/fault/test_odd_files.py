@@ -203,6 +203,17 @@ def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], pl
         assert refused.value.exit_code in (65, 78)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("rows", [2**48, 2**63])
+def test_chunks_larger_than_any_memory_are_no_chunks(rows: int, sparse: bool, tmp_path: Path) -> None:
+    """A ValueError of numpy once, as room was made for the first."""
+    store = Path(small_store(tmp_path / "s.zarr", sparse=sparse))
+    sealed_again(store, msgspec.structs.replace(manifests.read(store), chunk_rows=rows))
+    with pytest.raises(DataError, match="describes no store") as refused:
+        open_store(store)
+    assert refused.value.code == "E-META"
+
+
 BEYOND = {"beyond the end": (0, 1 << 40), "before the beginning": (-8, 8), "of less than nothing": (0, -1)}
 
 

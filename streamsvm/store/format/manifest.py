@@ -28,6 +28,8 @@ SMALL_MANIFEST = 1 << 20
 """Bytes of a file for which nobody is asked: the least a job needs covers what is made of it."""
 MOST_COLUMNS = 2**31 - 1
 """The most columns a store can have: their numbers are int32."""
+MOST_CHUNK_BYTES = 2**50
+"""More than any machine has for a chunk; sizes made of it do not overflow."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -223,6 +225,8 @@ def _adds_up(m: Manifest) -> bool:
     if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
+        return False
+    if m.chunk_rows * (8 if m.kind == "csr" else 4 * m.columns + 8) > MOST_CHUNK_BYTES:
         return False
     counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
     coded = max(len(c.counts) for c in m.chunks) <= max(1, len(m.classes))
