@@ -160,6 +160,19 @@ def test_what_cannot_be_is_refused(store: Path, tmp_path: Path, settings: dict[s
         fitted(store, tmp_path / "m", **settings)
 
 
+@pytest.mark.parametrize("fitted_on", ["classes", "numbers"])
+def test_a_store_of_another_task_is_refused(tmp_path: Path, fitted_on: str) -> None:
+    X, codes = values()
+    stores = {"classes": store_at(tmp_path / "classes"), "numbers": tmp_path / "numbers"}
+    writer = create(stores["numbers"], sparse=False)
+    writer.append(Dense(X), codes.astype(np.float64), None)
+    writer.commit((), COLUMNS, {"names": None})
+    other = "numbers" if fitted_on == "classes" else "classes"
+    loss = "hinge" if fitted_on == "classes" else "squared"
+    with pytest.raises(UsageError, match=f"holds {other}, this fit is of {fitted_on}"):
+        fitted(stores[fitted_on], tmp_path / "m.ssvm", loss=loss, validation=str(stores[other]))
+
+
 def test_chunks_must_be_several_and_mixed(tmp_path: Path) -> None:
     one = store_at(tmp_path / "one", np.arange(CHUNK))
     with pytest.raises(UsageError, match="one chunk"):

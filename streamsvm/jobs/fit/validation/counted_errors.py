@@ -62,7 +62,14 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
         raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
     facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
     known = {name: facts.get(name) for name in ("names", "encoding")}
-    return row_batches(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
+    rows = row_batches(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
+    if rows.store.layout.numeric != plan.layout.numeric:
+        held, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
+        raise UsageError(
+            f"--validation {path} holds {held}, this fit is of {fitted}",
+            hint="ingest it with the options of the other one",
+        )
+    return rows
 
 
 def zero_model(plan: Plan) -> Model:
