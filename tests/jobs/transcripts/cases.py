@@ -62,6 +62,25 @@ FITS = {
     "no effect": "two --cutoff 1e-3 --sampling greedy --gamma 2 --standardize-all --at-limit stop",
     "no effect of a solver": "two --solver newton --set solver.sample=100000 --set solver.narrowing=0.3",
     "sample": "two --solver newton --set solver.sample=40 --loss hinge",
+    "dual of newton": "three --positive b --loss hinge --solver newton --dual d.npy",
+    "dual of an interior point, held out": "numbers --loss pinball --solver interior_point --dual d.npy",
+    "weights of rows, far and scaled": "weighted --standardize --loss huber --class-weight b=3 --C 2",
+    "features too coarse": f"two {RBF} --landmarks 30 --embedding fly --C 1e5 --tolerance 1e-8",
+    "least squares, standardized, no bias": "numbers --loss squared --standardize --no-bias --C 3",
+    "squared tube, landmarks": f"numbers --loss squared_epsilon_insensitive {LANDMARKS}",
+    "tube, exact kernel": f"numbers --loss epsilon_insensitive {RBF} --C 2 --solver kernel_active_set",
+    "elastic net of numbers": "numbers --loss squared --l1 10",
+    "interior point": "weighted --solver interior_point --loss hinge",
+    "cutting planes": "two --solver cutting_plane --loss hinge --max-passes 12",
+    "active set, several C": "two --solver active_set --loss hinge --C 0.1,1",
+    "nu, landmarks": f"two --nu 0.4 {LANDMARKS} --tolerance 0.01",
+    "nu, pairs": "three --nu 0.6 --multi-class ovo --tolerance 0.01",
+    "one class, landmarks": f"two --one-class --nu 0.3 {LANDMARKS} --tolerance 0.01",
+    "validation, one C, newton": "three --validation 0.3 --solver newton",
+    "validation, pairs": "three --validation data/three --multi-class ovo --C 0.1,1",
+    "calibrated, several C": "three --calibrate isotonic --C 0.1,1",
+    "calibrated, weights of classes": f"sorted --calibrate sigmoid --class-weight a=3 {CLOSE}",
+    "calibrated, exact kernel": f"two --calibrate sigmoid {RBF} --loss hinge",
     "page": "two --solver dcd --max-passes 4 --report page.html",
 }
 """What a fit is asked for beside the name of its model."""
@@ -79,6 +98,75 @@ OTHERS = {
         fit data/two m.ssvm --C 0.1 --loss hinge --overwrite
         info m.ssvm --json
         verify m.ssvm
+    """,
+    "refused": """
+        fit data/two m.ssvm --solver sgd
+        fit data/two m.ssvm --nu 0.3 --C 1
+        fit data/two m.ssvm --nu 0.3 --solver dcd
+        fit data/two m.ssvm --one-class --nu 0.2 --C 1
+        fit data/two m.ssvm --one-class --solver dcd
+        fit data/two m.ssvm --one-class --dual d.npy
+        fit data/two m.ssvm --multi-class ovo --calibrate sigmoid
+        fit data/two m.ssvm --multi-class crammer_singer --solver newton
+        fit data/two m.ssvm --l1-ball 1
+        fit data/numbers m.ssvm --loss squared --l1-ball 1 --solver dcd
+        fit data/two m.ssvm --l1 1 --solver dcd
+        fit data/two m.ssvm --l1 1 --kernel rbf
+        fit data/two m.ssvm --kernel rbf --solver dcd
+        fit data/two m.ssvm --solver sgd --loss hinge --dual d.npy
+        fit data/two m.ssvm --validation 0.2 --dual d.npy
+        fit data/two m.ssvm --validation 0.2 --kernel rbf
+        fit data/two m.ssvm --validation data/numbers
+        fit data/two l.ssvm --calibrate sigmoid --loss logistic
+        fit data/numbers m.ssvm --loss squared --validation data/two
+        fit data/numbers m.ssvm --loss squared --calibrate sigmoid
+        fit data/numbers m.ssvm
+        fit data/two m.ssvm --loss squared
+        fit data/two m.ssvm --positive z
+        fit data/two m.ssvm --class-weight z=2
+        fit data/two m.ssvm --C 1 --lambda 0.1
+        fit data/two m.ssvm --patience 3
+        fit data/two m.ssvm --calibration-folds 3
+        fit data/two m.ssvm --kernel rbf --landmark-file data/rows.svm
+        fit data/two m.ssvm --kernel rbf --landmark-file data/labels.npy --embedding fly
+        fit data/two m.ssvm --kernel polynomial --set kernel.degree=2.5 --landmarks 5
+        fit data/two m.ssvm --set solver.sample=3 --solver dcd
+        fit data/two m.ssvm --max-support 5
+        fit data/few data/two
+        evaluate data/two data/two
+        predict l.ssvm data/three p.csv --output probability
+        tune data/two grid --nu 0.1 --C 1
+        tune data/two grid --one-class --nu 0.1
+        tune data/two grid --multi-class ovo
+        tune data/few grid --folds 95
+        tune data/two grid --landmarks 400 --kernel rbf
+        embed data/two e.zarr --landmarks 10 --kernel linear
+        export data/two m.txt
+        report l.ssvm page.html
+        report nothing.ssvm page.html
+        synth two-moons s.zarr --rows 100 --set generator.noise=-1
+        info data/nothing
+    """,
+    "another fit": """
+        fit data/two m.ssvm --C 0.1 --solver dcd --max-passes 3
+        fit data/two m.ssvm --C 0.2 --solver dcd --max-passes 3 --resume
+        fit data/few m.ssvm --C 0.1 --solver dcd --max-passes 3 --resume
+        fit data/two m.ssvm --C 0.1 --solver dcd --max-passes 5 --resume
+        fit data/two m.ssvm --C 0.1 --solver dcd --max-passes 3 --resume --report page.html
+        fit data/two n.ssvm --C 0.1 --resume --validation 0.3
+        fit data/two n.ssvm --C 0.1 --resume --validation 0.3
+    """,
+    "plans short of memory": """
+        plan data/two --memory 151MB --json
+        plan data/two --memory 152MB --json
+        plan data/three --solver dcd --memory 151MB --json
+        plan data/two --kernel rbf --landmarks 200 --embedding fly --memory 155MB --json
+        plan data/two --kernel rbf --landmarks 200 --embedding fly --memory 154MB
+        plan data/two --kernel rbf --landmarks 100 --embedding disk --memory 190MB
+        plan data/two --kernel rbf --memory 151MB --json
+        plan data/two --kernel rbf --solver blended --memory 152MB --json
+        plan data/two --solver interior_point --loss hinge --memory 151MB --json
+        plan data/two --threads 8 --memory 152MB --json
     """,
     "plans": """
         plan data/two
@@ -110,10 +198,17 @@ OTHERS = {
         evaluate m.ssvm data/sparse --best-threshold cost --cost 1,5 --json
         evaluate m.ssvm data/three --json
         report m.ssvm page.html
+        report m.ssvm page.html
+        predict m.ssvm data/two e.doc
+        predict m.ssvm data/two e.npy --output label,decision
+        evaluate m.ssvm data/numbers --json
+        evaluate m.ssvm data/two data/few
+        evaluate m.ssvm data/two --cost 1
+        info m.ssvm
     """,
     "predictions, several": f"""
         fit data/three m.ssvm {CLOSE} --loss logistic
-        predict m.ssvm data/three all.csv --output decision,probability
+        predict m.ssvm data/three all.csv --output decision,probability --json
         evaluate m.ssvm data/three
         evaluate m.ssvm data/three --json
         evaluate m.ssvm data/two --json
@@ -144,22 +239,21 @@ OTHERS = {
         evaluate m.ssvm data/two --json
     """,
     "embedding": """
-        embed data/two e.zarr --landmarks 10 --kernel rbf
+        embed data/two e.zarr --landmarks 10 --kernel rbf --json
         embed data/two e.zarr --landmarks 10 --kernel rbf
         embed data/two e.zarr --landmarks 12 --kernel rbf --gamma 0.2 --overwrite
         embed data/sparse s.zarr --landmarks 8 --kernel polynomial --dtype float16 --sampling greedy --chunk 4KiB
         embed data/scales t.zarr --landmark-file data/landmarks.npy --dtype int8 --standardize
         fit e.zarr m.ssvm
         predict m.ssvm data/two p.csv --output decision
-        embed data/two f.zarr --landmarks 400
         embed data/two g.zarr --landmarks 100 --memory 2MiB
     """,
     "search": """
         tune data/two grid --C 0.01,1 --folds 3
-        report grid page.html
+        report grid page.html --json
         tune data/two grid --C 0.01,1 --folds 3
         tune data/three kernels --kernel rbf --landmarks 5,10 --gamma 0.1,scale --folds 2 --C 0.1,1
-        tune data/numbers numbers --loss squared --C 0.1,1 --folds 2
+        tune data/numbers numbers --loss squared --C 0.1,1 --folds 2 --json
         tune data/few exact --kernel rbf --gamma 0.1,1 --folds 2 --loss hinge
     """,
     "search by nu": """
@@ -172,23 +266,23 @@ OTHERS = {
         fit rows.zarr m.ssvm --tolerance 1e-6
         export m.ssvm m.txt
         export m.ssvm m.txt
-        export m.ssvm svm.txt --format libsvm
+        export m.ssvm svm.txt --format libsvm --json
         export m.txt again.ssvm --format streamsvm
         fit rows.zarr k.ssvm --kernel rbf --loss hinge
         export k.ssvm k.txt
     """,
     "synthetic": """
-        synth two-moons moons.zarr --rows 300 --test-fraction 0.2 --seed 4
+        synth two-moons moons.zarr --rows 300 --test-fraction 0.2 --seed 4 --chunk 4KiB --json
         synth separable s.zarr --rows 200 --columns 4 --set generator.margin=0.3 --chunk 4KiB
         synth sparse-text t.zarr --rows 100 --columns 300 --set generator.length=8
         synth susy u.zarr --rows 150
         synth table w.zarr --rows 120 --columns 12
-        synth names n.csv --rows 40
+        synth names n.csv --rows 40 --test-fraction 0.25 --json
         synth names n.zarr --rows 40
         synth susy u.zarr --rows 10
         info moons.zarr --columns
         info t.zarr
-        verify moons.zarr
+        verify moons.zarr --json
     """,
     "tables": """
         ingest data/people.csv t.zarr --label left --missing indicator --chunk 4KiB --seed 3
@@ -198,6 +292,13 @@ OTHERS = {
         ingest data/people.csv x.zarr --label left --missing zero --split-after zone=3
         ingest data/people.csv y.zarr --label left --missing zero --split-by zone --test-fraction 0.4 --weight charged
         ingest data/people.csv z.zarr --label left
+        ingest data/people.csv a.zarr --label left --missing zero --split-by zone
+        ingest data/people.csv a.zarr --label left --missing zero --split-by zone --split-after zone=2
+        ingest data/people.csv a.zarr --label left --missing zero --split-after zone=9
+        ingest data/people.csv a.zarr --label left --missing zero --split-after zone
+        ingest data/people.csv a.zarr --label left --missing zero --stratify
+        ingest data/people.csv b.zarr --label left --missing zero --column age=log --column plan=hash:3 --shuffle --test-fraction 0.2
+        ingest data/people.csv c.zarr --label zone --missing mean --drop left --layout csr --test-fraction 0.1 --test-store d.zarr
         info u.zarr --columns
         info v.zarr
     """,
@@ -212,7 +313,7 @@ OTHERS = {
         ingest data/people.csv x.zarr --schema s.toml --label left --missing zero
     """,
     "other files": """
-        ingest data/rows.svm a.zarr --chunk 4KiB
+        ingest data/rows.svm a.zarr --chunk 4KiB --json
         ingest data/rows.svm b.zarr --layout dense --features 6 --shuffle --test-fraction 0.2
         ingest data/rows.npy c.zarr --labels data/labels.npy
         ingest data/rows.npy d.h5 --labels data/labels.npy --chunk 4KiB

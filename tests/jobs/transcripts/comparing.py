@@ -19,7 +19,7 @@ GAPS = {"gap", "simplex", "simplex_gap", "seen_gap"}
 SMALL = 1e-2
 """A number of a text is compared as if it were so large."""
 STEPS, SHARE, MOVED = 2, 0.3, 2
-"""Steps by which solvers may differ, or the share of them; rows that may be in the next bar."""
+"""Steps by which solvers may differ, or the share of them and of bounds on rounding; rows that may be in the next bar."""
 
 
 def differences(found: Any, wanted: Any, where: tuple[str, ...] = ()) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _alike(found: Any, wanted: Any, where: tuple[str, ...], scale: float = 0.0) 
     if type(found) is not type(wanted) or isinstance(wanted, bool) or found == wanted:
         return bool(found == wanted)
     if isinstance(wanted, float):
-        near = ROUGH if where[-1] == "range" else NEAR
+        near = ROUGH if where[-1] == "range" else SHARE if {"rounding", "facts"} & set(where) else NEAR
         return abs(found - wanted) <= near * max(abs(wanted), scale, float(bool(GAPS & set(where[-2:]))))
     if isinstance(wanted, int):
         apart = abs(found - wanted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from click.testing import CliRunner
 
 import streamsvm as sv
+from streamsvm.aliases import JsonObject
 from streamsvm.cli import cli
 from streamsvm.jobs.inspect.info import info
 
@@ -30,6 +31,7 @@ CLOCKS = (
     (r"\d[\d.]* ?[kMG]? rows/s", "RATE"),
     (r"on the simplex \S+ \S+ as", "on the simplex as"),
     (r"(\.\w+), [\d.]+ k?B$", r"\1, SIZE"),
+    (r"-?\d\S* % of (features|the model)", r"some % of \1"),
     (r"gap [\d.,e+-]+ %", "gap"),
     (r"\d+ % compute, \d+ % wait", "SHARES"),
     (r"peak \d+ of", "peak of"),
@@ -79,10 +81,19 @@ def _stamps() -> dict[Path, tuple[int, int]]:
 
 
 def _said(text: str) -> Any:
-    """Lines for people, or the JSON that was asked for."""
+    """Lines for people, or the JSON that was asked for: one object, or events."""
     if text.startswith("{\n"):
         return plain(json.loads(text))
+    if text.startswith('{"event"'):
+        return [_event(json.loads(line)) for line in text.splitlines()]
     return [_without_clocks(line) for line in text.splitlines() if not PROGRESS.search(line)]
+
+
+def _event(event: JsonObject) -> Any:
+    """An event, without the memory in use, what is read ahead as it comes, and the size of files of text."""
+    running = {"memory", "bytes_read"} if event["event"] in {"progress", "pass"} else set()
+    running |= {"bytes"} if event.get("step") in {"export", "report"} else set()
+    return plain({name: value for name, value in event.items() if name not in running})
 
 
 def _without_clocks(line: str) -> str:
@@ -133,7 +144,7 @@ def _contents(path: Path) -> Any:
     """What is in a file, by its kind."""
     readers: dict[str, Callable[[Path], Any]] = {
         ".json": lambda path: _stated(plain(json.loads(path.read_text(encoding="utf-8")))),
-        ".jsonl": lambda path: list(_journal(path)),
+        ".jsonl": _journal,
         ".ssvm": _model,
         ".csv": _table,
         ".npy": lambda path: numbers_of(np.load(path)),
@@ -157,12 +168,11 @@ def _lines(path: Path) -> Any:
         return "bytes"
 
 
-def _journal(path: Path) -> Iterator[Any]:
-    """The events but for those of progress, which come by the clock."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        if event["event"] != "progress":
-            yield plain({name: value for name, value in event.items() if name != "memory" or isinstance(value, list)})
+def _journal(path: Path) -> Any:
+    """The events; the plan where it is not the one that the run ended with, which has a file of its own."""
+    events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    ended = json.loads(beside.read_text(encoding="utf-8")) if (beside := path.with_name("plan.json")).exists() else None
+    return [{"event": "plan"} if event == {"event": "plan", **(ended or {})} else _event(event) for event in events]
 
 
 def _model(path: Path) -> Any:
