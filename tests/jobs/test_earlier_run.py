@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.results.places import CERTIFICATE, run_folder
+from streamsvm.jobs.fit.results.places import CERTIFICATE, path_names, run_folder
 from streamsvm.jobs.fit.run import fit
+from streamsvm.model import load
 from streamsvm.types import Status
 from tools.fuzz.artifacts import small_store
 
@@ -46,3 +47,57 @@ def test_what_ended_goes_on_where_there_is_something_left_to_do(
         record.write_text(json.dumps(found | {"status": status.value}), encoding="utf-8")
     asked: dict[str, Any] = {name: str(tmp_path / "a.npy") if name == "dual" else value for name, value in more.items()}
     assert bool(passes_of(replace(job, resume=True, **asked))) == goes_on
+
+
+def done(job: FitJob) -> tuple[dict[str, Any], bool]:
+    """The last event of a fit, and whether a plan was told before it: one that answers with what there is makes none."""
+    events: list[dict[str, Any]] = []
+    fit(job, events.append)
+    return events[-1], len(events) > 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"solver": "dcd", "max_passes": 2},
+        {"C": (0.1, 1.0), "validation": 0.4, "loss": "hinge", "solver": "newton"},
+        {"C": (0.1, 1.0), "calibrate": "sigmoid"},
+        {"kernel": "rbf", "solver": "partan", "tolerance": 0.1},
+    ],
+)
+def test_what_is_told_of_a_fit_that_had_ended_is_what_was_told_then(more: dict[str, Any], tmp_path: Path) -> None:
+    job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), memory=1 << 33, **more)
+    first, _ = done(job)
+    record = json.loads((run_folder(Path(job.model)) / CERTIFICATE).read_text(encoding="utf-8"))
+    again, made = done(replace(job, resume=True))
+    assert not made
+    # what is written at last is no part of the time, and a peak is known when all is written
+    assert {**again, "peak": 0} == {**first, "peak": 0} | {"compute_share": pytest.approx(first["compute_share"])}
+    assert again["peak"] == record["peak"]
+
+
+@pytest.mark.parametrize("lacks", [0.1, 1.0])
+def test_a_model_without_the_probabilities_that_were_asked_for_is_not_the_end(lacks: float, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "s.zarr", sparse=False)
+    job = FitJob(store, str(tmp_path / "m.ssvm"), C=(0.1, 1.0), calibrate="sigmoid")
+    fit(job)
+    path = path_names(Path(job.model), [0.1, 1.0])[lacks]
+    replace(load(path), calibration=None).save(path)
+    assert done(replace(job, resume=True))[1]
+    assert load(path).calibration is not None
+
+
+@pytest.mark.parametrize("damage", ["gone", "another certificate", "a field less"])
+def test_a_record_that_does_not_tell_the_end_of_these_models_is_none(damage: str, tmp_path: Path) -> None:
+    job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), C=(0.1, 1.0))
+    fit(job)
+    path = run_folder(Path(job.model)) / CERTIFICATE
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if damage == "another certificate":
+        record["problems"][1]["dual"] += 1.0
+    elif damage == "a field less":
+        del record["bytes_read"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    if damage == "gone":
+        path.unlink()
+    assert done(replace(job, resume=True))[1]

@@ -330,6 +330,9 @@ OTHERS = {
         predict m.ssvm data/faults.csv q.csv --on-bad-line skip --max-bad 10%
         predict m.ssvm data/new.csv r.csv --label none
         info m.ssvm
+        predict m.ssvm t.zarr s.csv
+        predict m.ssvm t.zarr s.npy --output decision
+        evaluate m.ssvm t.zarr --json
     """,
 }
 
