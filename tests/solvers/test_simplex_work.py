@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -292,6 +293,32 @@ def test_what_a_pass_sums_is_that_of_its_rows() -> None:
     assert state.upper_losses[0] > state.losses[0]
     offered = np.concatenate([part.index for part in state.candidates.parts])
     assert np.sort(offered).tolist() == np.flatnonzero((a == 0.0) & (s > 0.0)).tolist()
+
+
+@pytest.mark.parametrize("cuts", [(70, 130), (0, 200), (200,)])
+def test_what_copies_found_on_their_rows_is_what_one_finds_on_all(cuts: tuple[int, ...]) -> None:
+    """One of them may have met no row at all; g of a row with weight is that of who met it."""
+    X, y = noisy_rows(ROWS)
+    solver = Blended(working=64, pool=40)
+    state, _, _ = solve(solver, problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), X, y, passes=2)
+    found = []
+    for bounds in ((0, ROWS), (0, *cuts, ROWS)):
+        parts = [solver.part(state) for _ in bounds[1:]]
+        for part, first, last in zip(parts, bounds[:-1], bounds[1:], strict=True):
+            if first < last:
+                ones, order = np.ones(last - first, np.float32), np.arange(last - first, dtype=np.int32)
+                solver.visit(part, Block(Dense(X[first:last], 1.0), y[first:last], ones, 0, first, order, 0))
+        found.append(solver.merge(parts))
+    alone, together = found
+    assert alone.support is not None
+    assert together.support is not None
+    assert np.isfinite(alone.support.v).all()
+    np.testing.assert_allclose(together.support.v, alone.support.v, rtol=1e-5)
+    for name in ("square", "ridge", "absolute", "lowest", "error"):
+        assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-5), name
+    np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-5)
+    assert state.support is not None
+    assert together.candidates.taken(partial(solver.choose, state)).size == solver.pool
 
 
 def test_the_clock_of_kernel_values_is_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
