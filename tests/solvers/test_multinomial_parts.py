@@ -119,7 +119,9 @@ def test_from_weights_every_row_has_what_the_slope_at_its_margin_is(loss: Any) -
     found = solver.finish(state)
     assert found.exact
     assert found.primal == pytest.approx(primal_of(loss, W), rel=1e-6)
-    duals = [dual_of(loss, t * expected) for t in np.geomspace(1e-4, 2.0 if loss == SquaredHinge() else 1.0, 2001)]
+    duals = [
+        dual_of(loss, t * expected) for t in np.geomspace(1e-4, 2.0 if isinstance(loss, SquaredHinge) else 1.0, 2001)
+    ]
     assert found.dual == pytest.approx(max(duals), rel=1e-4)
     assert found.dual == pytest.approx(dual_of(loss, state.scale * expected), rel=1e-6)
     np.testing.assert_allclose(state.w.reshape(CLASSES, -1), state.scale * expected.T @ with_constant(), rtol=1e-5)
