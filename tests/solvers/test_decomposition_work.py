@@ -16,12 +16,13 @@ from streamsvm.errors import UsageError
 from streamsvm.kernels import RBF, Linear
 from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
+from streamsvm.solvers.kernel.decomposition import closing, multilevel, pool_work
 from streamsvm.solvers.kernel.decomposition.block_update import measure, rows_of
 from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer, shorten_offer
 from streamsvm.solvers.kernel.decomposition.closing import STALLED_LEVELS, STALLED_POOLS, STALLED_SETS, _stalled
 from streamsvm.solvers.kernel.decomposition.model_rows import collect, collected, reduce_support
 from streamsvm.solvers.kernel.decomposition.solver import FIRST_POOL, Decomposition
+from streamsvm.solvers.kernel.decomposition.state import LevelWork
 from streamsvm.solvers.kernel.pool import Form, Pool, depth, select, unite, violation
 from streamsvm.solvers.kernel.reduced_set import SAMPLE_PER_POINT
 from streamsvm.solvers.kernel.rounding import enough_for, error_of_values
@@ -49,6 +50,7 @@ def rows_with(v: Any, x: Any = 0.0, *, first: int = 0) -> Pool:
         (10**6, 200_000, 200_000, 1.0),
         (100_000, 200_000, FIRST_POOL, FIRST_POOL / 200_000),
         (20_000, 200_000, 20_000, 0.1),
+        (200_000, 200_000, 200_000, 1.0),
     ],
 )
 def test_the_first_pool_holds_all_rows_or_few_and_of_very_many_a_share_is_offered(
@@ -224,7 +226,10 @@ def test_one_class_begins_at_the_bounds_of_a_draw_of_rows() -> None:
     state.reach = 50.0
     pool_work._spread(state, pool)
     assert state.reach == 50.0
-    state.total = float(high.sum()) / 0.3 * (1.0 + 1e-12)
+    state.problem, state.total = replace(state.problem, nu=1.0), float(high.sum())
+    pool_work._spread(state, pool)
+    np.testing.assert_array_equal(pool.x, high)  # where all there is is to be there
+    state.total *= 1.0 + 1e-12
     with pytest.raises(UsageError, match="a smaller nu"):
         pool_work._spread(state, pool)
 
@@ -303,6 +308,30 @@ def test_f_can_be_off_by_what_every_move_in_memory_has_brought() -> None:
     assert state.gaps == []
 
 
+@pytest.mark.parametrize(("pool", "owed"), [(ROWS, 0), (ROWS // 2, ROWS)])
+def test_time_is_owed_for_rows_outside_the_pool(pool: int, owed: int) -> None:
+    """Of a pool without levels: each of all rows times the working set, if there are rows outside."""
+    state = Decomposition(pool=pool).start(PROBLEM)
+    known = multilevel.Improvement(3, np.arange(25))
+    state.work = LevelWork([multilevel.Level(rows_with(np.ones(pool)), 0.1, known)], np.zeros(pool))
+    state.deadline, state.pace = time.perf_counter() + 3600.0, 1e-3
+    assert state.owed() == pytest.approx(1e-3 * 25 * owed)
+
+
+@pytest.mark.parametrize(("working", "one_set"), [(ROWS - 1, False), (ROWS, True), (ROWS + 1, True)])
+def test_pools_are_given_up_sooner_where_all_rows_are_one_working_set(
+    working: int, one_set: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr(closing, "_stalled", lambda *_, one_set: bool(said.append(one_set)))
+    X, y = noisy_rows(ROWS)
+    solver = Decomposition(working=working)
+    state = solver.start(problem_of(X, Hinge(), C, GAMMA, 1e-6))
+    solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), {name: np.zeros(ROWS) for name in ("alpha", "f")}))
+    solver.finish(state)
+    assert said == [one_set]
+
+
 def test_the_pace_is_that_of_a_row_of_the_pool_and_one_of_the_working_set(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = noisy_rows(ROWS)
     solver = Decomposition(pool=100, working=30)
@@ -331,6 +360,26 @@ def test_a_level_below_has_half_of_the_last_rows_and_the_worst(seed: int) -> Non
     grow = [int(i) for i in by_v[::-1] if pool.x[i] < 1.0][: wanted // 2]
     shrink = [int(i) for i in by_v if pool.x[i] > 0.0][: wanted - wanted // 2]
     assert found == free | set(grow) | set(shrink)
+
+
+@pytest.mark.parametrize(("rows", "drawn"), [(100, False), (102, True)])
+def test_of_more_violators_than_two_and_a_half_levels_full_most_are_drawn(rows: int, drawn: bool) -> None:
+    pool = rows_with(np.r_[np.linspace(1.0, 2.0, rows // 2), np.linspace(-2.0, -1.0, rows // 2)], 0.5)
+    found, by_v = multilevel.subset(pool, 40, np.empty(0, np.int64)), np.argsort(pool.v)
+    worst = {*by_v[:20].tolist(), *by_v[-20:].tolist()}
+    assert (set(found.tolist()) != worst) == drawn
+    assert {*by_v[:8].tolist(), *by_v[-8:].tolist()} <= set(found.tolist())
+
+
+def test_a_pool_that_violates_by_nothing_is_left_at_once() -> None:
+    known = multilevel.Improvement(5)
+    levels = [multilevel.Level(rows_with(np.ones(300), 0.5), 0.0, known)]
+    assert not multilevel.solve_step(levels, Form(RBF(1.0), 1), 20)
+    assert (known.rounds, len(levels)) == (5, 1)
+
+
+def test_of_one_level_the_one_below_is_a_working_set() -> None:
+    assert {multilevel.size_below(size, 1000) for size in range(1000, 8001, 7)} == {1000}
 
 
 def test_a_level_is_solved_to_a_tenth_of_what_the_one_above_violates_or_half_of_what_will_do_there(

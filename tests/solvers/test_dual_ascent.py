@@ -168,6 +168,15 @@ def test_the_first_grid_moves_the_margin_of_a_row_by_about_one(loss: Any, accura
     assert state.hidden > 0.0
 
 
+def test_a_grid_that_hides_nothing_stays_though_there_is_no_gap() -> None:
+    solver = MPU()
+    state = solver.start(problem_of(Hinge()))
+    assert isinstance(state, MPUState)
+    state.length, state.losses, state.duals = 0.5, 4.0, 4.0
+    solver.finish(state)
+    assert state.length == 0.5
+
+
 # -- groups that move at once ------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from streamsvm.solvers.active_set import finite_newton
 from streamsvm.solvers.active_set.exchange import terms_of
 from streamsvm.solvers.active_set.gathered import GatheredRows
 from streamsvm.solvers.active_set.kernel import START_VIOLATION, _paired
-from streamsvm.solvers.active_set.linear_problem import NEXT, _at_bounds, _slopes, _snapped
+from streamsvm.solvers.active_set.linear_problem import NEXT, START_GAP, _about, _at_bounds, _slopes, _snapped, exact
 from streamsvm.solvers.active_set.sides import apart, sided_terms, together
 from streamsvm.types import Problem
 from tests.solvers.kernel_problems import gram64, noisy_rows
@@ -117,6 +117,24 @@ def test_pairs_lead_to_about_the_optimum_of_the_machine(loss: Any) -> None:
     found = level[rising].max() - level[falling].min()
     assert found <= START_VIOLATION * terms.z.max() * (1.0 + 1e-6)
     assert a.any()
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()], ids=str)
+def test_what_is_begun_with_is_about_the_optimum(loss: Any) -> None:
+    """To a gap of 1e-7; without time it is where it was."""
+    rows, problem = rows_of(), problem_of(loss)
+    least = exact(problem, rows).w
+    t = rows.y.astype(float)
+    Z = np.column_stack([rows.X.values.astype(float), np.ones(40)])
+
+    def primal(w: Any) -> float:
+        losses = [float(c) * loss.value(m) for c, m in zip(rows.s, t * (Z @ w), strict=True)]
+        return float(0.5 * w @ w + C * sum(losses))
+
+    found = _about(problem, rows, np.inf)
+    assert found.solved
+    assert primal(least) * (1.0 - 1e-12) <= primal(found.best) <= primal(least) * (1.0 + 1.1 * START_GAP)
+    assert not _about(problem, rows, -np.inf).solved
 
 
 def test_a_line_search_is_given_the_slope_and_the_curvature_of_p(monkeypatch: pytest.MonkeyPatch) -> None:

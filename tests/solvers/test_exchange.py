@@ -163,6 +163,26 @@ def test_a_step_with_a_free_intercept_solves_both_its_equations(seed: int) -> No
     assert y[rows] @ step.d == pytest.approx(total, abs=1e-9)
 
 
+def test_a_row_of_nothing_depends_on_any_rows() -> None:
+    block = FreeBlock(constrained=False)
+    assert not block.offer(0, 1.0, np.empty(0), 0.0)
+    assert block.offer(1, 1.0, np.empty(0), 4.0)
+    assert not block.offer(0, 1.0, np.zeros(1), 0.0)
+    assert not block.offer(2, 1.0, np.array([2.0]), 1.0)
+    assert block.rows == [1]
+
+
+@pytest.mark.parametrize(("a", "free"), [(0.0, 0), (2.0, 0), (0.5, 1)])
+def test_a_row_that_is_alone_at_its_bound_is_not_free(a: float, free: int) -> None:
+    """With a free intercept it can move with another one alone."""
+    terms = terms_of(Hinge(), np.array([1.0, -1.0]), np.full(2, 2.0))
+    method = ActiveSetMethod(terms, GramSpace(np.eye(2)), np.array([a, a]), free_bias=True)
+    method._enter(0)
+    assert method._descend()
+    assert method.free_rows == free
+    assert method.at.a.tolist() == [a, a]
+
+
 def rows_in_memory(n: int, columns: int) -> tuple[GatheredRows, Problem]:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(n, columns)).astype(np.float32)

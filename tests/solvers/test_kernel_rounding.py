@@ -56,6 +56,8 @@ def test_a_solver_works_in_float32_unless_coefficients_make_its_errors_large() -
     ):
         form = form_of(problem(C=C * blunt, weights=weights, reach=NEAR), 0.25)
         assert (form.arithmetic, form.constant, form.columns) == (expected, 0.25, 3)
+    for tolerance, expected in ((1e-9, SINGLE), (0.99e-9, DOUBLE)):
+        assert form_of(problem(C=0.5 * blunt, tolerance=tolerance, reach=NEAR)).arithmetic == expected
     narrow = problem(RBF(1e12), C=1e-30, reach=FAR)
     assert form_of(narrow).arithmetic == DIFFERENCES
 

@@ -11,7 +11,7 @@ from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, row_count
 from streamsvm.solvers.kernel import kernel_cache
-from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache
+from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache, worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.reduced_set import drawn, reduced_values
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
@@ -150,6 +150,41 @@ def test_rows_that_come_in_are_joined_to_the_others_in_lots(support: int) -> Non
     np.testing.assert_allclose(found._gradient(found._kernel(asked), asked, found.a), (K @ pool.x)[asked], rtol=1e-9)
 
 
+class Always:
+    """A generator that draws one number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def integers(self, low: int, high: int, size: int) -> Any:
+        """As numpy has it."""
+        return np.full(size, self._number)
+
+
+@pytest.mark.parametrize("variant", ["mfw", "swap"])
+def test_where_no_row_that_was_drawn_has_weight_a_step_goes_toward_the_best(variant: str) -> None:
+    pool, K = pool_of()
+    found, plain = SampledIterations(pool, FORM, variant), Plain(K, pool.x, "fw", open_step=False)
+    found.a[1], plain.a[1] = 0.0, 0.0
+    found.f = 0.5 * float(plain.a @ K @ plain.a)
+    always: Any = Always(1)
+    found.find_vertices(np.array([50, 60]), always)
+    found.advance()
+    g = K @ plain.a
+    plain.advance(50 if g[50] < g[60] else 60, None)
+    np.testing.assert_allclose(found.a[: found.size], plain.a[found.members], rtol=1e-9)
+
+
+def test_all_weight_on_one_row_is_never_taken_from_it() -> None:
+    """Though rounding says that f is less than it is."""
+    pool, K = pool_of(support=1)
+    found = Iterations(pool.x.copy(), K @ pool.x + np.where(pool.x, 0.0, 9.0), KernelCache(pool, FORM, 10), "mfw")
+    found.f *= 1.0 - 1e-9
+    found.gap()
+    found.advance()
+    np.testing.assert_array_equal(found.a, pool.x)
+
+
 def test_weights_that_are_given_back_sum_to_one() -> None:
     pool, _ = pool_of()
     found = SampledIterations(pool, FORM, "fw")
@@ -193,6 +228,13 @@ def test_with_a_column_come_those_of_the_rows_where_g_is_smallest(monkeypatch: p
     few.column(0, np.zeros(COLUMNS_AT_ONCE))
     assert counted.columns[-1] == 1
     assert len(few._kept) == 1
+
+
+@pytest.mark.parametrize(("columns", "worth"), [(31, False), (32, False), (33, True)])
+def test_one_evaluation_for_several_problems_is_worthwhile_where_it_is_less_work(columns: int, worth: bool) -> None:
+    """Of two supports of the same rows: half the products, and sixteen columns' worth for each value."""
+    support, _ = pool_of(20)
+    assert worthwhile([support, support], Dense(np.ones((3, columns), np.float32))) == worth
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.75])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.rounding import DOUBLE
+from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.pool import Pool, select
@@ -331,3 +332,41 @@ def test_the_clock_of_kernel_values_is_that_of_each(monkeypatch: pytest.MonkeyPa
         state, Block(Dense(X[:50], 1.0), y[:50], np.ones(50, np.float32), 0, 0, np.arange(50, dtype=np.int32), 0)
     )
     assert state.pace == pytest.approx(1.0 / (50 * state.support.size), rel=1e-12)
+
+
+def test_kernel_values_are_shared_by_problems_with_supports() -> None:
+    """Evaluated once for both at the rows that are next, without the constant."""
+    X, y = noisy_rows(ROWS, 100)
+    solver, problem = Blended(working=64), problem_of(X, SquaredHinge(), C, 0.01, 1e-12)
+    states = [solve(solver, problem, X, y, passes=2)[0] for _ in range(2)] + [solver.start(problem)]
+    solver.prepare_shared(states, Dense(X[:9]))
+    for state in states[:2]:
+        expected = gram64(X[:9], X[state.support.index], 0.01) @ (state.support.sign * state.support.x)
+        np.testing.assert_allclose(state.shared_values, expected, rtol=1e-5, atol=1e-6)
+        state.shared_values = None
+    assert states[2].shared_values is None
+    solver.prepare_shared(states[1:], Dense(X[:9]))
+    assert states[1].shared_values is None
+
+
+def test_without_weights_or_passes_there_is_no_machine_and_it_is_said_why() -> None:
+    X, y = noisy_rows(ROWS)
+    solver = Blended()
+    state = solver.start(problem_of(X, SquaredHinge(), C, GAMMA))
+    with pytest.raises(UsageError, match="no pass was left"):
+        solver.solution(state)
+    solver.visit(state, Block(Dense(X, 1.0), y, np.zeros(ROWS, np.float32), 0, 0, np.arange(ROWS, dtype=np.int32), 0))
+    with pytest.raises(DataError, match="weight 0"):
+        solver.finish(state)
+
+
+def test_the_machine_is_the_support_best_scaled_with_the_constant_feature() -> None:
+    X, y = noisy_rows(ROWS)
+    solver = Blended(working=64)
+    problem = replace(problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), bias=0.5)
+    state, _, found = solve(solver, problem, X, y, passes=3)
+    machine = solver.solution(state)
+    t = 0.5 / found[-1].facts["f"]
+    coefficients = t * y[state.support.index].astype(float) * state.support.x
+    np.testing.assert_allclose(machine.coefficients, coefficients, rtol=1e-6)  # f as the method has left it
+    assert machine.intercept == pytest.approx(0.25 * float(machine.coefficients.sum()), rel=1e-12)

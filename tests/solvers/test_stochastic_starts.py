@@ -82,10 +82,11 @@ def sample_solved(loss: Any, block: Block, order: Any) -> Any:
 
 def test_where_a_sample_says_nothing_radius_and_step_are_what_they_need_be() -> None:
     """Rows without weight: w is 0, and so are gradients."""
-    solver, block = ASSG(), epoch_blocks(0)[0]
-    state = solver.start(problem_of(Hinge()))
-    solver._begin(state, replace(block, s=np.zeros(100, np.float32)))
-    assert (state.radius, state.step) == (1.0, min(math.sqrt(1.0 / 75.0), 0.5 / LAM))
+    for loss in (Hinge(), SquaredHinge()):
+        solver, block = ASSG(), epoch_blocks(0)[0]
+        state = solver.start(problem_of(loss))
+        solver._begin(state, replace(block, s=np.zeros(100, np.float32)))
+        assert (state.radius, state.step) == (1.0, min(math.sqrt(1.0 / 75.0), 0.5 / LAM))
     assert ASSG(rows_per_stage=7).start(problem_of(Hinge())).length == 0.0
 
 

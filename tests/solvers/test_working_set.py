@@ -128,6 +128,15 @@ def test_where_nothing_moves_no_other_subset_is_begun() -> None:
     np.testing.assert_array_equal(pool.x, x)
 
 
+def test_as_many_subsets_are_begun_as_may_be() -> None:
+    pool, _ = pool_of()
+    known = Improvement(2)
+    for left in (2, 1, 0):
+        assert known.rounds == left
+        assert known.over(np.inf) == (left == 0)
+        improve(pool, Form(RBF(GAMMA), 4), 16, known, 1e-9)
+
+
 def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
     """What one working set moves and another takes back has been added to f twice."""
     pool, _ = pool_of()

@@ -102,7 +102,6 @@ def count(joint: Joint, problem: Problem, block: Block) -> None:
     """Add what the rows of a block propose."""
     alpha, before = block.rows["alpha"], block.rows["before"]
     ways = np.column_stack([alpha - before, _shared(problem, block)])
-    ways[block.s <= 0.0] = 0.0
     joint.dual += dual_sum(before, block.y, block.s, problem.C, problem.loss)
     cost = RowLoss(problem.C, problem.loss, problem.loss)
     proposals_pass(block.y, block.s, cost, before, ways, joint.linear, joint.quadratic)

@@ -135,7 +135,7 @@ class Iterations:
             return
         exchange(self.g, gains, self.columns.column(v, self.g), swap.length)
         self.a[i] += swap.length
-        self.a[v] = 0.0 if swap.length >= self.a[v] else self.a[v] - swap.length
+        self.a[v] -= swap.length
         self.f -= swap.fall
 
     def _partan(self) -> None:

@@ -111,7 +111,7 @@ class StepsFromSamples(ABC):
         elif self.variant == "swap" and a_v > 0.0 and self._i != self._v:
             step = swap_step(g_i, g_v, K_ii + K_vv - 2.0 * self._across, a_v)
             if step.fall > toward_step(f, g_i, K_ii).fall:
-                self._exchange(step.length, a_v)
+                self._exchange(step.length)
                 self.f -= step.fall
             else:
                 self._toward()
@@ -137,10 +137,10 @@ class StepsFromSamples(ABC):
         self.a[place] = 0.0 if dropped else self.a[place] - step.length
         self.f -= step.fall
 
-    def _exchange(self, length: float, a_v: float) -> None:
+    def _exchange(self, length: float) -> None:
         place = self._admit(self._i)  # before self.a is looked up: it may grow
         self.a[place] += length
-        self.a[self._place[self._v]] = 0.0 if length >= a_v else a_v - length
+        self.a[self._place[self._v]] -= length
 
     def _partan(self) -> None:
         g_i, _, h_i = self._g
