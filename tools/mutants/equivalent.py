@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tools.mutants.ties import TIES
+
 EQUIVALENT = {
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
@@ -234,65 +236,17 @@ EQUIVALENT = {
         "if (state.problem.rows < state.capacity):",
     ): "of a pool of all rows every row of a block is offered in any case",
     (
-        "streamsvm/solvers/kernel/decomposition/candidates.py",
-        "chosen = np.union1d(np.flatnonzero(violating & ((draws <= state.rate))), worst(rows, WORST_ROWS))",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/decomposition/closing.py",
-        "if (found.gap < state.problem.tolerance) or found.final:",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/decomposition/closing.py",
-        "if not (dual >= state.weight * (1.0 - p.loss.conjugate_slope(0.0, p.C)) + rounding):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/decomposition/multilevel.py",
-        "fresh = np.flatnonzero((depth(pool, threshold(pool)) >= NEGLIGIBLE_SHARE * (top - bottom)))",
-    ): "but for numbers that are equal to the last bit",
-    (
         "streamsvm/solvers/kernel/decomposition/solver.py",
         "if (len(known) >= 1) and worthwhile(moved, X):",
     ): "for a single problem it is never worthwhile",
-    (
-        "streamsvm/solvers/kernel/decomposition/solver.py",
-        "if late(state.deadline) and (state.seconds_anew() >= GRACE):",
-    ): "but for numbers that are equal to the last bit",
     (
         "streamsvm/solvers/kernel/reduced_set.py",
         "if (len(index) < count):",
     ): "of just as many rows all are drawn",
     (
-        "streamsvm/solvers/kernel/rounding.py",
-        "blurred = (problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) >= BLUNT)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/blended.py",
-        "violated = np.flatnonzero((v >= -2.0 * state.f))",
-    ): "but for numbers that are equal to the last bit",
-    (
         "streamsvm/solvers/kernel/simplex/blended.py",
         "if state.support is None or (len(violated) < count):",
     ): "of just as many all are chosen",
-    (
-        "streamsvm/solvers/kernel/simplex/blended.py",
-        "if (found.gap >= allowed) and not begun and not known.over(state.deadline):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/certificate.py",
-        "blurred = (abs(f - state.f) >= SHARE * state.problem.tolerance * f)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/frank_wolfe.py",
-        "if (gap < work.target.allowed(iterations.f)):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/frank_wolfe.py",
-        "known.agreed = known.agreed + 1 if (known.gap < asked.allowed(iterations.f)) else 0",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/iterations.py",
-        "if (self.g[v] - 2.0 * self.f < 2.0 * self.f - self.g[self.i]):",
-    ): "but for numbers that are equal to the last bit",
     (
         "streamsvm/solvers/kernel/simplex/sampled_steps.py",
         'if self.variant == "mfw" and a_v > 0.0 and (g_v - 2.0 * f >= 2.0 * f - g_i):',
@@ -302,14 +256,6 @@ EQUIVALENT = {
         "if (len(known) >= 1) and worthwhile(supports, X):",
     ): "for a single problem it is never worthwhile",
     (
-        "streamsvm/solvers/kernel/simplex/solver.py",
-        "elif (certificate.gap >= state.problem.tolerance) and not (certificate.final or state.certifying):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/kernel/simplex/state.py",
-        "self.stopped = self.stopped or (self.gaps[-1] >= STALLED * earlier)",
-    ): "but for numbers that are equal to the last bit",
-    (
         "streamsvm/solvers/kernel/working_set.py",
         "if ((z <= 0)).any():",
     ): "signs are 1 or -1",
@@ -317,14 +263,6 @@ EQUIVALENT = {
         "streamsvm/solvers/active_set/exchange.py",
         "if (length > 1.0):",
     ): "a row whose minimum is on its bound is there either way",
-    (
-        "streamsvm/solvers/active_set/exchange.py",
-        "if (top - bottom < self._rounding()):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/exchange.py",
-        "return row if (gain[row] >= self._rounding()) else None",
-    ): "but for numbers that are equal to the last bit",
     (
         "streamsvm/solvers/active_set/exchange.py",
         "rising = np.where((y >= 0.0), a < upper, a > 0.0)",
@@ -338,18 +276,6 @@ EQUIVALENT = {
         "d = -d if (float(g[rows] @ d) >= 0.0) else d",
     ): "along a line that is level both ways end at a bound",
     (
-        "streamsvm/solvers/active_set/finite_newton.py",
-        "if (size <= smallest):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/finite_newton.py",
-        "flat = flat + 1 if (value > least * (1.0 - FLAT)) else 0",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/kernel.py",
-        "if not (state.solved or state.ending) and (found.gap >= state.problem.tolerance):",
-    ): "but for numbers that are equal to the last bit",
-    (
         "streamsvm/solvers/active_set/kernel.py",
         "x, low, high = np.zeros(len(y)), np.where((y >= 0.0), 0.0, -upper), np.where(y > 0.0, upper, 0.0)",
     ): "y is 1 or -1",
@@ -358,65 +284,9 @@ EQUIVALENT = {
         "x, low, high = np.zeros(len(y)), np.where(y > 0.0, 0.0, -upper), np.where((y >= 0.0), upper, 0.0)",
     ): "y is 1 or -1",
     (
-        "streamsvm/solvers/active_set/linear_problem.py",
-        "a = np.where((np.abs(a) < next_to), 0.0, a)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/linear_problem.py",
-        "return np.where((high - a < next_to), high, np.where(a - low <= next_to, low, a))",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/linear_problem.py",
-        "return np.where(high - a <= next_to, high, np.where((a - low < next_to), low, a))",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/linear_problem.py",
-        "a = np.where((share <= at.below / terms.z), 0.0, at.a)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/linear_problem.py",
-        "return np.where(np.isfinite(terms.upper) & ((room <= at.above / terms.z)), terms.upper, a)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/solver.py",
-        "if (found.primal <= state.primal):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/active_set/solver.py",
-        "if not state.solved and (state.primal - state.dual >= state.problem.tolerance * abs(state.primal)):",
-    ): "but for numbers that are equal to the last bit",
-    (
         "streamsvm/solvers/stochastic/assg.py",
         "if (state.left <= 0.5):",
     ): "half a row is as near to none as to one",
-    (
-        "streamsvm/solvers/stochastic/averaged_certificate.py",
-        "due = (certificate.gap < EVALUATION_MARGIN * averaged.problem.tolerance)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/stochastic/averaged_certificate.py",
-        "if (primal <= averaged.primal):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/cocoa.py",
-        "if (mean >= LONG_STEPS)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/cocoa.py",
-        "if (mean <= SHORT_STEPS)",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/cocoa.py",
-        "if (moved < STEP_TOLERANCE):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/dual_ascent.py",
-        "if (primals[best] <= state.primal):",
-    ): "but for numbers that are equal to the last bit",
-    (
-        "streamsvm/solvers/dcd/dual_ascent.py",
-        "state.certifying = (certificate.gap < state.problem.tolerance) and state.passes >= state.next_check",
-    ): "but for numbers that are equal to the last bit",
     (
         "streamsvm/solvers/dcd/joining.py",
         "first = copies[1]",
@@ -425,4 +295,4 @@ EQUIVALENT = {
         "streamsvm/solvers/active_set/linear_problem.py",
         "sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=False)",
     ): "nobody asks who works on all rows in memory",
-}
+} | {(path, line): "but for numbers that are equal to the last bit" for path, lines in TIES.items() for line in lines}

@@ -1,0 +1,81 @@
+"""Comparisons that decide otherwise but for two numbers that are equal to the last bit: the program is the same where none are."""
+
+from __future__ import annotations
+
+TIES = {
+    "streamsvm/solvers/kernel/decomposition/candidates.py": (
+        "chosen = np.union1d(np.flatnonzero(violating & ((draws <= state.rate))), worst(rows, WORST_ROWS))",
+    ),
+    "streamsvm/solvers/kernel/decomposition/closing.py": (
+        "if (found.gap < state.problem.tolerance) or found.final:",
+        "if not (dual >= state.weight * (1.0 - p.loss.conjugate_slope(0.0, p.C)) + rounding):",
+    ),
+    "streamsvm/solvers/kernel/decomposition/multilevel.py": (
+        "fresh = np.flatnonzero((depth(pool, threshold(pool)) >= NEGLIGIBLE_SHARE * (top - bottom)))",
+    ),
+    "streamsvm/solvers/kernel/decomposition/solver.py": (
+        "if late(state.deadline) and (state.seconds_anew() >= GRACE):",
+    ),
+    "streamsvm/solvers/kernel/rounding.py": (
+        "blurred = (problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) >= BLUNT)",
+    ),
+    "streamsvm/solvers/kernel/simplex/blended.py": (
+        "violated = np.flatnonzero((v >= -2.0 * state.f))",
+        "if (found.gap >= allowed) and not begun and not known.over(state.deadline):",
+    ),
+    "streamsvm/solvers/kernel/simplex/certificate.py": (
+        "blurred = (abs(f - state.f) >= SHARE * state.problem.tolerance * f)",
+    ),
+    "streamsvm/solvers/kernel/simplex/frank_wolfe.py": (
+        "if (gap < work.target.allowed(iterations.f)):",
+        "known.agreed = known.agreed + 1 if (known.gap < asked.allowed(iterations.f)) else 0",
+    ),
+    "streamsvm/solvers/kernel/simplex/iterations.py": (
+        "if (self.g[v] - 2.0 * self.f < 2.0 * self.f - self.g[self.i]):",
+    ),
+    "streamsvm/solvers/kernel/simplex/sampled_steps.py": (
+        'if self.variant == "mfw" and a_v > 0.0 and (g_v - 2.0 * f >= 2.0 * f - g_i):',
+    ),
+    "streamsvm/solvers/kernel/simplex/solver.py": (
+        "elif (certificate.gap >= state.problem.tolerance) and not (certificate.final or state.certifying):",
+    ),
+    "streamsvm/solvers/kernel/simplex/state.py": (
+        "self.stopped = self.stopped or (self.gaps[-1] >= STALLED * earlier)",
+    ),
+    "streamsvm/solvers/active_set/exchange.py": (
+        "if (top - bottom < self._rounding()):",
+        "return row if (gain[row] >= self._rounding()) else None",
+    ),
+    "streamsvm/solvers/active_set/finite_newton.py": (
+        "if (size <= smallest):",
+        "flat = flat + 1 if (value > least * (1.0 - FLAT)) else 0",
+    ),
+    "streamsvm/solvers/active_set/kernel.py": (
+        "if not (state.solved or state.ending) and (found.gap >= state.problem.tolerance):",
+    ),
+    "streamsvm/solvers/active_set/linear_problem.py": (
+        "a = np.where((np.abs(a) < next_to), 0.0, a)",
+        "return np.where((high - a < next_to), high, np.where(a - low <= next_to, low, a))",
+        "return np.where(high - a <= next_to, high, np.where((a - low < next_to), low, a))",
+        "a = np.where((share <= at.below / terms.z), 0.0, at.a)",
+        "return np.where(np.isfinite(terms.upper) & ((room <= at.above / terms.z)), terms.upper, a)",
+    ),
+    "streamsvm/solvers/active_set/solver.py": (
+        "if (found.primal <= state.primal):",
+        "if not state.solved and (state.primal - state.dual >= state.problem.tolerance * abs(state.primal)):",
+    ),
+    "streamsvm/solvers/stochastic/averaged_certificate.py": (
+        "due = (certificate.gap < EVALUATION_MARGIN * averaged.problem.tolerance)",
+        "if (primal <= averaged.primal):",
+    ),
+    "streamsvm/solvers/dcd/cocoa.py": (
+        "if (mean >= LONG_STEPS)",
+        "if (mean <= SHORT_STEPS)",
+        "if (moved < STEP_TOLERANCE):",
+    ),
+    "streamsvm/solvers/dcd/dual_ascent.py": (
+        "if (primals[best] <= state.primal):",
+        "state.certifying = (certificate.gap < state.problem.tolerance) and state.passes >= state.next_check",
+    ),
+}
+"""Lines as they are then, by file."""
