@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 RBF = "--kernel rbf --gamma 0.3"
 LANDMARKS = f"{RBF} --landmarks 20 --embedding disk"
 CLOSE = "--tolerance 1e-6"
@@ -321,6 +323,35 @@ OTHERS = {
         ingest data/missing.csv f.zarr
         verify d.h5
     """,
+    "by workers": """
+        fit data/two m.ssvm --cluster here: --loss hinge --solver dcd --max-passes 3
+        fit data/three n.ssvm --cluster here: --C 0.1,1 --solver newton --validation data/three
+        fit data/two p.ssvm --cluster here: --groups 3 --solver assg --loss hinge --max-passes 2
+        fit data/two k.ssvm --cluster here: --kernel rbf --landmarks 12 --embedding disk
+        fit data/two c.ssvm --cluster here: --calibrate sigmoid --tolerance 1e-6
+        fit data/two x.ssvm --cluster here: --calibrate sigmoid --calibration-folds 2
+        predict c.ssvm data/two p.csv --cluster here: --output label,probability
+        predict m.ssvm data/two d.npy --cluster here: --output decision
+        evaluate c.ssvm data/two --cluster here: --json
+        evaluate m.ssvm data/three --cluster here: --json --threshold 0.1
+        embed data/weighted e.zarr --cluster here: --landmarks 10 --kernel rbf --dtype float16 --chunk 4KiB --json
+        embed data/weighted e.zarr --cluster here: --landmarks 10 --kernel rbf --dtype float16 --chunk 4KiB --json
+        tune data/two grid --cluster here: --C 0.1,1 --folds 2 --json
+        ingest data/people.csv data/new.csv t.zarr --cluster here: --label left --missing zero --test-fraction 0.2
+        ingest data/people.csv data/new.csv u.zarr --label left --missing zero --test-fraction 0.2 --json
+        ingest data/rows.svm data/rows.svm v.zarr --cluster here: --chunk 4KiB --json
+        ingest data/people.csv data/new.csv w.zarr --cluster here: --label left --missing zero --split-by zone --test-fraction 0.2
+        ingest data/people.csv data/new.csv w.zarr --cluster here: --label left --missing zero --id charged
+        ingest data/people.csv data/new.csv w.zarr --cluster here: --label left --missing zero --on-bad-line skip
+        fit t.zarr s.ssvm --tolerance 1e-6
+        predict s.ssvm data/new.csv data/people.csv q.csv --cluster here: --output label,decision
+        evaluate s.ssvm data/new.csv data/people.csv --cluster here: --json
+        predict s.ssvm data/faults.csv r.csv --cluster here: --on-bad-line skip
+        fit data/two o.ssvm --cluster here: --dual dual.npy --solver interior_point --loss hinge
+        fit data/two y.ssvm --cluster here: --kernel rbf
+        fit data/two o.ssvm --cluster nowhere
+        fit data/two z.ssvm --insecure-network
+    """,
     "new rows": """
         ingest data/people.csv t.zarr --label left --missing mean --id charged
         fit t.zarr m.ssvm --standardize --tolerance 1e-6
@@ -335,6 +366,37 @@ OTHERS = {
         evaluate m.ssvm t.zarr --json
     """,
 }
+
+
+CALIBRATED = {"calibrate": "sigmoid"}
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "hinge": ("two", {"loss": "hinge", "C": (0.1, 1.0)}),
+    "squared hinge, to a gap": ("sparse", {"tolerance": 0.9}),
+    "by descent": ("two", {"solver": "dcd", "max_passes": 4}),
+    "rbf": ("two", {"kernel": "rbf", "gamma": 0.3, "loss": "hinge"}),
+    "landmarks": ("two", {"kernel": "rbf", "gamma": 0.3, "landmarks": 15}),
+    "pairs, rbf": ("three", {"kernel": "rbf", "gamma": 0.3, "multi_class": "ovo", "loss": "hinge"}),
+    "one class": ("two", {"one_class": True, "nu": 0.3, "kernel": "rbf", "gamma": 0.3}),
+    "numbers": ("numbers", {"loss": "squared", "standardize": True}),
+    "tube": ("numbers", {"loss": "epsilon_insensitive"}),
+    "calibrated": ("three", CALIBRATED),
+    "calibrated by folds": ("few", CALIBRATED | {"loss": "hinge", "calibration_folds": 2}),
+    "logistic": ("weighted", {"loss": "logistic", "class_weight": {"a": 2.0}}),
+    "short of memory": ("two", {"solver": "dcd", "memory": 151_002_155, "max_passes": 3}),
+    "elastic net": ("two", {"l1": 4.0}),
+}
+"""What a fit of rows in memory is asked for, and of which rows."""
+
+PORTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    f"{solver}, {loss}": (store, {"solver": solver, "loss": loss, "lambda_": 1e-2})
+    for solver, loss, store in (
+        ("pegasos", "hinge", "two"),
+        ("sgd", "logistic", "weighted"),
+        ("assg", "hinge", "three"),
+        ("sgd_qn", "hinge", "sparse"),
+    )
+}
+"""The same of fits of portions, one after the other."""
 
 
 def _cases() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What becomes of a command line, as plain JSON: what it prints, its exit code, and what it has written.
 
-Left out is what differs from run to run or between machines: clocks, rates, peaks, hashes, versions.
+Left out is what differs from run to run or between machines: clocks, rates, peaks, hashes, versions, places.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.aliases import JsonObject
 from streamsvm.cli import cli
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.jobs.embed import feature_writer
 from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.report import record as page_record
+from streamsvm.jobs.report.run_log import Thinning
+from streamsvm.jobs.tune import results
+from streamsvm.schedule import budget
 
 LEFT_OUT = {
     *("seconds", "waited", "peak", "compute_share", "digest", "versions", "streamsvm", "at", "machine"),
@@ -92,11 +99,13 @@ def _said(text: str) -> Any:
 def _event(event: JsonObject) -> Any:
     """An event, without the memory in use, what is read ahead as it comes, and the size of files of text."""
     running = {"memory", "bytes_read"} if event["event"] in {"progress", "pass"} else set()
-    running |= {"bytes"} if event.get("step") in {"export", "report"} else set()
+    running |= {"bytes"} if event["event"] == "ingest" or event.get("step") in {"export", "report"} else set()
     return plain({name: value for name, value in event.items() if name not in running})
 
 
 def _without_clocks(line: str) -> str:
+    for place in (Path("data"), Path()):
+        line = line.replace(str(place.resolve()), str(place))
     for pattern, name in CLOCKS:
         line = re.sub(pattern, name, line)
     return line
@@ -197,3 +206,26 @@ def _column(values: list[str]) -> Any:
         return numbers_of(np.array(values, float))
     except ValueError:
         return " ".join(values)
+
+
+def on_any_machine(patch: pytest.MonkeyPatch) -> None:
+    """Plans see neither what this process holds nor the limits it is in; progress is told of whenever it can be, samples are small."""
+    patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
+    patch.setattr(budget, "passes_loaded", lambda: True)
+    patch.setattr(budget, "_group_limits", list)
+    patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
+    patch.setattr(feature_writer, "SCALE_ROWS", 40)
+    patch.setattr(page_record, "SAMPLE", 120)
+    patch.setattr(page_record, "LEAST", 70)
+    patch.setattr(Stopwatch, "due", lambda _: True)
+    patch.setattr(Thinning, "keeps", lambda *_: True)
+    patch.setattr(results, "picture_of", lambda *_: None)
+
+
+def in_lines(value: Any, depth: int) -> str:
+    """JSON with a line for each command, and each file: what has changed can be read."""
+    if depth == 0 or not isinstance(value, (dict, list)) or not value:
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(in_lines(one, depth - 1) for one in value) + "\n]"
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {in_lines(one, depth - 1)}" for name, one in value.items()) + "\n}"

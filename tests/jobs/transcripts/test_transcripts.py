@@ -15,39 +15,19 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.progress import Stopwatch
-from streamsvm.jobs.embed import feature_writer
-from streamsvm.jobs.report import record as page_record
-from streamsvm.jobs.report.run_log import Thinning
-from streamsvm.jobs.tune import results
-from streamsvm.schedule import budget
 from tests.jobs.transcripts.cases import CASES
 from tests.jobs.transcripts.comparing import differences
 from tests.jobs.transcripts.tables import made_in
-from tests.jobs.transcripts.taking import transcript
+from tests.jobs.transcripts.taking import in_lines, on_any_machine, transcript
 
 RECORDED = Path(__file__).with_name("transcripts.json")
-
-
-def _on_any_machine(patch: pytest.MonkeyPatch) -> None:
-    """Plans see neither what this process holds nor the limits it is in; progress is told of whenever it can be, samples are small."""
-    patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
-    patch.setattr(budget, "passes_loaded", lambda: True)
-    patch.setattr(budget, "_group_limits", list)
-    patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
-    patch.setattr(feature_writer, "SCALE_ROWS", 40)
-    patch.setattr(page_record, "SAMPLE", 120)
-    patch.setattr(page_record, "LEAST", 70)
-    patch.setattr(Stopwatch, "due", lambda _: True)
-    patch.setattr(Thinning, "keeps", lambda *_: True)
-    patch.setattr(results, "picture_of", lambda *_: None)
 
 
 def _transcript(case: str, data: Path, place: Path, patch: pytest.MonkeyPatch) -> Any:
     place.mkdir(exist_ok=True)
     (place / "data").symlink_to(data)
     patch.chdir(place)
-    _on_any_machine(patch)
+    on_any_machine(patch)
     return transcript(CASES[case])
 
 
@@ -87,16 +67,7 @@ def record(wanted: list[str]) -> None:
         for k, case in enumerate(wanted or CASES):
             place = Path(scratch, str(k))
             found[case] = _transcript(case, Path(scratch, "data"), place, patch)
-    RECORDED.write_text(_in_lines({case: found[case] for case in CASES}, depth=4) + "\n", encoding="utf-8")
-
-
-def _in_lines(value: Any, depth: int) -> str:
-    """JSON with a line for each command, and each file: what has changed can be read."""
-    if depth == 0 or not isinstance(value, (dict, list)) or not value:
-        return json.dumps(value)
-    if isinstance(value, list):
-        return "[\n" + ",\n".join(_in_lines(one, depth - 1) for one in value) + "\n]"
-    return "{\n" + ",\n".join(f"{json.dumps(name)}: {_in_lines(one, depth - 1)}" for name, one in value.items()) + "\n}"
+    RECORDED.write_text(in_lines({case: found[case] for case in CASES}, depth=4) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
