@@ -39,6 +39,8 @@ FITS = {
     "landmarks, file": "two --kernel rbf --landmark-file data/landmarks.npy --embedding disk --embedding-dtype float16",
     "landmarks, mean distance": "three --kernel rbf --gamma mean-distance --landmarks 12 --embedding fly --standardize",
     "landmarks, leverage": "two --kernel rbf --landmarks 12 --sampling leverage --embedding disk --embedding-dtype int8",
+    "landmarks, far apart": "sparse --kernel rbf --landmarks 12 --sampling kmeans++ --embedding fly --loss hinge",
+    "landmarks, greedy of three": f"three {LANDMARKS} --sampling greedy --seed 5",
     "landmarks, stochastic": f"two {LANDMARKS} --solver pegasos --loss hinge --max-passes 4",
     "exact kernel": f"two {RBF} --loss hinge",
     "exact kernel, polynomial": "two --kernel polynomial --set kernel.degree=2 --solver blended --tolerance 1e-5",
@@ -313,6 +315,22 @@ OTHERS = {
         ingest data/people.csv --label left --describe
         ingest data/people.csv --label left --write-schema s.toml --missing zero
         ingest data/people.csv x.zarr --schema s.toml --label left --missing zero
+    """,
+    "long tables": """
+        ingest data/long.csv a.zarr --label kind --chunk 4KiB
+        ingest data/long.csv b.zarr --label kind --chunk 4KiB --shuffle --seed 5 --json
+        ingest data/long.csv c.zarr --label kind --chunk 4KiB --shuffle --test-fraction 0.3 --stratify --drop k,serial
+        ingest data/long.csv d.zarr --label kind --chunk 4KiB --split-by far --test-fraction 0.3
+        ingest data/long.csv e.zarr --label far --task regression --chunk 4KiB --test-fraction 0.3 --column k=category
+        ingest data/long.csv f.zarr --label near --label-threshold 0.5 --hash 3 --layout csr
+        ingest data/long.csv --label kind --describe --json
+        info a.zarr --columns
+        fit a.zarr m.ssvm --validation 0.3
+        fit b.zarr n.ssvm --validation 0.3 --standardize --max-passes 20
+        tune a.zarr grid --folds 2
+        predict n.ssvm data/long.csv p.csv --output decision
+        predict n.ssvm data/people.csv q.csv
+        evaluate n.ssvm data/two
     """,
     "other files": """
         ingest data/rows.svm a.zarr --chunk 4KiB --json

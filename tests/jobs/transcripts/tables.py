@@ -52,6 +52,17 @@ def _files(place: Path, X: Any, two: Any) -> None:
         for row, label in zip(X[:120], two, strict=False)
     ]
     (place / "rows.svm").write_text("\n".join(written) + "\n", encoding="utf-8")
+    _long(place / "long.csv")
     np.save(place / "rows.npy", X)
     np.save(place / "labels.npy", two)
     np.save(place / "landmarks.npy", X[::20])
+
+
+def _long(path: Path) -> None:
+    """Rows in the order of their classes, with numbers that are ids and some that are far from 0."""
+    numbers = np.random.default_rng(8)
+    lines = [
+        f"{k},{20_000_001 + 7 * k},{5e8 + 10 * numbers.normal():.4f},{numbers.normal():.4f},{int(k > 500)}"
+        for k in range(800)
+    ]
+    path.write_text("k,serial,far,near,kind\n" + "\n".join(lines) + "\n", encoding="utf-8")

@@ -18,10 +18,16 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.aliases import JsonObject
+from streamsvm.calibration import scores
 from streamsvm.cli import cli
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.jobs.embed import feature_writer
+from streamsvm.features import part_sizes
+from streamsvm.jobs.calibrate import leave_one_out
+from streamsvm.jobs.embed import distributed as embed_distributed
+from streamsvm.jobs.embed import feature_writer, kernel_map
+from streamsvm.jobs.ingest.notices import precision
 from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.report import evaluation
 from streamsvm.jobs.report import record as page_record
 from streamsvm.jobs.report.run_log import Thinning
 from streamsvm.jobs.tune import results
@@ -48,6 +54,18 @@ COMMON, WITHOUT_MEMORY = ("--memory=8GiB", "--threads=1"), {"synth", "export", "
 """What a command is given that it is not to ask the machine for, and which ones ask for nothing."""
 PROGRESS = re.compile(r"^\w+(, pass \d+)?: +\d+%,")
 """Lines that come by the clock."""
+SMALLER: dict[Any, dict[str, int]] = {
+    evaluation: {"POINTS": 20},
+    feature_writer: {"SCALE_ROWS": 40, "JOURNAL_EVERY": 2},
+    embed_distributed: {"PART_BYTES": 4096},
+    kernel_map: {"SAMPLE": 100, "PIECE": 60, "FIRST_SAMPLE": 8},
+    leave_one_out: {"WANTED": 8, "LEAST_CHUNKS": 2, "SPREAD": 2, "MOST_GROUPS": 3},
+    page_record: {"SAMPLE": 120, "LEAST": 70},
+    part_sizes: {"PART_BYTES": 4096},
+    precision: {"SAMPLE": 150},
+    scores: {"MOST_ROWS": 60},
+}
+"""How large samples and parts are, which are to be less than these tables."""
 MANY = 16
 """Of longer arrays so many elements are kept, evenly, beside the sum."""
 
@@ -214,9 +232,9 @@ def on_any_machine(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(budget, "passes_loaded", lambda: True)
     patch.setattr(budget, "_group_limits", list)
     patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
-    patch.setattr(feature_writer, "SCALE_ROWS", 40)
-    patch.setattr(page_record, "SAMPLE", 120)
-    patch.setattr(page_record, "LEAST", 70)
+    for module, values in SMALLER.items():
+        for name, value in values.items():
+            patch.setattr(module, name, value)
     patch.setattr(Stopwatch, "due", lambda _: True)
     patch.setattr(Thinning, "keeps", lambda *_: True)
     patch.setattr(results, "picture_of", lambda *_: None)
