@@ -14,7 +14,7 @@ TIES = {
         "fresh = np.flatnonzero((depth(pool, threshold(pool)) >= NEGLIGIBLE_SHARE * (top - bottom)))",
     ),
     "streamsvm/solvers/kernel/decomposition/solver.py": (
-        "if late(state.deadline) and (state.seconds_anew() >= GRACE):",
+        "if state.anew is not None and late(state.deadline) and (state.seconds_anew(state.anew) >= GRACE):",
     ),
     "streamsvm/solvers/kernel/rounding.py": (
         "blurred = (problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) >= BLUNT)",

@@ -177,7 +177,7 @@ class Decomposition:
         whole, state.ending = state.pool is not None and state.pool.size == state.problem.rows, True
         if state.pool is not None and whole and self.max_support == 0:
             state.anew = state.support = select(state.pool, np.flatnonzero(state.pool.x))
-        if late(state.deadline) and state.seconds_anew() > GRACE:
+        if state.anew is not None and late(state.deadline) and state.seconds_anew(state.anew) > GRACE:
             state.anew = None
         state.collecting, state.everywhere = state.anew is None, False
         reduce_support(state, self.max_support)

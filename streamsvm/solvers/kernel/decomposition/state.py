@@ -139,10 +139,9 @@ class DecompositionState:
             pairs += rows * len(levels[0].known.recent)
         return self.pace * pairs
 
-    def seconds_anew(self) -> float:
-        """Seconds it takes at most to compute f anew from the support, in float64."""
-        support = 0 if self.anew is None else self.anew.size
-        return FLOAT64_COST * self.pace * self.problem.rows * support
+    def seconds_anew(self, support: Pool) -> float:
+        """Seconds it takes at most to compute f anew from a support, in float64."""
+        return FLOAT64_COST * self.pace * self.problem.rows * support.size
 
     def shifts(self) -> Float64:
         """The intercepts that are tried."""
