@@ -25,7 +25,7 @@ from streamsvm.solvers.kernel.decomposition.solver import FIRST_POOL, Decomposit
 from streamsvm.solvers.kernel.decomposition.state import LevelWork
 from streamsvm.solvers.kernel.pool import Form, Pool, depth, select, unite, violation
 from streamsvm.solvers.kernel.reduced_set import SAMPLE_PER_POINT
-from streamsvm.solvers.kernel.rounding import enough_for, error_of_values
+from streamsvm.solvers.kernel.rounding import enough_for, error_of_values, rounding_of
 from streamsvm.types import Block
 from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
 
@@ -507,6 +507,26 @@ def test_what_a_certificate_does_not_feel_is_that_of_its_pass() -> None:
         assert (state.weight, state.absolute, state.total, state.square) == (0.0, 0.0, 0.0, 0.0)
         assert (state.top, state.bottom, state.support_met) == (-np.inf, np.inf, 0)
     assert weight > 0.0
+
+
+def test_decision_values_are_off_by_what_moves_added_up_or_by_what_they_are_computed_anew_from() -> None:
+    """Of a short model by what its own points bring; rounding is that of the larger, as x moved on the values before."""
+    state = Decomposition().start(PROBLEM)
+    state.largest, state.drift, state.weight, state.absolute = Reach(4, 20.0), 1e-9, 3.0, 5.0
+    state.losses[7], state.upper_losses[7] = 2.0, 2.5
+    assert state.value_error() == 1e-9
+    assert state.rounding(7) == rounding_of(PROBLEM, 1e-9, 3.0, 5.0, (2.0, 2.5))
+    points = rows_with(np.zeros(6), np.array([1.0, -2.0, 0.5, 0.0, 1.0, 1.5]))
+    state.anew = points
+    exact = error_of_values(state.exact_form(), state.largest, 6, 6.0)
+    assert 0.0 < exact < 1e-9
+    assert state.value_error() == exact
+    assert state.rounding(7) == rounding_of(PROBLEM, exact, 3.0, 5.0, (2.0, 2.5))
+    state.reduced = select(points, np.arange(2))
+    assert state.value_error() == error_of_values(state.form, state.largest, 2, 3.0) > 1e-9
+    state.drift = 1.0
+    assert state.value_error() < 1.0
+    assert state.rounding(7) == rounding_of(PROBLEM, 1.0, 3.0, 5.0, (2.0, 2.5))
 
 
 def test_kernel_values_are_shared_where_some_rows_moved_that_are_not_all() -> None:

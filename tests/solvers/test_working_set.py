@@ -137,6 +137,15 @@ def test_as_many_subsets_are_begun_as_may_be() -> None:
         improve(pool, Form(RBF(GAMMA), 4), 16, known, 1e-9)
 
 
+def test_a_single_pair_that_moves_is_a_move() -> None:
+    pool, _ = pool_of()
+    pair = select(pool, np.array([int(np.argmax(pool.p)), int(np.argmin(pool.p))]))
+    known = Improvement(10)
+    improve(pair, Form(RBF(GAMMA), 4), 2, known, 1e-3)
+    assert (known.moves.steps, known.rounds) == (1, 9)
+    assert violation(pair) <= 1e-3
+
+
 def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
     """What one working set moves and another takes back has been added to f twice."""
     pool, _ = pool_of()
