@@ -96,7 +96,8 @@ def test_after_a_step_that_was_cut_the_next_ones_are_whole_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rise", "slope", "length"), [(0.5, 1.0, 0.25), (0.5, 0.6, 1 / 12), (0.5, 0.5, 0.005), (0.0, -1.0, 0.5)]
+    ("rise", "slope", "length"),
+    [(0.5, 1.0, 0.25), (0.5, 0.6, 1 / 12), (0.5, 0.5, 0.005), (0.0, -1.0, 0.5), (0.5, 0.0, 0.5)],
 )
 def test_a_step_is_cut_to_half_of_where_the_tangent_is_below_the_center(
     rise: float, slope: float, length: float
@@ -108,6 +109,17 @@ def test_a_step_is_cut_to_half_of_where_the_tangent_is_below_the_center(
     assert not steps.taken(found._replace(value=1.0 + rise, v=steps.point - gradient))
     assert steps.length == pytest.approx(length)
     assert steps.taken(found._replace(value=0.5))
+
+
+def test_a_step_that_was_cut_is_cut_in_shares_of_what_is_left_of_it() -> None:
+    """Half of the way is gone; the tangent is below the center from a fifth of the whole way on."""
+    steps, direction = (
+        ExactSteps(np.zeros(2), 1.0, np.array([2.0, 4.0]), promised=1.0, length=0.5),
+        np.array([2.0, 4.0]),
+    )
+    found = PointSums(2).close(Problem(Logistic(), 1.0, 1, 1, 1, 1.0), steps.point)
+    assert not steps.taken(found._replace(value=1.3, v=steps.point - direction / (direction @ direction)))
+    assert steps.length == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("rows", "columns", "kept"), [(10**6, 3, 2_000), (10**6, 99, 20_000), (1_500, 99, 1_500)])
@@ -224,6 +236,7 @@ def test_a_step_goes_from_the_point_that_was_read_to_the_minimum_of_the_model() 
         (99.99995, 1.0, 0.25, True),  # ... or so much of the part of the way that was gone
         (99.99998, 1.0, 0.25, False),
         (100.0 + 5e-12, 0.0, 1.0, True),  # rounding is no rise
+        (100.0, 0.0, 1.0, True),
         (100.0 + 5e-11, 0.0, 1.0, False),
     ],
 )
@@ -257,29 +270,47 @@ def test_the_dual_variables_of_the_sample_are_solved_for_all_others_staying() ->
     assert best.fun - polished < 0.9 * (best.fun - found.dual)
 
 
+def test_a_step_on_the_model_is_halved_until_the_model_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows are far from the corner a whole step of Newton's method goes far beyond the minimum, here of their losses alone."""
+    monkeypatch.setattr(exact_steps, "ITERATIONS", 1)
+    Z, c, sample = small()
+    center, factor = np.array([9.0, -4.0, 3.0, 1.0]), 1e-3 * sample.s.astype(float)
+    pull = Z[::2].T @ (0.7 * factor / (1.0 + np.exp(Z[::2] @ center)))
+    found = evaluated(Z, c, center)._replace(v=center + pull)
+    w, change = exact_steps.ExactModel(sample, factor, 1e-9 * np.eye(4)).minimum(SMALL, found, center)
+    before, after = (0.7 * factor @ np.logaddexp(0.0, -Z[::2] @ at) for at in (center, w))
+    assert change == pytest.approx(after - before, rel=1e-3)
+    assert change < 0.0
+
+
+@pytest.mark.parametrize("center", [0.0, 0.1])
 @pytest.mark.parametrize(
     ("least", "each", "thinned"), [(10, 2, [3]), (20, 2, []), (14, 2, [2]), (1, 10, []), (1, 5, [])]
 )
 def test_the_first_step_is_solved_on_every_kth_row_before(
-    least: int, each: int, thinned: list[int], monkeypatch: pytest.MonkeyPatch
+    least: int, each: int, thinned: list[int], center: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many rows at least, and so many for each of four components, are left of 30; nothing is damped."""
+    """So many rows at least, and so many for each of four components, are left of 30; nothing is damped.
+
+    It is solved crudely: a tolerance of 0 asks for no more steps.
+    """
     monkeypatch.setattr(exact_steps, "THIN", least)
     monkeypatch.setattr(exact_steps, "THIN_PER_COMPONENT", each)
     Z, c, sample = small()
-    taken, plain = [], Surrogate.thinned
+    begin, problem, taken, plain = np.full(4, center), replace(SMALL, tolerance=0.0), [], Surrogate.thinned
     monkeypatch.setattr(Surrogate, "thinned", lambda self, k: (taken.append(k), plain(self, k))[1])
-    model = model_at(SMALL, sample, sample.s / sample.probability, np.zeros(4))
+    model, looks, look = model_at(problem, sample, sample.s / sample.probability, begin), [], Surrogate.values_at
+    monkeypatch.setattr(Surrogate, "values_at", lambda self, *at: (looks.append(1), look(self, *at))[1])
     model.damping = np.ones(4)
-    steps = first_steps(model, evaluated(Z, c, np.zeros(4)))
+    found = evaluated(Z, c, begin)
+    steps = first_steps(model, found)
     assert taken == thinned
     assert not model.damping.any()
-    assert steps.value == pytest.approx(float(c.sum() * np.log(2.0)), rel=1e-6)
-    np.testing.assert_array_equal(steps.center, np.zeros(4))
-    at = model.gradient(model.values_at(Logistic(), steps.point), steps.point)
-    start = model.gradient(model.values_at(Logistic(), np.zeros(4)), np.zeros(4))
+    assert len(looks) <= 5 * (1 + len(thinned))
+    assert (steps.value, steps.promised, steps.length) == (found.value, 0.0, 1.0)
+    np.testing.assert_array_equal(steps.center, begin)
+    at, start = (model.gradient(model.values_at(Logistic(), w), w) for w in (steps.point, begin))
     assert np.linalg.norm(at) < 0.05 * np.linalg.norm(start)
-    assert (steps.promised, steps.length) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -196,18 +196,6 @@ EQUIVALENT = {
         "state.stalled = state.stalled or (len(state.gaps) > passes and (gap >= STALLED * state.gaps[-1 - passes]))",
     ): "but for a gap that is that share to the last bit",
     (
-        "streamsvm/solvers/newton/inner_solver.py",
-        "if smoothing <= goal or (following <= 0.99 * floor):",
-    ): "but for a width that is the least to the last bit",
-    (
-        "streamsvm/solvers/newton/inner_solver.py",
-        "if (smoothing < goal) or following < 0.99 * floor:",
-    ): "but for smoothing that costs what it may to the last bit",
-    (
-        "streamsvm/solvers/newton/inner_solver.py",
-        "if (value <= least):",
-    ): "but for two lengths at which a model is the same to the last bit",
-    (
         "streamsvm/solvers/active_set/exchange.py",
         "self.at.a[row] = 0.0 if (d[place] <= 0.0) else self._terms.upper[row]",
     ): "what meets a bound moves: its direction is not 0",
@@ -295,4 +283,25 @@ EQUIVALENT = {
         "streamsvm/solvers/active_set/linear_problem.py",
         "sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=False)",
     ): "nobody asks who works on all rows in memory",
+    (
+        "streamsvm/solvers/newton/exact_steps.py",
+        "if value <= change - FALLS * length * promised or (length <= SHORTEST):",
+    ): "no power of 1/2 is 1e-6",
+    ("streamsvm/solvers/newton/exact_steps.py", "if (length <= SHORTEST):"): "as above",
+    (
+        "streamsvm/solvers/newton/row_sample.py",
+        "if (self.held >= self.limit):",
+    ): "of as many rows as there is room for none is thrown out",
+    (
+        "streamsvm/solvers/newton/row_sample.py",
+        "blocks, order = [part.X for part in samplers[0].parts], np.empty(1, np.int64)",
+    ): "there is a sampler, whose rows say the order",
+    (
+        "streamsvm/solvers/newton/row_sample.py",
+        "keys = np.concatenate([part.keys for part in self.parts] or [np.empty(1)])",
+    ): "no sample is of less than a row, and of nothing nothing is thrown out",
+    (
+        "streamsvm/solvers/newton/memory.py",
+        "q = min(p, most) if layout.dense or p <= most else 1",
+    ): "any block is larger than a matrix of one number",
 } | {(path, line): "but for numbers that are equal to the last bit" for path, lines in TIES.items() for line in lines}

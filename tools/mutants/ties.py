@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/solvers/newton/exact_steps.py": ("if (promised < enough):",),
+    "streamsvm/solvers/newton/inner_solver.py": (
+        "if smoothing <= goal or (following <= 0.99 * floor):",
+        "if (smoothing < goal) or following < 0.99 * floor:",
+        "if (value <= least):",
+    ),
+    "streamsvm/solvers/newton/row_sample.py": ("chosen = (keys <= self.threshold)",),
     "streamsvm/solvers/kernel/decomposition/candidates.py": (
         "chosen = np.union1d(np.flatnonzero(violating & ((draws <= state.rate))), worst(rows, WORST_ROWS))",
     ),
