@@ -17,7 +17,7 @@ from streamsvm.compute.blocks.operators import TILE, gram_bytes
 from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.kernels import RBF
-from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.losses import Hinge, Logistic, SquaredHinge
 from streamsvm.solvers import SOLVERS, leave_one_out
 from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.solver import ActiveSet
@@ -118,6 +118,52 @@ def test_sparse_rows_are_counted_by_their_entries() -> None:
     assert (few.fixed, few.shared) == (32 * 56 + 40 * (4 * 8 + 48), FACTORED)  # 2 * 85 // 40 + 4 entries
     assert (every.fixed, every.shared) == (32 * 56 + 40 * 188, FACTORED + 40 * 32)  # joined in place
     assert (row_bytes(asked), row_bytes(problem())) == (32, 28)
+
+
+MANY = replace(DENSE, chunks=(150_001,), counts=(1, 150_000))
+"""Of so many rows a sample has 50,000, unless another number is said."""
+ALL = 150_001 * 188
+"""What goes with all of them."""
+
+
+@pytest.mark.parametrize(
+    ("kept", "entry", "own", "gathered"),
+    [
+        (0, 4, 150_001 * 2 * 28 + ALL, 0),  # in the end all rows, twice while they are put together
+        (0, 8, 150_001 * 4 * 28 + ALL, 0),
+        (1, 4, 50_000 * 2 * (28 + 48), 100_000 * (1 + 56)),  # features are made again for a sample alone
+        (12, 4, 50_000 * 2 * (28 + 48), 100_000 * (12 + 56)),
+        (
+            12,
+            8,
+            150_001 * (12 + 56) + ALL,
+            100_000 * (12 + 56),
+        ),  # of float64 those in memory are those that are visited
+    ],
+)
+def test_newton_holds_a_sample_or_all_rows_and_what_is_kept_until_features_are_made(
+    kept: int, entry: int, own: int, gathered: int
+) -> None:
+    """A part of a pass has up to twice as many rows as the sample, each as it is kept."""
+    found = Newton().cost(problem(layout=MANY), replace(MANY, kept_bytes=kept, entry_bytes=entry))
+    matrix = max(block_bytes(7, entry), matrix_bytes(7, entry))
+    assert found == Cost(32 * 56 + own, per_block_row=48, per_part=3 * 56 + gathered, shared=matrix)
+
+
+def test_newton_on_kept_rows_of_a_small_store_shares_them_all() -> None:
+    """Each as it is kept, and its features once they are made; of a sample of 10 those beside the next one's."""
+    layout = replace(DENSE, kept_bytes=12)
+    every, few = Newton().cost(problem(), layout), Newton(10).cost(problem(), layout)
+    assert every == Cost(32 * 56 + 40 * 188, per_block_row=48, per_part=3 * 56, shared=FACTORED + 40 * (12 + 28))
+    assert few.fixed == 32 * 56 + 10 * 2 * (28 + 48)
+    assert few.per_part == 3 * 56 + 20 * (12 + 56)
+
+
+def test_newton_sums_up_second_derivatives_of_few_columns_where_a_loss_bends_everywhere() -> None:
+    """Eight matrices of all components, and one for each part of a pass."""
+    found = Newton(10).cost(problem(Logistic()), DENSE)
+    assert found.fixed == 32 * 56 + 8 * 8 * 49 + 40 * (28 + 48)
+    assert found.per_part == 3 * 56 + 8 * 49
 
 
 @pytest.mark.parametrize(("entries", "row"), [(3, 188), (10, 188), (11, 140 + 4 * 13), (30, 140 + 4 * 24)])

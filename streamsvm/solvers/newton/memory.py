@@ -45,9 +45,9 @@ def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
     # never all rows, as otherwise in the end; nor where those in memory are not those that are visited (``NewtonState.factored``)
     fewer = (bool(sample) or (held > 0 and entry == SINGLE_BYTES)) and rows < problem.rows
     row = held + entry * entries if held else copies * entry * row_bytes(problem) // 4
-    whole = 0 if fewer else problem.rows * row
+    whole = problem.rows * row
     once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
-    own = max(sampled, (0 if once else whole) + (0 if fewer else problem.rows * _arrays(problem)))
+    own = sampled if fewer else max(sampled, (0 if once else whole) + problem.rows * _arrays(problem))
     # rows of a part that may yet be in the sample
     gathered = int(SPARE * rows) * (held + STORED_ARRAYS) if held and rows < problem.rows else 0
     summed = 8 * p * p if are_worth_it(problem) else 0
