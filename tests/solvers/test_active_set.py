@@ -213,6 +213,35 @@ def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bo
     assert (found[2].gap < 1e-9) == state.solved == (not ending)
 
 
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.1)])
+def test_losses_of_a_kernel_machine_rise_by_what_margins_can_be_off(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a quarter here: of a margin that is less by it, of a residual at the worse of both ends."""
+    given: list[Any] = []
+
+    def noted(*terms: Any) -> float:
+        given.append(terms)
+        return 0.0
+
+    monkeypatch.setattr(kernel_machine, "rounding_of", noted)
+    monkeypatch.setattr(kernel_machine, "error_of_values", lambda *_: 0.25)
+    X, y, s, C = fuzzed(7)
+    targets = X[:, 0] if loss.numeric() else y
+    problem, solver = replace(linear_problem(X, loss, C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
+    state, rows = solver.start(problem), {DUAL: np.zeros(len(X))}
+    for _ in range(2):
+        solver.visit(state, Block(Dense(X), targets, s, 0, 0, np.arange(len(X), dtype=np.int32), 0, rows=rows))
+        solver.finish(state)
+    f = gram64(X, X, 0.5) @ (rows[DUAL] * (1.0 if loss.numeric() else y)) + state.intercept
+    arguments = f - targets.astype(float) if loss.numeric() else y * f
+    expected = sum(
+        C * float(c) * max(loss.value(m - 0.25), loss.value(m + 0.25)) for c, m in zip(s, arguments, strict=True)
+    )
+    _, error, _, _, (losses, risen) = given[-1]
+    assert error == 0.25
+    assert risen == pytest.approx(expected, rel=1e-6)
+    assert risen > losses
+
+
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
 def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_values(
     loss: Any, monkeypatch: pytest.MonkeyPatch

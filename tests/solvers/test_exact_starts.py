@@ -101,7 +101,7 @@ def test_the_sides_of_a_number_are_the_dual_of_its_row(loss: Any) -> None:
         np.testing.assert_allclose(gain[:3] + gain[3:], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(2.0)], ids=str)
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(8.0)], ids=str)
 def test_pairs_lead_to_about_the_optimum_of_the_machine(loss: Any) -> None:
     """Feasible, y'a = 0, and gradients that differ by a thousandth of a margin at most where rows may change places."""
     X, y = noisy_rows(60)
@@ -115,7 +115,7 @@ def test_pairs_lead_to_about_the_optimum_of_the_machine(loss: Any) -> None:
     level = -y * g  # the b that a row asks for
     rising, falling = np.where(y > 0, a < terms.upper, a > 0.0), np.where(y > 0, a > 0.0, a < terms.upper)
     found = level[rising].max() - level[falling].min()
-    assert found <= START_VIOLATION * terms.z.max() * (1.0 + 1e-6)
+    assert START_VIOLATION / 7.0 < found <= START_VIOLATION * terms.z.max() * (1.0 + 1e-6)
     assert a.any()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.mutants.ties import TIES
+from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
@@ -304,4 +304,9 @@ EQUIVALENT = {
         "streamsvm/solvers/newton/memory.py",
         "q = min(p, most) if layout.dense or p <= most else 1",
     ): "any block is larger than a matrix of one number",
-} | {(path, line): "but for numbers that are equal to the last bit" for path, lines in TIES.items() for line in lines}
+} | {
+    (path, line): why
+    for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))
+    for path, lines in files.items()
+    for line in lines
+}

@@ -1,4 +1,4 @@
-"""Comparisons that decide otherwise but for two numbers that are equal to the last bit: the program is the same where none are."""
+"""Lines of mutants that differ of two numbers equal to the last bit alone, or divide by a sign: the same program."""
 
 from __future__ import annotations
 
@@ -86,3 +86,32 @@ TIES = {
     ),
 }
 """Lines as they are then, by file."""
+
+SIGNS = {
+    "streamsvm/solvers/kernel/kernel_cache.py": (
+        "column = (block[:, k] + block.dtype.type(self.form.constant)) * ((sign / sign[i]))",
+    ),
+    "streamsvm/solvers/kernel/simplex/sampled_iterations.py": (
+        "sign = (self.pool.sign[self._i] / self.pool.sign[self._v])",
+    ),
+    "streamsvm/solvers/kernel/simplex/solver.py": (
+        "values = (-state.dual_scale() / support.sign) * (support.v + support.ridge * support.x)",
+        "weights = support.x if support is state.reduced else (scale / support.sign) * support.x",
+    ),
+    "streamsvm/solvers/kernel/working_set.py": (
+        "M /= z",
+        "M /= z[:, None]",
+    ),
+    "streamsvm/solvers/active_set/exchange.py": (
+        "column = ((self._space.column(row)[self._block.rows] + self._tau) * y[row] / self._block.signs)",
+        "column = ((self._space.column(row)[self._block.rows] + self._tau) / y[row]) * self._block.signs",
+    ),
+    "streamsvm/solvers/active_set/linear_problem.py": ("found: Float64 = (slopes / problem.task.signs(rows.y))",),
+    "streamsvm/solvers/active_set/solver.py": ("entries = (alpha / state.problem.task.signs(block.y))",),
+    "streamsvm/solvers/dcd/cocoa.py": (
+        "found: Float64 = (np.maximum(room, 0.0) / problem.task.signs(block.y))",
+        "joint.vectors += operators.adjoint(block.X, (ways / problem.task.signs(block.y)[:, None]), problem.columns).T",
+    ),
+    "streamsvm/solvers/dcd/dual_ascent.py": ('block.rows["alpha"][:] = (slopes / p.task.signs(block.y))',),
+}
+"""Lines by file in which a sign, 1 or -1, divides what it multiplied."""
