@@ -13,11 +13,11 @@ import pytest
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.compute.random import lots
 from streamsvm.errors import UsageError
-from streamsvm.kernels import RBF, Linear
-from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
+from streamsvm.kernels import RBF, Linear, Sigmoid
+from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.decomposition import closing, multilevel, pool_work
-from streamsvm.solvers.kernel.decomposition.block_update import measure, rows_of
+from streamsvm.solvers.kernel.decomposition.block_update import evaluate_anew, measure, rows_of
 from streamsvm.solvers.kernel.decomposition.candidates import next_pool, offer, shorten_offer
 from streamsvm.solvers.kernel.decomposition.closing import STALLED_LEVELS, STALLED_POOLS, STALLED_SETS, _stalled
 from streamsvm.solvers.kernel.decomposition.model_rows import collect, collected, reduce_support
@@ -85,7 +85,7 @@ def test_each_pool_may_have_twice_the_rows_and_a_share_of_the_violators(
     ("rows", "gaps", "share"),
     [
         (ROWS - 1, [1e-6], 0.1),
-        (ROWS, [], 0.01),  # a gap of 1 is what one begins with
+        (ROWS, [1.0], 0.01),
         (ROWS, [0.0], 0.1),
         (ROWS, [5.0, 0.005], 0.1),
         (ROWS, [5.0, 0.01], 0.05),
@@ -323,7 +323,12 @@ def test_pools_are_given_up_sooner_where_all_rows_are_one_working_set(
     working: int, one_set: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bool] = []
-    monkeypatch.setattr(closing, "_stalled", lambda *_, one_set: bool(said.append(one_set)))
+
+    def noted(state: Any, primal: float, dual: float, *, one_set: bool) -> bool:
+        said.append(one_set)
+        return _stalled(state, primal, dual, one_set=one_set)
+
+    monkeypatch.setattr(closing, "_stalled", noted)
     X, y = noisy_rows(ROWS)
     solver = Decomposition(working=working)
     state = solver.start(problem_of(X, Hinge(), C, GAMMA, 1e-6))
@@ -476,6 +481,54 @@ def test_a_short_model_pays_for_differences_as_much_as_the_loss_may_bend() -> No
     matrix = K[np.ix_(kept, kept)] + 1e-6 * np.eye(10) + importance * K[:, kept].T @ K[:, kept]
     expected = np.linalg.solve(matrix, f[kept] + importance * K[:, kept].T @ f)
     np.testing.assert_allclose(state.reduced.x, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("everywhere", "intercept"), [(False, 0.5), (False, -0.5), (True, 0.5)])
+def test_f_is_computed_anew_where_a_row_has_a_say(everywhere: bool, intercept: float) -> None:
+    """Rows with a coefficient, and rows with a weight that may cost something as far as f may be off and b elsewhere; or all."""
+    X, y = noisy_rows(ROWS)
+    rng = np.random.default_rng(3)
+    s, alpha = rng.choice([0.0, 0.5], ROWS).astype(np.float32), rng.choice([0.0, 0.0, 0.0, 1.0, 0.25], ROWS)
+    alpha *= s > 0.0
+    f = rng.normal(size=ROWS) * 3.0
+    state = Decomposition().start(PROBLEM)
+    state.largest, state.drift, state.reach, state.intercept = Reach(4, 20.0), 0.25, 0.5, intercept
+    state.everywhere = everywhere
+    support = rows_with(np.zeros(20), rng.normal(size=20))
+    support.X = Dense(X[:20])
+    rows = {"alpha": alpha, "f": f.copy()}
+    evaluate_anew(state, support, block_of(X, y, s, rows))
+    near = (alpha != 0.0) | ((y * (f + intercept) - 0.75 < 1.0) & (s > 0.0))
+    assert near.any()
+    assert not near.all()
+    expected = np.where(near | everywhere, gram64(X, X[:20], GAMMA) @ support.x, f)
+    np.testing.assert_allclose(rows["f"], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dual", "bounded"), [(8.0, True), (8.09, True), (8.11, False)])
+def test_an_optimum_is_missed_where_d_is_beyond_its_linear_term_and_rounding(dual: float, bounded: bool) -> None:
+    """Of coefficients that sum up to 4 and a margin of 2, with a rounding of a tenth, where the kernel may have negative eigenvalues."""
+    problem = replace(PROBLEM, kernel=Sigmoid(1.0), loss=SquaredHinge(2.0))
+    state = Decomposition().start(problem)
+    state.weight = 4.0
+    if bounded:
+        closing._check_bounded(state, dual, 0.1)
+    else:
+        with pytest.raises(UsageError, match="no optimum"):
+            closing._check_bounded(state, dual, 0.1)
+    for other in ({"kernel": RBF(1.0)}, {"loss": Hinge(2.0)}, {"loss": SquaredEpsilonInsensitive(0.1)}):
+        state.problem = replace(problem, **other)
+        closing._check_bounded(state, 100.0, 0.1)
+
+
+def test_before_a_row_is_met_nothing_is_large() -> None:
+    state = Decomposition().start(PROBLEM)
+    assert closing._largest(state) == 0.0
+    state.largest, state.problem = Reach(4, 20.0), replace(PROBLEM, kernel=Linear())
+    assert closing._largest(state) == Linear().largest(Reach(4, 20.0)) > 19.0
+    assert state.violation == 0.0
+    state.top, state.bottom = 2.0, -0.5
+    assert state.violation == 2.5
 
 
 def test_a_copy_that_visits_some_blocks_has_sums_of_its_own() -> None:

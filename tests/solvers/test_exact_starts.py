@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,16 @@ from streamsvm.solvers.active_set import finite_newton
 from streamsvm.solvers.active_set.exchange import terms_of
 from streamsvm.solvers.active_set.gathered import GatheredRows
 from streamsvm.solvers.active_set.kernel import START_VIOLATION, _paired
-from streamsvm.solvers.active_set.linear_problem import NEXT, START_GAP, _about, _at_bounds, _slopes, _snapped, exact
+from streamsvm.solvers.active_set.linear_problem import (
+    NEXT,
+    START_GAP,
+    _about,
+    _at_bounds,
+    _first,
+    _slopes,
+    _snapped,
+    exact,
+)
 from streamsvm.solvers.active_set.sides import apart, sided_terms, together
 from streamsvm.types import Problem
 from tests.solvers.kernel_problems import gram64, noisy_rows
@@ -135,6 +145,18 @@ def test_what_is_begun_with_is_about_the_optimum(loss: Any) -> None:
     assert found.solved
     assert primal(least) * (1.0 - 1e-12) <= primal(found.best) <= primal(least) * (1.0 + 1.1 * START_GAP)
     assert not _about(problem, rows, -np.inf).solved
+
+
+@pytest.mark.parametrize("loss", [Hinge(), EpsilonInsensitive(0.1)], ids=str)
+def test_without_an_interior_point_slopes_are_begun_with(loss: Any) -> None:
+    """Of classes those at the weights; of numbers those of the largest D, or at the weights where there are none."""
+    rows, problem = rows_of(), problem_of(loss)
+    w, a = np.array([0.5, -0.25, 1.0, 0.125]), np.full(40, 0.125)
+    known: Any = SimpleNamespace(interior=None, slopes=a, best=w)
+    expected = a if loss.numeric() else _slopes(problem, rows, w)
+    np.testing.assert_array_equal(_first(problem, rows, known), expected)
+    known.slopes = None
+    np.testing.assert_array_equal(_first(problem, rows, known), _slopes(problem, rows, w))
 
 
 def test_a_line_search_is_given_the_slope_and_the_curvature_of_p(monkeypatch: pytest.MonkeyPatch) -> None:

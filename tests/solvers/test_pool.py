@@ -58,20 +58,24 @@ def test_as_many_rows_are_solved_next_as_there_is_room_for(rows: int, count: int
     assert len(subset(pool, count, np.arange(rows - 5, rows))) <= count  # none of these is between its bounds
 
 
-@pytest.mark.parametrize(("best", "reach"), [(0, 8.0), (1, 0.5), (64, 0.5), (127, 0.5), (128, 8.0)])
+@pytest.mark.parametrize(
+    ("best", "violation", "reach"),
+    [(0, 0.5, 8.0), (1, 0.5, 0.5), (64, 0.5, 0.5), (127, 0.5, 0.5), (128, 0.5, 8.0), (128, 9.0, 9.0), (64, 0.0, 1e-6)],
+)
 def test_the_next_intercepts_are_about_the_best_and_further_apart_where_it_is_at_an_end(
-    best: int, reach: float
+    best: int, violation: float, reach: float
 ) -> None:
-    """There are 129; P is that of the best, and D needs none."""
+    """There are 129; P is that of the best, and D needs none. As far apart as rows violate, or a millionth where none does."""
     tried, losses = np.linspace(-2.0, 2.0, 129), np.full(129, 19.0)
     losses[best] = 3.0
     state: Any = SimpleNamespace(
-        losses=losses, mass=2.0, shifts=lambda: tried, top=0.7, bottom=0.2, reduced=None, square=8.0, dual=5.0,
+        losses=losses, mass=2.0, shifts=lambda: tried, violation=violation, reduced=None, square=8.0, dual=5.0,
         problem=replace(problem_of(Hinge()), kernel=RBF(1.0)), weight=1.0, rounding=lambda _: 0.25, reach=2.0, support_size=6,
     )  # fmt: skip
     found = _bounds(state)
     least = min(3.0 + 2.0 * tried[best], float((losses + 2.0 * tried).min()))
     assert (found.primal, found.dual, found.rounding) == (4.0 + least, 1.0, 0.25)
+    assert found.facts == {"violation": violation, "support": 6, "points": None}
     chosen = int(np.argmin(losses + 2.0 * tried))
     assert chosen == best
     assert (state.intercept, state.reach) == (tried[best], pytest.approx(reach))

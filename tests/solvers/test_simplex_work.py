@@ -370,3 +370,11 @@ def test_the_machine_is_the_support_best_scaled_with_the_constant_feature() -> N
     coefficients = t * y[state.support.index].astype(float) * state.support.x
     np.testing.assert_allclose(machine.coefficients, coefficients, rtol=1e-6)  # f as the method has left it
     assert machine.intercept == pytest.approx(0.25 * float(machine.coefficients.sum()), rel=1e-12)
+
+
+def test_every_row_of_a_pool_can_be_drawn() -> None:
+    """The first and the last among them: of four rows at right angles all have weight in the end."""
+    X, y = 10.0 * np.eye(4, dtype=np.float32), np.array([1.0, -1.0, 1.0, -1.0], np.float32)
+    problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-12)
+    state, _, _ = solve(FrankWolfe(sample=2, iterations=200), problem, X, y, passes=2)
+    assert state.support.index.tolist() == [0, 1, 2, 3]

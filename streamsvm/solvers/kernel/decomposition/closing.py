@@ -37,7 +37,7 @@ def close_pass(settings: Decomposition, state: DecompositionState) -> Certificat
         if state.collecting or settings.max_support:
             state.support = collected(state, settings.max_support)
     one_set = state.problem.rows <= working_coordinates(settings, state)
-    found, violation = _bounds(state), max(state.top - state.bottom, 0.0)
+    violation, found = state.violation, _bounds(state)
     stalled = _stalled(state, found.primal, found.dual, one_set=one_set)
     found = replace(found, final=state.reduced is not None or stalled)
     if state.anew is not None:
@@ -45,7 +45,7 @@ def close_pass(settings: Decomposition, state: DecompositionState) -> Certificat
     else:
         more, found = _after_pass(settings, state, found, violation)
     state.enough = enough_for(state.problem, found.primal, state.weight)
-    state.close()
+    state.clear_sums()
     state.collecting = more and state.reduced is None and state.anew is None
     return replace(found, exact=False) if more else found
 
@@ -53,7 +53,7 @@ def close_pass(settings: Decomposition, state: DecompositionState) -> Certificat
 def _bounds(state: DecompositionState) -> Certificate:
     """P with the best intercept that was tried, D, and what rounding may make of them; the next grid is set about that intercept."""
     values = state.losses + state.mass * state.shifts()
-    best, violation, reduced = int(np.argmin(values)), max(state.top - state.bottom, 0.0), state.reduced
+    best, violation, reduced = int(np.argmin(values)), state.violation, state.reduced
     square = state.square if reduced is None else state.reduced_square
     primal, dual = 0.5 * square + float(values[best]), state.dual - 0.5 * state.square
     if state.problem.nu is not None and state.weight == 0.0:
@@ -103,7 +103,7 @@ def _doubted(settings: Decomposition, state: DecompositionState) -> bool:
 def _after_anew(settings: Decomposition, state: DecompositionState, found: Certificate, violation: float) -> bool:
     """The pass was one in which f was computed anew; whether another one is to look again."""
     everywhere, state.everywhere = state.everywhere, False
-    support, state.anew, state.collecting = state.anew, None, False
+    support, state.anew = state.anew, None
     state.form = state.exact_form()
     error = error_of_values(state.form, state.largest, state.support_size, state.weight)
     if found.gap <= state.problem.tolerance or found.final:

@@ -43,7 +43,7 @@ def begin_work(settings: Decomposition, state: DecompositionState, violation: fl
 
 def _share(state: DecompositionState, pool: Pool) -> float:
     """The part of the violation that may be left."""
-    gap = state.gaps[-1] if state.gaps else 1.0
+    gap = state.gaps[-1]
     if pool.size < state.problem.rows or gap <= 0.0:
         return POOL_SHARE
     return min(POOL_SHARE, max(WHOLE_SHARE, 0.5 * state.problem.tolerance / gap))
@@ -63,7 +63,7 @@ def _spread(state: DecompositionState, pool: Pool) -> float:
     pool.x[order] = np.clip(mass - (filled - pool.high[order]), 0.0, pool.high[order])
     refresh(pool, state.form)
     state.drift += error_of_values(state.form, state.largest, pool.size, mass)
-    found_violation = max(worst_violation(pool), 0.0)
+    found_violation = worst_violation(pool)
     state.reach = max(state.reach, found_violation)
     return found_violation
 

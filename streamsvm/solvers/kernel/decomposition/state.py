@@ -129,6 +129,11 @@ class DecompositionState:
         """What x sums up to once all rows are met: nu sum s_i of one class with a free offset, 0 otherwise."""
         return 0.0 if self.problem.nu is None else self.problem.nu * self.total
 
+    @property
+    def violation(self) -> float:
+        """By how much rows met in the pass violate the optimality conditions."""
+        return max(self.top - self.bottom, 0.0)
+
     def owed(self) -> float:
         """Seconds it takes to leave all levels of the pool, and to bring the rows outside it up to date, at the pace of steps."""
         if self.work is None or math.isinf(self.deadline):
@@ -147,13 +152,8 @@ class DecompositionState:
         """The intercepts that are tried."""
         return self.intercept + np.linspace(-self.reach, self.reach, 2 * INTERCEPTS + 1)
 
-    def close(self) -> None:
-        """Forget the sums of a pass and what was collected in it."""
-        self.collecting = False
-        self.clear_sums()
-
     def clear_sums(self) -> None:
-        """Begin to sum up."""
+        """Begin to sum up, and to collect rows."""
         self.candidates, self.collected_parts, self.support_met = [], [], 0
         self.dual = self.square = self.reduced_square = 0.0
         self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
