@@ -177,13 +177,3 @@ def _joined() -> dict[str, Settings]:
 
 
 CASES = _cases()
-FRAGILE = {
-    "fw, two, squared_hinge, sample=20",
-    "dcd, hinge, three groups",
-    "polynomial",
-    "decomposition, two, hinge, working=16 pool=60",
-    "decomposition, two, hinge, working=16 pool=60 max_support=20",
-    "decomposition, numbers, pinball, working=16",
-    "blended, two, squared_hinge, working=16 pool=60 keep=40",
-}
-"""Which rows are worked on next is decided by rounding there."""
