@@ -247,7 +247,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
 def pieces_term(chunk: int, layout: Layout, landmarks: int, threads: int) -> Term:
     """Return the bytes of pieces that are mapped by so many threads, and wait to be written in chunks of ``chunk`` bytes."""
     rows = max(1, chunk // (4 * landmarks))
-    piece = min(rows, layout.largest_chunk) * layout.bytes_per_pass // max(1, layout.rows)
+    piece = min(rows, layout.largest_chunk) * layout.bytes_per_pass // layout.rows
     count = (1 + AHEAD) * threads if threads > 1 else 1
     return Term("pieces being embedded", count * chunk + threads * piece, f"{count} x {mib(chunk)} of features")
 

@@ -90,7 +90,7 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
     if model.expansion is not None:
         return []
     name_of = _feature_names(store)
-    deviation = np.sqrt(store.statistics().M2 / max(store.layout.rows, 1))
+    deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
     found = []
     for k, w in enumerate(model.weights[:CLASSES]):
         known = min(len(deviation), len(w) - 1)
@@ -166,7 +166,7 @@ def _sampled(store: Store, passes: int) -> Iterator[SampledRows]:
     with Stream(store, order, depth=0) as stream:
         for loaded in stream:
             X, codes = loaded.chunk.X, loaded.chunk.codes
-            step = max(1, -(-len(codes) * len(chosen) // wanted))
+            step = -(-len(codes) * len(chosen) // wanted)
             every = np.arange(len(codes)) % step == 0
             yield SampledRows(loaded.visit.chunk, row_where(X, every), codes[every].copy())
 
@@ -177,14 +177,14 @@ def _means(X: Rows, columns: int) -> Float64:
         sums = np.bincount(X.indices, weights=X.data, minlength=columns)
     else:
         sums = X.values.sum(axis=0, dtype=np.float64)
-    return np.append(sums / max(row_count(X), 1), row_count(X))
+    return np.append(sums / row_count(X), row_count(X))
 
 
 def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
     """The columns whose mean in a chunk is furthest from that of all rows, in standard errors; in standard deviations."""
     statistics, table = store.statistics(), np.array(means)
     rows, table = table[:, -1:], table[:, :-1]
-    deviation = np.sqrt(statistics.M2 / max(store.layout.rows, 1))
+    deviation = np.sqrt(statistics.M2 / store.layout.rows)
     scaled = (table - statistics.mean) / np.where(deviation > 0, deviation, np.inf)
     far = np.abs(scaled * np.sqrt(rows)).max(axis=0)
     top = np.argsort(-far, kind="stable")[:DRIFTING].tolist()

@@ -64,7 +64,7 @@ def _columns_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
 def linear_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     """The solver's name and the reason for it."""
     columns, limit = layout.columns + 1, budget.memory_limit(job.memory)
-    kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / max(1, layout.rows):.0f} entries a row"
+    kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / layout.rows:.0f} entries a row"
     what = f"{layout.rows} rows, {columns} weights, {kind}"
     if _needed(job, layout, sample=False) <= WHOLE_SHARE * limit:
         return "newton", f"{what}: second order, all rows fit the memory"
