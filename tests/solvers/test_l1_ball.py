@@ -162,14 +162,16 @@ def test_a_pool_with_nothing_left_to_give_takes_other_columns_in() -> None:
     assert {8, 9} < set(state.pool)
 
 
-@pytest.mark.parametrize(("linear", "quadratic"), [(9.0, 2.0), (6.0, 2.0), (5.0, 2.0), (-1.0, 0.5), (9.0, 0.0)])
+@pytest.mark.parametrize(
+    ("linear", "quadratic"), [(9.0, 2.0), (6.5, 0.25), (8.0, 0.5), (6.0, 2.0), (5.0, 2.0), (-1.0, 0.5), (9.0, 0.0)]
+)
 def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_nothing_it_is_0(
     linear: float, quadratic: float
 ) -> None:
     """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
     v = np.array([1.0, -3.0, 2.0])
     u, dual = best_multiple(2.0, linear, quadratic, v)
-    assert dual == dual_at_slopes(2.0, u * linear, u * u * quadratic, u * v)
+    assert dual == pytest.approx(dual_at_slopes(2.0, u * linear, u * u * quadratic, u * v), abs=1e-12)
     if quadratic > 0.0:
         tried = [dual_at_slopes(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
         assert dual == pytest.approx(max(tried), abs=1e-12)

@@ -99,6 +99,16 @@ def test_slopes_at_any_weights_are_made_a_feasible_dual_point() -> None:
     assert primal_of_weights(0.5, 4.0, 3.0, np.ones(2)) == 0.0
 
 
+@pytest.mark.parametrize(("losses", "primal"), [(1.0, -1.0 / 50.0), (0.0, -4.0 / 50.0), (2.0, 0.0), (3.0, 0.0)])
+def test_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, primal: float) -> None:
+    """1/2 q^2 ||w||^2 - nu S q + q sum s max(0, 1 - m), of which q >= 0 is the best by a grid as well."""
+    w = np.array([3.0, -4.0])
+    q = np.linspace(0.0, 1.0, 1_001)
+    assert (0.5 * 25.0 * q**2 - 0.5 * 4.0 * q + losses * q).min() == pytest.approx(primal, abs=1e-9)
+    assert primal_of_weights(0.5, 4.0, losses, w) == pytest.approx(primal, rel=1e-12)
+    assert primal_of_weights(0.5, 4.0, losses, np.zeros(2)) == 0.0
+
+
 @pytest.mark.parametrize("bias", [0.0, 2.0])
 def test_sparse_rows_and_parts_are_the_same_problem(bias: float) -> None:
     from scipy.sparse import csr_matrix
