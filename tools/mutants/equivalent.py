@@ -5,6 +5,26 @@ from __future__ import annotations
 from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
+    (
+        "streamsvm/solvers/elastic_net/regularizer.py",
+        "size = size[(size >= 0.0)]",
+    ): "of a component that is 0 the piece has no end",
+    (
+        "streamsvm/solvers/elastic_net/regularizer.py",
+        "if (linear < 0.0) or bend <= 0.0:",
+    ): "where nothing is gained the best multiple is 0 in any case",
+    (
+        "streamsvm/solvers/elastic_net/regularizer.py",
+        "k = int(np.argmax(slopes <= 0.0)) if ((slopes < 0.0)).any() else len(ends)",
+    ): "where a piece ends at the best multiple the next one begins there",
+    (
+        "streamsvm/solvers/elastic_net/regularizer.py",
+        "k = int(np.argmax((slopes < 0.0))) if (slopes <= 0.0).any() else len(ends)",
+    ): "as above",
+    (
+        "streamsvm/solvers/l1_ball/regularizer.py",
+        "if (gain < 0.0) or quadratic <= 0.0:",
+    ): "of no gain the best multiple is 0 in any case",
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
     ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/solvers/one_class.py": ("return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",),
+    "streamsvm/solvers/elastic_net/regularizer.py": (
+        "found: NDArray[np.bool_] = (np.abs(v) + reach <= (1.0 - SLACK) * l1)",
+    ),
     "streamsvm/solvers/newton/exact_steps.py": ("if (promised < enough):",),
     "streamsvm/solvers/newton/inner_solver.py": (
         "if smoothing <= goal or (following <= 0.99 * floor):",
