@@ -324,6 +324,14 @@ EQUIVALENT = {
         "streamsvm/solvers/newton/memory.py",
         "q = min(p, most) if layout.dense or p <= most else 1",
     ): "any block is larger than a matrix of one number",
+    (
+        "streamsvm/jobs/report/record.py",
+        "shares = sums / np.maximum(sums.sum(axis=1, keepdims=True), 0.5)",
+    ): "rows are counted in whole numbers: what is less than 1 is 0, and its shares are 0",
+    (
+        "streamsvm/jobs/fit/run.py",
+        "with locked(Path(this.job.model)), this.checkpoints.open(keep=False):",
+    ): "what is there is removed before the end was told, not after it",
 } | {
     (path, line): why
     for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))

@@ -13,25 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.aliases import JsonObject
-from streamsvm.calibration import scores
 from streamsvm.cli import cli
-from streamsvm.engine.progress import Stopwatch
-from streamsvm.features import part_sizes
-from streamsvm.jobs.calibrate import leave_one_out
-from streamsvm.jobs.embed import distributed as embed_distributed
-from streamsvm.jobs.embed import feature_writer, kernel_map
-from streamsvm.jobs.ingest.notices import precision
 from streamsvm.jobs.inspect.info import info
-from streamsvm.jobs.report import evaluation
-from streamsvm.jobs.report import record as page_record
-from streamsvm.jobs.report.run_log import Thinning
-from streamsvm.jobs.tune import results
-from streamsvm.schedule import budget
 
 LEFT_OUT = {
     *("seconds", "waited", "peak", "compute_share", "digest", "versions", "streamsvm", "at", "machine"),
@@ -52,20 +39,6 @@ CLOCKS = (
 )
 COMMON, WITHOUT_MEMORY = ("--memory=8GiB", "--threads=1"), {"synth", "export", "report", "info", "verify"}
 """What a command is given that it is not to ask the machine for, and which ones ask for nothing."""
-PROGRESS = re.compile(r"^\w+(, pass \d+)?: +\d+%,")
-"""Lines that come by the clock."""
-SMALLER: dict[Any, dict[str, int]] = {
-    evaluation: {"POINTS": 20},
-    feature_writer: {"SCALE_ROWS": 40, "JOURNAL_EVERY": 2},
-    embed_distributed: {"PART_BYTES": 4096},
-    kernel_map: {"SAMPLE": 100, "PIECE": 60, "FIRST_SAMPLE": 8},
-    leave_one_out: {"WANTED": 8, "LEAST_CHUNKS": 2, "SPREAD": 2, "MOST_GROUPS": 3},
-    page_record: {"SAMPLE": 120, "LEAST": 70},
-    part_sizes: {"PART_BYTES": 4096},
-    precision: {"SAMPLE": 150},
-    scores: {"MOST_ROWS": 60},
-}
-"""How large samples and parts are, which are to be less than these tables."""
 MANY = 16
 """Of longer arrays so many elements are kept, evenly, beside the sum."""
 
@@ -111,7 +84,7 @@ def _said(text: str) -> Any:
         return plain(json.loads(text))
     if text.startswith('{"event"'):
         return [_event(json.loads(line)) for line in text.splitlines()]
-    return [_without_clocks(line) for line in text.splitlines() if not PROGRESS.search(line)]
+    return [_without_clocks(line) for line in text.splitlines()]
 
 
 def _event(event: JsonObject) -> Any:
@@ -224,20 +197,6 @@ def _column(values: list[str]) -> Any:
         return numbers_of(np.array(values, float))
     except ValueError:
         return " ".join(values)
-
-
-def on_any_machine(patch: pytest.MonkeyPatch) -> None:
-    """Plans see neither what this process holds nor the limits it is in; progress is told of whenever it can be, samples are small."""
-    patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
-    patch.setattr(budget, "passes_loaded", lambda: True)
-    patch.setattr(budget, "_group_limits", list)
-    patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
-    for module, values in SMALLER.items():
-        for name, value in values.items():
-            patch.setattr(module, name, value)
-    patch.setattr(Stopwatch, "due", lambda _: True)
-    patch.setattr(Thinning, "keeps", lambda *_: True)
-    patch.setattr(results, "picture_of", lambda *_: None)
 
 
 def in_lines(value: Any, depth: int) -> str:

@@ -20,8 +20,9 @@ from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store
 from tests.jobs.transcripts.cases import PORTIONS, SETTINGS
 from tests.jobs.transcripts.comparing import differences
+from tests.jobs.transcripts.machine import on_any_machine
 from tests.jobs.transcripts.tables import made_in
-from tests.jobs.transcripts.taking import in_lines, numbers_of, on_any_machine, plain
+from tests.jobs.transcripts.taking import in_lines, numbers_of, plain
 
 RECORDED = Path(__file__).with_name("in_memory.json")
 MACHINE = {"memory": 1 << 33, "threads": 1}

@@ -17,8 +17,9 @@ import pytest
 
 from tests.jobs.transcripts.cases import CASES
 from tests.jobs.transcripts.comparing import differences
+from tests.jobs.transcripts.machine import on_any_machine
 from tests.jobs.transcripts.tables import made_in
-from tests.jobs.transcripts.taking import in_lines, on_any_machine, transcript
+from tests.jobs.transcripts.taking import in_lines, transcript
 
 RECORDED = Path(__file__).with_name("transcripts.json")
 
