@@ -444,7 +444,7 @@ def test_of_the_support_no_more_rows_are_collected_than_a_short_model_is_fitted_
         assert (found.x == 0.5).all()
 
 
-@pytest.mark.parametrize(("most", "made"), [(0, False), (29, True), (30, False), (31, False)])
+@pytest.mark.parametrize(("most", "made"), [(0, False), (1, True), (29, True), (30, False), (31, False)])
 def test_a_short_model_is_made_of_more_support_than_is_allowed(most: int, made: bool) -> None:
     """Of 30 rows: f at them is p - v less the ridge."""
     X, _ = noisy_rows(30)
@@ -460,9 +460,9 @@ def test_a_short_model_is_made_of_more_support_than_is_allowed(most: int, made: 
     assert reduce_support(state, most) == made == (state.reduced is not None)
     assert state.reach == (1.0 if made else 0.125)
     if state.reduced is not None:
-        assert state.reduced.size == 29
+        assert state.reduced.size == most
         values = gram64(X, X[state.reduced.index], GAMMA) @ state.reduced.x
-        np.testing.assert_allclose(values, f, atol=0.05)
+        assert np.abs(values - f).max() < (0.05 if most > 1 else np.abs(f).max())
 
 
 def test_a_short_model_pays_for_differences_as_much_as_the_loss_may_bend() -> None:

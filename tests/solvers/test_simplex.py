@@ -229,7 +229,7 @@ def test_what_a_target_allows() -> None:
     assert Target(1e-4, 0.0, 0.5, np.inf).allowed(1.0) == 0.5
 
 
-@pytest.mark.parametrize("count", [20, 60])
+@pytest.mark.parametrize("count", [1, 20, 60])
 def test_a_short_model_says_its_gap(count: int) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-3)

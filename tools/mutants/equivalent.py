@@ -332,6 +332,10 @@ EQUIVALENT = {
         "streamsvm/jobs/fit/run.py",
         "with locked(Path(this.job.model)), this.checkpoints.open(keep=False):",
     ): "what is there is removed before the end was told, not after it",
+    (
+        "streamsvm/solvers/kernel/decomposition/multilevel.py",
+        "return len(moved) > 1",
+    ): "as the sum of x stays no row moves alone",
 } | {
     (path, line): why
     for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))

@@ -83,7 +83,7 @@ def _after_pass(
     doubtful = needed(state.problem, found.primal, found.rounding)
     close = found.primal - found.dual <= tolerance * abs(found.primal) if doubtful else found.gap <= tolerance
     last = state.collecting or state.stalled or close
-    complete = state.collecting or settings.max_support > 0
+    complete = bool(state.collecting or settings.max_support)
     more = _next(settings, state, violation, collected=complete, last=last)
     if last and not more and reduced is None and not state.ending:
         more = _doubted(settings, state) if doubtful else reduce_support(state, settings.max_support)
