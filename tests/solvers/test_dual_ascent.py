@@ -21,6 +21,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.dcd.dual_ascent import ROWS_PER_SAMPLE
 from streamsvm.solvers.dcd.mpu import FINER, MPU, SHARE, MPUState, _step_of_one
+from streamsvm.solvers.dcd.shrinking import RESTING
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.types import Block, Problem
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of, signed_rows
@@ -72,6 +73,30 @@ def test_the_mean_of_a_pass_is_that_of_w_where_it_was_sampled() -> None:
     np.testing.assert_array_equal(state.w, sliced.w)
     np.testing.assert_allclose(state.mean, seen[0] + seen[1], rtol=1e-12)
     assert state.losses == pytest.approx(sliced.losses, rel=1e-12)
+
+
+def test_a_row_between_its_bounds_is_met_in_every_sweep() -> None:
+    """Though it is the last one."""
+    solver = DCD(sweeps=9)
+    state = solver.start(Problem(SquaredHinge(), 1.0, 1, 3, 1))
+    solver.visit(state, block_of(1, cached=True))
+    assert state.samples == 9
+
+
+@pytest.mark.parametrize("resting", [0, 39, 40])
+def test_of_a_block_whose_rows_all_stay_out_w_is_sampled_as_it_is(resting: int) -> None:
+    """And counts with the losses that were noted, a half for each."""
+    solver, block = DCD(shrinking=True, sweeps=1), block_of(40, cached=True, names=("alpha", RESTING))
+    state = solver.start(Problem(Hinge(), 1.0, 40, 3, 1))
+    assert state.shrinking is not None
+    state.shrinking.waking, state.w[:] = False, 0.25
+    block.rows[RESTING][:resting] = 1.5
+    solver.visit(state, block)
+    assert state.samples == 1
+    np.testing.assert_array_equal(state.mean, state.w)
+    assert (state.w == 0.25).all() == (resting == 40)
+    if resting == 40:
+        assert state.losses == 20.0
 
 
 def test_late_passes_weigh_more_in_the_mean_of_all() -> None:

@@ -15,7 +15,7 @@ import pytest
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.pool import Pool, select
 from streamsvm.solvers.kernel.rounding import error_of_values
 from streamsvm.solvers.kernel.simplex import block_update, pool_method
@@ -82,9 +82,9 @@ def test_a_run_ends_where_the_gap_is_nine_tenths_of_what_it_was_twelve_pools_ago
     state = Blended().start(PROBLEM)
     pool = rows_at(np.arange(ROWS))
     for k in range(pools):
-        state.seen, state.f = (1.0 if k == 0 else 0.95) * 2.0, 2.0
+        state.seen, state.f = (1.0 if k == 0 else 0.95) * 0.5, 0.5
         if k == pools - 1:
-            state.seen = last * 2.0
+            state.seen = last * 0.5
         state.note_gap(pool)
     assert len(state.gaps) == pools
     assert state.stopped == (stops and pools > state_module.STALLED_POOLS)
@@ -93,7 +93,7 @@ def test_a_run_ends_where_the_gap_is_nine_tenths_of_what_it_was_twelve_pools_ago
 def test_gaps_of_pools_that_do_not_tell_are_not_noted() -> None:
     """Of some of the rows, or left because time was over."""
     state = Blended().start(PROBLEM)
-    state.seen, state.f = 1.0, 2.0
+    state.seen, state.f = 0.25, 0.5
     state.note_gap(rows_at(np.arange(ROWS - 1)))
     assert state.gaps == []
     state.deadline = time.perf_counter() - 1.0
@@ -378,3 +378,16 @@ def test_every_row_of_a_pool_can_be_drawn() -> None:
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-12)
     state, _, _ = solve(FrankWolfe(sample=2, iterations=200), problem, X, y, passes=2)
     assert state.support.index.tolist() == [0, 1, 2, 3]
+
+
+def test_decision_values_are_off_by_what_rounding_makes_of_the_machine() -> None:
+    """Of its weights best scaled; of a short machine of its coefficients as they are; of none by nothing."""
+    state = Blended().start(PROBLEM)
+    assert state.value_error() == 0.0
+    state.reach, state.f = Reach(4, 20.0), 0.125  # t = 4
+    state.support = rows_at(np.arange(5))
+    state.support.x[:] = 0.2
+    assert state.value_error() == error_of_values(state.form, state.reach, 5, 4.0) > 0.0
+    state.reduced = rows_at(np.arange(2))
+    state.reduced.x[:] = -3.0, 2.0
+    assert state.value_error() == error_of_values(state.form, state.reach, 2, 5.0)

@@ -336,6 +336,10 @@ EQUIVALENT = {
         "streamsvm/solvers/kernel/decomposition/multilevel.py",
         "return len(moved) > 1",
     ): "as the sum of x stays no row moves alone",
+    (
+        "streamsvm/solvers/kernel/decomposition/multilevel.py",
+        "levels = math.ceil(math.log(size / working) / math.log(LEVEL_RATIO) - 5e-10)",
+    ): "any number a little above rounding will do",
 } | {
     (path, line): why
     for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))
