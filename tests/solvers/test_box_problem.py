@@ -77,3 +77,37 @@ def test_no_turn_is_begun_after_the_deadline() -> None:
     M, p, box = circle(150, 1e6)
     x, v = np.zeros(150), p.copy()
     assert solve_box(M, x, v, box, 1e-6, most=200_000, deadline=0.0) == 20 * 150
+
+
+def test_no_more_pairs_are_moved_than_may_be() -> None:
+    M, p, box = circle(150, 1e6)
+    assert solve_box(M, np.zeros(150), p.copy(), box, 1e-6, most=20 * 150, deadline=math.inf) == 20 * 150
+
+
+def test_two_free_coordinates_are_a_system_and_one_is_none() -> None:
+    """Of M = diag(1, 3) and v = (1, 0) the best of x_1 - x_2 = const is a quarter further."""
+    M, box = np.diag([1.0, 3.0]), Interval(np.zeros(2), np.ones(2))
+    x, v = np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    settle(M, x, v, box)
+    np.testing.assert_allclose(x, [0.75, 0.25], rtol=1e-9)
+    np.testing.assert_allclose(v, [0.75, 0.75], rtol=1e-9)
+    x, v = np.array([0.5, 1.0]), np.array([1.0, 0.0])
+    settle(M, x, v, box)
+    assert (x.tolist(), v.tolist()) == ([0.5, 1.0], [1.0, 0.0])
+
+
+def test_where_nothing_is_to_be_gained_nothing_moves() -> None:
+    x, v = np.full(3, 0.5), np.ones(3)
+    settle(np.eye(3), x, v, Interval(np.zeros(3), np.ones(3)))
+    assert (x.tolist(), v.tolist()) == ([0.5] * 3, [1.0] * 3)
+
+
+def test_a_coordinate_without_curvature_goes_to_its_bound() -> None:
+    """What is added to the diagonal is a share of the largest entry, so that an entry of 0 is no obstacle."""
+    M, box = np.diag([1.0, 2.0, 0.0]), Interval(np.zeros(3), np.ones(3))
+    x, p = np.full(3, 0.5), np.array([0.0, 0.0, 5.0])
+    v = p - M @ x
+    settle(M, x, v, box)
+    assert x[2] == 1.0
+    assert x.sum() == pytest.approx(1.5, rel=1e-12)
+    np.testing.assert_allclose(v, p - M @ x, atol=1e-9)

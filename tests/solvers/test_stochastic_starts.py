@@ -90,6 +90,21 @@ def test_where_a_sample_says_nothing_radius_and_step_are_what_they_need_be() -> 
     assert ASSG(rows_per_stage=7).start(problem_of(Hinge())).length == 0.0
 
 
+def test_steps_shrink_w_by_half_at_most_however_large_the_ball_is() -> None:
+    solver = ASSG(radius=1e9)
+    state = solver.start(problem_of(Hinge()))
+    solver._begin(state, epoch_blocks(0)[0])
+    assert state.step == pytest.approx(0.5 / LAM)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(3, 1.0), (7, 1.0), (8, 2.0)])
+def test_a_stage_is_a_quarter_of_the_rows_and_one_at_least(rows: int, length: float) -> None:
+    solver = ASSG()
+    state = solver.start(replace(problem_of(Hinge()), rows=rows))
+    solver._begin(state, epoch_blocks(0)[0])
+    assert state.length == length
+
+
 @pytest.mark.parametrize(("left", "samples", "own"), [(29.9, 4.0, True), (30.0, 4.0, False), (29.9, 0.0, False)])
 def test_the_candidate_is_the_mean_of_a_stage_that_is_more_than_half_done(
     left: float, samples: float, own: bool

@@ -340,6 +340,42 @@ EQUIVALENT = {
         "streamsvm/solvers/kernel/decomposition/multilevel.py",
         "levels = math.ceil(math.log(size / working) / math.log(LEVEL_RATIO) - 5e-10)",
     ): "any number a little above rounding will do",
+    (
+        "streamsvm/solvers/stochastic/pegasos.py",
+        "return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1026).tolist())",
+    ): "one point more of a thousand will do as well",
+    (
+        "streamsvm/solvers/stochastic/assg.py",
+        "stop = min(rows, start + max(2, round(state.left)))",
+    ): "where a row is left: but for half a row, of which none or two is as near",
+    (
+        "streamsvm/solvers/kernel/reduced_set.py",
+        "keys = np.log(np.modf((index + 0.5) * GOLDEN_RATIO)[0]) / np.maximum(np.abs(weights), 5e-301)",
+    ): "any number hardly above 0 will do",
+    (
+        "streamsvm/solvers/kernel/reduced_set.py",
+        "kept.x = np.linalg.solve(K, right).astype(np.float64, copy=True)",
+    ): "a copy of the same numbers",
+    (
+        "streamsvm/solvers/active_set/kernel.py",
+        "K = gram(rows.X, form.kernel, form.columns, form.arithmetic).astype(np.float64, copy=True)",
+    ): "a copy of the same numbers, for which there is room in the plan",
+    (
+        "streamsvm/solvers/dcd/mpu.py",
+        "steps = Steps(state.length or 0.5, self.multiplicity)",
+    ): "rows that have no say, or nothing in them, are moved by any length",
+    (
+        "streamsvm/solvers/dcd/multinomial.py",
+        "C = np.where(block.s > 0.0, problem.C * block.s.astype(np.float64), 0.5)  # rows of weight 0 stay at 0",
+    ): "rows of weight 0 stay at 0",
+    (
+        "streamsvm/solvers/kernel/simplex/sampled_steps.py",
+        'h = self._gradient(K[:, k : k + 1], asked[k : k + 2], self.before)[0] if self.variant == "partan" else 0.0',
+    ): "the first of what is computed is taken",
+    (
+        "streamsvm/solvers/kernel/simplex/sampled_steps.py",
+        'h = self._gradient(K[:, k : k + 2], asked[k : k + 1], self.before)[0] if self.variant == "partan" else 0.0',
+    ): "the first of what is computed is taken",
 } | {
     (path, line): why
     for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))
