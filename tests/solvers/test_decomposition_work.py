@@ -432,14 +432,14 @@ def test_what_was_solved_below_is_brought_to_the_level_above() -> None:
 
 def test_of_the_support_no_more_rows_are_collected_than_a_short_model_is_fitted_to() -> None:
     """Four for each point that is kept, and up to twice as many meanwhile; of a model of all rows every one."""
-    for most, sizes in ((5, [9, 18, 27, 36, 20, 29]), (0, [9, 18, 27, 36, 45, 54])):
+    for most, sizes in ((5, [10, 20, 30, 40, 20, 30]), (0, [10, 20, 30, 40, 50, 60])):
         state = Decomposition().start(PROBLEM)
         for k, size in enumerate(sizes):
-            rows = rows_with(np.ones(18), np.tile([0.0, 0.5], 9), first=18 * (5 - k))
+            rows = rows_with(np.ones(20), np.tile([0.0, 0.5], 10), first=20 * (5 - k))
             collect(state, rows, most)
             assert sum(part.size for part in state.collected_parts) == size
         found = collected(state, most)
-        assert found.size == (SAMPLE_PER_POINT * most or 54)
+        assert found.size == (SAMPLE_PER_POINT * most or 60)
         assert (np.diff(found.index) > 0).all()
         assert (found.x == 0.5).all()
 

@@ -50,13 +50,16 @@ def largest_v(index: Any, v: Any, count: int) -> Any:
     return np.argsort(-v)[:count]
 
 
-def test_of_offered_rows_as_many_are_left_as_are_taken_in_the_end_or_twice_as_many() -> None:
+@pytest.mark.parametrize(("block", "expected"), [(3, [3, 6, 4, 7, 4, 7, 4]), (4, [4, 8, 4, 8, 4])])
+def test_of_offered_rows_as_many_are_left_as_are_taken_in_the_end_or_twice_as_many(
+    block: int, expected: list[int]
+) -> None:
     candidates, v = Candidates(4), np.arange(20.0) % 7
     rows, sizes = rows_at(np.arange(20), v), []
-    for start in range(0, 20, 3):
-        candidates.add(rows, np.arange(start, min(start + 3, 20)), largest_v)
+    for start in range(0, 20, block):
+        candidates.add(rows, np.arange(start, min(start + block, 20)), largest_v)
         sizes.append(candidates.size)
-    assert sizes == [3, 6, 4, 7, 4, 7, 4]
+    assert sizes == expected
     taken = candidates.taken(largest_v)
     assert sorted(taken.v.tolist()) == [5.0, 5.0, 6.0, 6.0]
     assert np.all(np.diff(taken.index) > 0)
