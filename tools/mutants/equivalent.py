@@ -376,6 +376,10 @@ EQUIVALENT = {
         "streamsvm/solvers/kernel/simplex/sampled_steps.py",
         'h = self._gradient(K[:, k : k + 2], asked[k : k + 1], self.before)[0] if self.variant == "partan" else 0.0',
     ): "the first of what is computed is taken",
+    (
+        "streamsvm/solvers/stochastic/pegasos.py",
+        "end = FAR / loss.second_derivative(1.0) if isinf(threshold(loss)) else threshold(loss)",
+    ): "any end that is far beyond the top will do",
 } | {
     (path, line): why
     for why, files in (("but for numbers that are equal to the last bit", TIES), ("a sign is 1 or -1", SIGNS))
