@@ -226,6 +226,8 @@ def test_the_best_multiple_of_a_dual_point_is_the_best_of_a_grid() -> None:
         ("squared_hinge", 2.0, 0.5, [0.0, 0.0], 2.0, 2.0),
         ("squared_hinge", 2.0, 0.5, [0.5, 0.0], 2.0, 2.0),  # just met
         ("squared_hinge", 2.0, 0.5, [1.0, 0.0], 1.5, 3.0 - 1.125 - 0.125),
+        ("squared_hinge", 0.8, 0.5, [1.0, 0.0], 0.8, 0.32),  # before it is met
+        ("hinge", 0.5, 0.0, [0.0, 0.0], 1.0, 0.5),
         ("hinge", -1.0, 0.0, [2.0, 0.0], 0.0, 0.0),
         ("squared_hinge", -1.0, 0.5, [4.0, 1.0], 0.0, 0.0),
     ],

@@ -94,14 +94,25 @@ def test_what_is_added_to_decision_values_is_taken_from_the_dual() -> None:
     assert rows_of()[0].gained(slopes) == 0.0
 
 
-@pytest.mark.parametrize(("f", "change"), [(1e6, 0.0), (0.0, 1e6), (-1e6, 1e6)])
-def test_margins_are_computed_anew_once_rounding_may_be_felt(f: float, change: float) -> None:
+def test_of_one_row_a_product_is_a_product_of_that_row() -> None:
+    one, ones = Dense(np.ones((1, 3), np.float32), 1.0), np.ones(1, np.float32)
+    sample = Sample(one, ones, ones, np.ones(1), np.zeros(1), np.arange(1), complete=True)
+    rows = MemoryRows(sample, Problem(SquaredHinge(), 1.0, 1, 3, 1))
+    before = rows._left
+    rows.hessian_product(np.ones(1), np.ones(4))
+    rows.sweep(np.zeros(1, np.int32), 1, np.zeros(1), np.zeros(4))
+    assert before - rows._left == 2 * 2 * 4
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e-6])
+@pytest.mark.parametrize(("f", "change"), [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)])
+def test_margins_are_computed_anew_once_rounding_may_be_felt(f: float, change: float, scale: float) -> None:
     """A rounding of the largest, times C sum s, step after step: a thousandth of the gap that is allowed may come of it."""
     rows, X = rows_of()
     w = np.linspace(-1.0, 1.0, COLUMNS + 1)
-    step = 2.0**-53 * 1e6 * 0.5 * 40.0
+    step = 2.0**-53 * scale * 0.5 * 40.0
     allowed = 2.5 * step / 1e-3
-    at, by = np.r_[f, np.zeros(N - 1)], np.r_[change, np.zeros(N - 1)]
+    at, by = np.r_[scale * f, np.zeros(N - 1)], np.r_[scale * change, np.zeros(N - 1)]
     anew = []
     for _ in range(6):
         found = rows.moved(at, by, w, allowed)
@@ -127,6 +138,8 @@ def test_outer_terms_are_those_of_their_definition() -> None:
     assert second == pytest.approx(at[2] - 2.0 * at[1] + at[0], rel=1e-9)
     found = terms.dual(SquaredHinge(), 7.0, 2.0, v)
     assert tuple(found) == pytest.approx((5.0 - 0.5 * (v - q) @ ((v - q) / G), 1.0), rel=1e-12)
+    apart = OuterTerms(np.ones(2), np.array([0.0, 1.0])).dual(SquaredHinge(), 6.0, 1.0, np.array([2.0, 0.0]))
+    assert tuple(apart) == (5.0 - 2.5, 1.0)
     assert plain(2).dual(SquaredHinge(), 6.0, 1.0, np.array([2.0, 0.0])) == pytest.approx((3.0, 1.0), rel=1e-12)
     shared = OuterTerms(np.array([2.0, 1.0]), np.zeros(2)).dual(SquaredHinge(), 6.0, 1.0, np.array([2.0, 0.0]))
     assert shared == pytest.approx((4.5, 1.5), rel=1e-12)  # 6 t - t^2 - t^2 is largest at 3 / 2
@@ -280,7 +293,7 @@ def test_short_steps_are_counted_one_after_the_other_where_a_corner_narrows(
 
 
 @pytest.mark.parametrize(
-    ("squares", "late", "sweeps"), [([5.0, 1.0, 0.021, 0.02, 0.0], 9, 4), ([5.0] * 30, 9, 9), ([5.0] * 30, 99, 20)]
+    ("squares", "late", "sweeps"), [([5.0, 1.0, 0.0101, 0.01, 0.0], 9, 4), ([5.0] * 30, 9, 9), ([5.0] * 30, 99, 20)]
 )
 def test_rare_columns_are_swept_until_their_slopes_are_small(
     squares: list[float], late: int, sweeps: int, monkeypatch: pytest.MonkeyPatch
@@ -298,11 +311,32 @@ def test_rare_columns_are_swept_until_their_slopes_are_small(
 
     monkeypatch.setattr(rare_columns, "column_sweep", sweep)
     before = rows._left
-    found.settle(np.zeros(5), np.zeros(N), Huber(0.3), 1.0)
+    found.settle(np.zeros(5), np.zeros(N), Huber(0.3), 0.5)
     assert len(seen) == sweeps
     assert {loss for loss, _ in seen} == {Huber(0.3)}
-    assert seen[0][1] == pytest.approx(2.0 * 0.1 * 0.02 / 3.0, rel=1e-12)
+    assert seen[0][1] == pytest.approx(2.0 * 0.1 * 0.01 / 3.0, rel=1e-12)
     assert before - rows._left == 2 * 11 * sweeps
+
+
+def test_a_single_rare_column_is_held_to_all_of_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    found = RareColumns.__new__(RareColumns)
+    found._rows, found._outside = rows_of(sparse=True)[0], None  # type: ignore[assignment]
+    found._columns = SimpleNamespace(number=np.arange(1), data=np.ones(2))  # type: ignore[assignment]
+    monkeypatch.setattr(rare_columns, "column_sweep", lambda *given: (seen.append(given[3]), 0.0)[1])
+    found.settle(np.zeros(5), np.zeros(N), Huber(0.3), 0.5)
+    assert seen == [pytest.approx(2.0 * 0.1 * 0.01, rel=1e-12)]
+
+
+@pytest.mark.parametrize(("sparse", "whole", "some"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_columns_are_rare_of_sparse_rows_where_some_are_outside_the_block(
+    sparse: bool, whole: bool, some: bool
+) -> None:
+    arrow: Any = SimpleNamespace(whole=whole, chosen=np.array([0, 4]))
+    found = rare_columns.rare_columns(rows_of(sparse=sparse)[0], arrow)
+    assert (found is not None) == some
+    if found is not None:
+        assert found._columns.number.tolist() == [1, 2, 3]
 
 
 def test_a_step_after_which_rare_columns_are_settled_is_shortened_until_the_objective_falls(

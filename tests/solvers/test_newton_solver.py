@@ -215,3 +215,27 @@ def test_the_best_point_and_the_best_bound_are_kept_though_a_later_one_is_worse(
     assert state.best is best
     assert state.dual_point is dual_point
     np.testing.assert_array_equal(solver.solution(state).w, best)
+
+
+def test_that_rows_are_made_anew_is_known_from_the_first_of_their_blocks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = Newton(60)
+    state, anew = solver.start(problem_of(SquaredHinge())), [False, True, False]
+    monkeypatch.setattr("streamsvm.compute.blocks.operators.formed_anew", lambda X: anew.pop(0))
+    found = []
+    for _ in range(3):
+        if not state.factored:
+            found.append(anew[0])
+        solver.visit(state, whole())
+    assert state.factored
+    assert found == [False, True]
+
+
+def test_a_pass_says_how_much_what_led_to_it_was_damped() -> None:
+    solver = Newton(60)
+    state = solver.start(problem_of(SquaredHinge()))
+    solver.visit(state, whole())
+    solver.finish(state)
+    assert state.trust_region is not None
+    damping = state.trust_region.damping
+    solver.visit(state, whole())
+    assert solver.finish(state).facts["damping"] == damping > 0.0

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 TIES = {
-    "streamsvm/solvers/one_class.py": ("return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",),
+    "streamsvm/solvers/one_class.py": (
+        "return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",
+        "return -0.5 * lack * lack / square if (lack >= 0.0) and square > 0.0 else 0.0",
+    ),
+    "streamsvm/solvers/newton/in_memory/memory_rows.py": ("if (self._drift < FELT * allowed):",),
+    "streamsvm/solvers/newton/solver.py": (
+        "if (found.primal <= state.primal):",
+        "if (found.dual >= state.dual):",
+    ),
     "streamsvm/solvers/elastic_net/regularizer.py": (
         "found: NDArray[np.bool_] = (np.abs(v) + reach <= (1.0 - SLACK) * l1)",
     ),
