@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import minimize as minimized
 
 from streamsvm.losses import LOSSES
+from streamsvm.solvers.cutting_plane import simplex_program
 from streamsvm.solvers.cutting_plane.bundle import Bundle
 from streamsvm.solvers.cutting_plane.line_search import GRID, LineSearch
 from streamsvm.solvers.cutting_plane.simplex_program import SHORT_OF_BOUND, _length, minimize
@@ -94,6 +95,21 @@ def test_the_program_is_solved_to_rounding(seed: int) -> None:
     assert theta.min() >= 0.0
     assert theta.sum() == pytest.approx(1.0, abs=1e-14)
     assert float(theta @ slopes) - slopes.min() <= 1e-11 * scale  # the duality gap of the simplex
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_program_is_solved_in_few_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what will do is not gone beyond: a part of the digits takes a part of the steps."""
+    rng, made, step = np.random.default_rng(seed), [], simplex_program._step
+    monkeypatch.setattr(simplex_program, "_step", lambda *at: (made.append(1), step(*at))[1])
+    V, g, counts = rng.normal(size=(40, 12)), rng.normal(size=40), []
+    for wanted in (1e-9, 1e-3, 1e9):
+        made.clear()
+        minimize(V @ V.T, g, wanted)
+        counts.append(len(made))
+    assert counts[0] <= 15
+    assert counts[1] <= 9
+    assert counts[2] == 0
 
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])

@@ -6,6 +6,14 @@ from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     (
+        "streamsvm/solvers/interior_point/nearest_rows.py",
+        "keys = np.concatenate([part.key for part in self.parts] or [np.empty(1)])",
+    ): "no limit is below a row, and of nothing nothing is thrown out",
+    (
+        "streamsvm/solvers/l1_ball/vertices.py",
+        "self._place = np.full(len(weights), -2, np.int64)",
+    ): "any number below 0 is no place",
+    (
         "streamsvm/solvers/elastic_net/regularizer.py",
         "size = size[(size >= 0.0)]",
     ): "of a component that is 0 the piece has no end",

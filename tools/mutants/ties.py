@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/solvers/interior_point/nearest_rows.py": ("chosen = ((key <= self.threshold)) & (block.s > 0.0)",),
     "streamsvm/solvers/one_class.py": (
         "return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",
         "return -0.5 * lack * lack / square if (lack >= 0.0) and square > 0.0 else 0.0",
@@ -100,6 +101,13 @@ TIES = {
 """Lines as they are then, by file."""
 
 SIGNS = {
+    "streamsvm/solvers/one_class.py": (
+        "self.v = self.v + operators.adjoint(block.X, (s / problem.task.signs(block.y)), problem.columns)",
+    ),
+    "streamsvm/solvers/l1_ball/vertices.py": (
+        "own = ((t * t / sign)) * self.gram[k % m] - t * self.moments",
+        "offset = self.square - (t / sign) * float(self.moments[k % m])",
+    ),
     "streamsvm/solvers/kernel/kernel_cache.py": (
         "column = (block[:, k] + block.dtype.type(self.form.constant)) * ((sign / sign[i]))",
     ),
