@@ -230,3 +230,39 @@ def test_auto_takes_a_sample_as_large_as_fits_and_certifies(loss: str, store: Pa
         certificate.primal - certificate.dual <= 1e-3 * certificate.primal
     )  # what rounding may add is not of the solver
     assert found.training.passes <= 25
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "narrowing", "mu"), [(0.9, 0.1, 0.5), (1.1, 0.1, 0.5 / np.sqrt(1.1)), (400.0, 0.24, 0.12)]
+)
+def test_a_corner_is_as_wide_as_its_share_of_the_tolerance_allows(
+    smoothing: float, narrowing: float, mu: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tenths, by the square in which the cost falls; in one step it narrows to a share of itself at most."""
+    goal = 0.3 * 1e-3 * 7.0
+    monkeypatch.setattr("streamsvm.solvers.newton.out_of_core.smoothing_of", lambda *given: smoothing * goal)
+    steps = SampledSteps(problem_of(Hinge()), np.zeros(1), np.zeros(1), 1.0, 0.5, 1.0)
+    assert steps._next_mu(None, 7.0, narrowing) == pytest.approx(mu, rel=1e-12)  # type: ignore[arg-type]
+    smooth = SampledSteps(problem_of(SquaredHinge()), np.zeros(1), np.zeros(1), 1.0, 0.0, 1.0)
+    assert smooth._next_mu(None, 7.0, narrowing) == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("promised", "smoothing"), [(0.11, 0.0), (0.0, 2.1e-3)])
+def test_the_dual_variables_of_a_sample_wait_until_a_step_promises_little(promised: float, smoothing: float) -> None:
+    """Less than a tenth of the objective, and rounding a corner costs no more than twice the tolerance."""
+    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
+    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
+    found = here.found._replace(value=1.0, primal=1.0, smoothing=smoothing)
+    steps.promised = promised
+    assert steps.dual(here._replace(found=found)) == -np.inf
+
+
+def test_the_first_step_out_of_core_is_damped_by_components_a_row() -> None:
+    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
+    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
+    assert steps.damping == 4.0 * (COLUMNS + 1) / 600
+    assert here._replace(primal=5.0, dual=2.0).gap == 3.0
+    assert here._replace(primal=5.0, dual=-2.0).gap == 5.0
+    steps.reference, steps.promised = 100.0, 0.9e-5 * 100.0  # too little to say anything about the model
+    assert steps.accept(here.found._replace(value=100.0 + 1.0), here.point, 0.0)
+    assert steps.damping == 4.0 * (COLUMNS + 1) / 600
