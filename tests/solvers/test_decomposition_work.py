@@ -531,6 +531,16 @@ def test_before_a_row_is_met_nothing_is_large() -> None:
     assert state.violation == 2.5
 
 
+def test_before_rows_of_one_class_have_coefficients_the_largest_kernel_value_bounds_their_sum() -> None:
+    """Half of a weight of 8, squared, times a k(x, x) of 20 at most; then D is that of the coefficients."""
+    state = Decomposition().start(replace(PROBLEM, nu=0.5, kernel=Linear()))
+    state.total, state.largest, state.top, state.bottom = 8.0, Reach(4, 20.0), 0.0, 0.0
+    largest = Linear().largest(Reach(4, 20.0))
+    assert closing._bounds(state).dual == pytest.approx(-0.5 * 4.0**2 * largest)
+    state.weight, state.square, state.dual = 4.0, 6.0, 0.5
+    assert closing._bounds(state).dual == 0.5 - 3.0
+
+
 def test_a_copy_that_visits_some_blocks_has_sums_of_its_own() -> None:
     X, y = noisy_rows(ROWS)
     solver = Decomposition(pool=100, working=30)
