@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/solvers/elastic_net/model.py": (
+        "if (above_minimum(w, -g, model.l1) < target):",
+        "if (above_minimum(w, -g, model.l1) < target) or time.perf_counter() > deadline:",
+    ),
     "streamsvm/solvers/interior_point/nearest_rows.py": ("chosen = ((key <= self.threshold)) & (block.s > 0.0)",),
     "streamsvm/solvers/one_class.py": (
         "return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",
@@ -101,6 +105,9 @@ TIES = {
 """Lines as they are then, by file."""
 
 SIGNS = {
+    "streamsvm/solvers/elastic_net/model.py": (
+        "d = solve_factorized(np.linalg.cholesky(matrix), -(at + g[free] + (model.l1 / np.sign(at))))",
+    ),
     "streamsvm/solvers/one_class.py": (
         "self.v = self.v + operators.adjoint(block.X, (s / problem.task.signs(block.y)), problem.columns)",
     ),
