@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.newton.hessian import conjugate_gradients
+from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
 from streamsvm.solvers.newton.in_memory import (
     coordinate_descent,
     memory_rows,
@@ -18,6 +18,7 @@ from streamsvm.solvers.newton.in_memory import (
     proximal_descent,
     rare_columns,
 )
+from streamsvm.solvers.newton.in_memory.linear_systems import block_matrix
 from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import ITERATIONS, solve
 from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
 from streamsvm.solvers.newton.in_memory.newton_steps import Moved, NewtonSteps, has_interior_point
@@ -369,3 +370,25 @@ def test_a_step_after_which_rare_columns_are_settled_is_shortened_until_the_obje
         assert len(tried) == (3 if taken is None else taken + 1)
     steps._rare = None
     assert steps._settled(f, df, step, 1e9) is None
+
+
+# -- which system is a matrix, and of which rows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "matrix"), [(3, True), (4, False)])
+def test_the_hessian_of_just_so_many_components_is_still_a_matrix(
+    columns: int, matrix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.solvers.newton.hessian.most_explicit", lambda *, dense: 4)
+    hessian = Hessian(Dense(np.ones((5, columns), np.float32), 1.0), columns, np.ones(columns + 1))
+    assert (hessian._whole is not None) == matrix
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rows", [50, 200, 800])
+def test_so_many_rows_are_drawn_as_are_wanted(seed: int, rows: int) -> None:
+    """Of weights that range over orders of magnitude, of which the largest are certain: sum min(1, h / t) is their number."""
+    h = np.random.default_rng(seed).lognormal(0.0, 2.0, 1_000)
+    t = block_matrix._threshold(h, rows)
+    assert (h > t).any()
+    assert np.minimum(1.0, h / t).sum() == pytest.approx(rows, rel=0.02)
