@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import streamsvm.compute  # noqa: F401  before numba: it names the cache after the sources
 from streamsvm.compute import freed_memory
+from streamsvm.schedule import budget
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() == "true"
@@ -39,6 +40,14 @@ def pytest_collection_finish() -> None:
     """Half a million objects of collected tests stay to the end: no need to look for garbage among them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plans_of_a_program_that_begins() -> Iterator[None]:
+    """Plans of the tests' own process leave out what it has grown by all it has run and compiled: a GiB once, on a cold cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

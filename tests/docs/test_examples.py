@@ -12,7 +12,6 @@ import pytest
 
 import streamsvm as sv
 from streamsvm.api.commands import COMMANDS
-from streamsvm.schedule import budget
 from tests.api.test_functions import table
 
 FIRST = ("synth", "ingest", "fit", "evaluate")
@@ -45,7 +44,6 @@ def public() -> dict[str, Any]:
 
 def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(budget, "anonymous_bytes", lambda: 0)  # the process of the tests has grown by all it has run
     table(tmp_path / "table.csv")
     parser = doctest.DocTestParser()
     said: list[str] = []

@@ -13,6 +13,7 @@ import pytest
 
 import streamsvm as sv
 from tests.fault.golden import placed
+from tests.nominal_process import of_nominal_size
 
 Way = dict[str, Any]
 """``points``: P and D of every problem after every pass, and those of the model; ``facts``: what a pass, and the end, tells of itself, in
@@ -26,8 +27,8 @@ STEPS = (STEADY, 1e-6, SAME, 1e-3, 1e-2)
 TIMES = 1e3
 """How many times what a way moves where it is tried it may move elsewhere."""
 MEMORY = "1GiB"
-MEASURED = ("interpreter and imports",)
-"""Terms of memory that are looked up in the process."""
+OF_THE_PROCESS = ("interpreter and imports",)
+"""Terms of memory that are no fit's: the nominal process has the same."""
 LISTS = ("trajectory",)
 """Facts that say again, more often, what points say."""
 
@@ -42,6 +43,7 @@ def way_of(store: str, settings: dict[str, Any], model: Path) -> Way:
     asked = {name: value for name, value in settings.items() if name not in ("of", "placed")}
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patches:
         warnings.simplefilter("ignore")
+        of_nominal_size(patches)
         if "placed" in settings:
             placed(patches, **settings["placed"])
         try:
@@ -67,7 +69,7 @@ def _told(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan(event: dict[str, Any]) -> dict[str, int]:
-    return {term["term"]: term["bytes"] for term in event["memory"] if term["term"] not in MEASURED}
+    return {term["term"]: term["bytes"] for term in event["memory"] if term["term"] not in OF_THE_PROCESS}
 
 
 def joined(ways: list[Way], of_float32: bool) -> Way:

@@ -19,6 +19,7 @@ from streamsvm.jobs.report import record as page_record
 from streamsvm.jobs.report.run_log import Thinning
 from streamsvm.jobs.tune import results
 from streamsvm.schedule import budget
+from tests.nominal_process import of_nominal_size
 
 SMALLER: dict[Any, dict[str, int]] = {
     evaluation: {"POINTS": 20},
@@ -39,9 +40,7 @@ def on_any_machine(patch: pytest.MonkeyPatch) -> None:
 
     Events of progress come whenever they can, lines of it, which come by the clock, never.
     """
-    patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
-    patch.setattr(budget, "passes_loaded", lambda: True)
-    patch.setattr(budget, "_group_limits", list)
+    of_nominal_size(patch)
     patch.setattr(budget, "page_cache_bytes", lambda _: 1 << 33)
     for module, values in SMALLER.items():
         for name, value in values.items():
