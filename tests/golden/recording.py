@@ -98,7 +98,7 @@ def _widen(file: Path) -> None:
     further = [name for name, (found,) in here.items() if differences(found, recorded[name])]
     for name, found in _everywhere({name: settings[name] for name in further}).items():
         wider = joined([recorded[name], *found], _of_float32(settings[name]))
-        print(f"{name}: {differences(here[name][0], recorded[name])}, within {wider['near']} from now on")
+        sys.stdout.write(f"{name}: {differences(here[name][0], recorded[name])}, within {wider['near']} from now on\n")
         recorded[name] |= wider
         if file == DRAWN and differences(here[name][0], wider):
             del recorded[name]
