@@ -21,6 +21,7 @@ from streamsvm.features.landmarks import (
 )
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed import kernel_map
+from streamsvm.jobs.embed.kernel_request import spread_candidates
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.rows import Dense, row_slice
 from streamsvm.store.views.memory import MemoryStore
@@ -169,3 +170,14 @@ def test_leverages_are_estimated_from_a_bounded_sample(landmarks, first, monkeyp
     rows = kernel_map._by_leverage(request, store, 0)
     assert len(rows) == landmarks
     np.testing.assert_array_equal(given[0].columns.T, X[uniform_rows(200, first, 3)])
+
+
+def test_rows_far_apart_are_drawn_of_a_sample_by_another_seed_than_its_own():
+    store = MemoryStore()
+    X = sparse_values(np.random.default_rng(2), 400, 4)
+    store.append(Dense(X), (np.arange(400) % 2).astype(np.int32))
+    store.commit(("a", "b"), 4)
+    request: Any = SimpleNamespace(landmarks=12, seed=3, inner=Raw(0.0), record=RBF(0.3))
+    first = uniform_rows(400, spread_candidates(12, 400), 3)
+    wanted = first[spread_rows(X[first], RBF(0.3), 12, 4)]
+    np.testing.assert_array_equal(kernel_map._far_apart(request, store, 0), wanted)
