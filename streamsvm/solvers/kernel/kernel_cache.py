@@ -73,7 +73,7 @@ WEIGHING_COST = 16
 
 def worthwhile(supports: list[Pool], X: Rows) -> bool:
     """Whether one evaluation for all is less work than one each: rows are wide enough, or supports overlap enough."""
-    entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / max(row_count(X), 1)
+    entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / row_count(X)
     each = sum(s.size for s in supports)
     return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING_COST < each * entries
 
