@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.solvers.stochastic import pegasos
+from streamsvm.solvers.stochastic.averaged_certificate import raise_dual
 from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_slope_product
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
@@ -24,12 +27,16 @@ class Literal:
 
     def __init__(self, solver: Pegasos, problem: Any) -> None:
         self.solver, self.problem = solver, problem
-        self.b, self.t, self.w = np.zeros(ROWS), 0.0, np.zeros(7)
+        self.b, self.t = np.zeros(ROWS), 0.0
+        self.w = np.zeros(7) if problem.warm is None else problem.warm
+        self.origin: Any = None
         self.linear, self.quadratic = 0.0, 0.0
 
     def visit(self, block: Any, offset: float, radius: float) -> None:
         Z, (_, _, s), k = signed_rows(), rows_of(), self.solver.batch
         lam, order = 1.0 / (self.problem.C * ROWS), block.start + block.order
+        if self.origin is None:
+            self.origin = lam * offset * self.w
         for start in range(0, len(order), k):
             part = order[start : start + k]
             m = Z[part] @ self.w
@@ -40,9 +47,9 @@ class Literal:
                 self.linear += float(s[i]) * (share - straight)
                 self.quadratic += float(s[i]) * (self.problem.loss.conjugate(share, 1.0) - straight)
             self.t += len(part)
-            self.w = self.b @ Z / (lam * (offset + self.t))
+            self.w = (self.origin + self.b @ Z) / (lam * (offset + self.t))
             shrink = min(1.0, radius / max(float(np.linalg.norm(self.w)), 1e-300))
-            self.w, self.b = shrink * self.w, shrink * self.b
+            self.w, self.b, self.origin = shrink * self.w, shrink * self.b, shrink * self.origin
             self.linear, self.quadratic = shrink * self.linear, shrink**2 * self.quadratic
 
     def alpha(self, offset: float) -> Any:
@@ -78,6 +85,32 @@ def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection
         best = max(best, certificate.dual)
         assert certificate.dual >= bound * (1 - 0.01 * NEAR)
     assert best > 0.0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("far", [0.1, 30.0])
+def test_the_dual_point_is_without_the_weights_it_began_with(
+    loss: Any, far: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no sum of rows: v is sum a_i y_i x_i of the dual variables there are, whether or not the ball cut w short."""
+    problem = replace(problem_of(loss, C=3.0), warm=far * np.arange(1.0, 8.0))
+    solver, given = Pegasos(), []
+
+    def caught(averaged: Any, v: Any, linear: float, quadratic: float) -> None:
+        given.append((v.copy(), linear, quadratic))
+        raise_dual(averaged, v, linear, quadratic)
+
+    monkeypatch.setattr(pegasos, "raise_dual", caught)
+    state, literal = solver.start(problem), Literal(solver, problem)
+    for epoch in range(3):
+        for block in epoch_blocks(epoch):
+            solver.visit(state, block)
+            literal.visit(block, state.offset, solver._radius(state))
+        time = state.lam * (state.offset + state.t)
+        solver.finish(state)
+        v, *sums = given[-1]
+        np.testing.assert_allclose(v, literal.b @ signed_rows() / time, rtol=NEAR, atol=NEAR)
+        assert sums == pytest.approx([literal.linear / time, literal.quadratic / time], rel=NEAR)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -12,6 +12,7 @@ TIES = {
         "return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",
         "return -0.5 * lack * lack / square if (lack >= 0.0) and square > 0.0 else 0.0",
     ),
+    "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py": ("certain = (h >= t)",),
     "streamsvm/solvers/newton/in_memory/memory_rows.py": ("if (self._drift < FELT * allowed):",),
     "streamsvm/solvers/newton/solver.py": (
         "if (found.primal <= state.primal):",
