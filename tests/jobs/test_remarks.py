@@ -11,6 +11,7 @@ import pytest
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.results import remarks
 from streamsvm.jobs.fit.results.remarks import APART, scale_notice
+from streamsvm.types import Certificate
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,23 @@ def test_columns_whose_scales_are_far_apart_are_named(
         "'" in line and "column" not in line.partition(": ")[2].partition(";")[0]
         for line in scale_notice(FitJob("s", "m"), store)
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "support", "points", "told"),
+    [
+        (None, 9, None, False),
+        (1, 2, None, True),
+        (1, 1, None, False),
+        (4, 5, None, True),
+        (5, 5, None, False),
+        (4, 5, 4, False),
+    ],
+)
+def test_a_model_is_too_long_where_no_pass_chose_its_rows(
+    asked: int | None, support: int, points: int | None, told: bool
+) -> None:
+    certificate = Certificate(1.0, 0.0, facts={"support": support} | ({} if points is None else {"points": points}))
+    job = FitJob("s", "m", max_support=asked)
+    assert remarks._too_long(job, certificate) == told
+    assert not remarks._too_long(job, Certificate(1.0, 0.0))

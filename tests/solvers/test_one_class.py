@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from streamsvm.rows import Dense
+from streamsvm.solvers.interior_point import offset_problem
+from streamsvm.solvers.interior_point.nearest_rows import NearRows
+from streamsvm.solvers.interior_point.offset_problem import OffsetProblem
+from streamsvm.solvers.interior_point.problem_in_memory import Known
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.newton.in_memory import memory_rows
 from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
@@ -102,6 +106,20 @@ def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
     assert sums.energy == 25.0 + 2 * 5.0 + 3 * 25.0
     assert sums.usual == sums.energy / 6.0
     assert RowSums(3).usual == RowSums(1).usual == float(np.finfo(np.float32).tiny)
+
+
+def test_weights_of_work_in_memory_that_had_no_time_are_those_the_reading_ended_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the units of the data, as they came, whatever the units of the iteration."""
+    monkeypatch.setattr(offset_problem, "_iterated", lambda rows, *_: rows)
+    X, s = np.array([[3, 4], [1, 2], [0, 5]], np.float32), np.array([1, 2, 3], np.float32)
+    w, none = np.array([0.3, -0.2, 0.7]), np.zeros(3)
+    problem = OffsetProblem(problem_of(X, 0.5, 1e-3), OffsetObjective(0.5, three_rows(0, 1, 2)))
+    near = NearRows(Dense(X, OFFSET), np.ones(3, np.float32), s, none, none, none, np.arange(3))
+    found = problem.solve(near, Known(w, none, 0.0, 1.0, 2.0, -3.0, 0.1, 6.0), 0.0)
+    np.testing.assert_allclose(found.w, w, rtol=1e-15)
+    assert (found.dual, found.alpha) == (-3.0, None)
 
 
 @pytest.mark.parametrize("cut", [0.0, 0.4, 1.0])

@@ -6,6 +6,14 @@ from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     (
+        "streamsvm/solvers/newton/in_memory/proximal_metric.py",
+        "place = np.full(p, -2, np.int32)",
+    ): "any number below 0 is no place",
+    (
+        "streamsvm/solvers/l1_ball/solver.py",
+        "S = (problem.C * problem.loss.second_derivative(1.0)) * block.s.astype(np.float64)",
+    ): "of a squared loss it is the same everywhere",
+    (
         "streamsvm/solvers/interior_point/nearest_rows.py",
         "keys = np.concatenate([part.key for part in self.parts] or [np.empty(1)])",
     ): "no limit is below a row, and of nothing nothing is thrown out",
