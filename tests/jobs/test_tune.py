@@ -27,11 +27,13 @@ from streamsvm.jobs.tune import cell as cells
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.cell import planned
+from streamsvm.jobs.tune.in_memory import tune_in_memory
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines, picture_of
 from streamsvm.jobs.tune.run import score_cell, tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, silent
 from tests.arrays import csr_of
 
@@ -346,3 +348,16 @@ def test_a_row_that_no_problem_is_right_about_is_no_outcome():
     assert folding.Trial((found[2], found[0]), ()).outcomes(codes).tolist() == [0, 1, -1, -1]
     assert folding.Trial(tuple(found), ()).outcomes(codes).tolist() == codes.tolist()
     assert folding.Trial((found[3],), ()).outcomes(codes).tolist() == [0, 0, 1, 0]
+
+
+def test_rows_in_memory_may_be_folds_of_their_own() -> None:
+    """As many as there are rows, and no more."""
+    codes = np.array([0, 0, 0, 1, 1, 1], np.int32)
+    store = MemoryStore()
+    store.append(Dense(np.where(codes[:, None], [[2.0, 1.0]], [[-2.0, -1.0]]).astype(np.float32)), codes)
+    store.commit(("a", "b"), 2)
+    (score,) = tune_in_memory(TuneJob("", "", C=(1.0,), folds=6), store)
+    assert len(score.errors) == 6
+    assert not any(score.errors)
+    with pytest.raises(UsageError, match="6 rows are too few for 7 folds"):
+        tune_in_memory(TuneJob("", "", C=(1.0,), folds=7), store)

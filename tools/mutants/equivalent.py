@@ -6,6 +6,18 @@ from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     (
+        "streamsvm/jobs/leaving.py",
+        "other = other or plan.problems[0].classes > 1",
+    ): "of classes in one problem there are two at least",
+    (
+        "streamsvm/jobs/calibrate/leave_one_out.py",
+        "visits = (Visit(0, chunk, 0, shuffled=True, last=False) for chunk in chunks)",
+    ): "nobody looks at the order in a block",
+    (
+        "streamsvm/jobs/calibrate/leave_one_out.py",
+        "visits = (Visit(0, chunk, 0, shuffled=False, last=True) for chunk in chunks)",
+    ): "who takes all visits does not ask which is the last",
+    (
         "streamsvm/solvers/newton/in_memory/proximal_metric.py",
         "place = np.full(p, -2, np.int32)",
     ): "any number below 0 is no place",
