@@ -69,6 +69,21 @@ def test_a_step_that_is_not_taken_is_cut_to_the_best_share_that_was_looked_at(
     assert state.stuck == stuck
 
 
+@pytest.mark.parametrize("primal", [1e-3, 1.0, 400.0])
+@pytest.mark.parametrize(("gap", "goes_on"), [(1.05e-3, True), (0.95e-3, False)])
+def test_a_next_point_is_looked_for_until_the_gap_is_the_share_of_p_that_was_asked_for(
+    primal: float, gap: float, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(ElasticNet, "_go_on", lambda _, state, found: asked.append(found.primal))
+    state = ElasticNet().start(Problem(Hinge(), 1.0, 10, 3, 1, l1=L1, tolerance=1e-3))
+    found = SimpleNamespace(primal=primal, dual=primal * (1.0 - gap), value=primal, v=np.zeros(4), scale=1.0)
+    state.evaluation = SimpleNamespace(close=lambda *_: found, clear=lambda: None)  # type: ignore[assignment]
+    certificate = ElasticNet().finish(state)
+    assert (certificate.primal, certificate.dual) == (found.primal, found.dual)
+    assert asked == [primal] * goes_on
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("few", "most"), [(3, 12), (8, 12), (3, 6)])
 def test_a_pool_has_the_columns_in_use_and_then_the_largest_slopes_of_those_that_may_be(
