@@ -6,6 +6,10 @@ from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     (
+        "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
+        "if (h <= 0.0).any():",
+    ): "of rows without weight nothing is taken off",
+    (
         "streamsvm/jobs/leaving.py",
         "other = other or plan.problems[0].classes > 1",
     ): "of classes in one problem there are two at least",
