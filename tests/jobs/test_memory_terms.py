@@ -12,6 +12,7 @@ import pytest
 from streamsvm.calibration.scores import BINS, sample_rows, table_bytes
 from streamsvm.compute import threading
 from streamsvm.features.expansion import WORKING_BYTES
+from streamsvm.features.expansion import working_bytes as expansion_bytes
 from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.part_sizes import part_rows, working_bytes
@@ -36,6 +37,7 @@ from streamsvm.jobs.fit.planning.problems import warm_terms
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
 from streamsvm.jobs.tune import cell
 from streamsvm.jobs.tune.folds import cut_terms, needs_cutting
+from streamsvm.jobs.tune.functions import function_bytes
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
@@ -464,3 +466,15 @@ def test_a_group_is_one_block_where_it_fits(
     solver, features = Asking(given.get("shuffled", True)), given.get("features", Raw(1.0))
     plan: Any = SimpleNamespace(solver=solver, features=features, memory=memory)
     assert distributed.in_whole_groups(plan, LAYOUT, given["groups"]) == whole
+
+
+@pytest.mark.parametrize(("nonzeros", "row"), [(None, 24), ((25, 55), 8 + 16)])
+def test_functions_of_a_search_hold_every_row_twice_for_all_kernel_machines_and_its_coefficients_in_each(
+    nonzeros: tuple[int, ...] | None, row: int
+) -> None:
+    """Beside their values on a chunk; those of a linear search hold weights alone."""
+    layout = replace(LAYOUT, nonzeros=nonzeros)
+    values = 8 * 2 * 30
+    assert function_bytes(problems(2), layout) == values + 8 * 2 * 7
+    machines = function_bytes(problems(2, kernel=RBF(0.5)), layout)
+    assert machines == values + 40 * (2 * row + 8 * 2) + expansion_bytes(6)

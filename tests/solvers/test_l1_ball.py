@@ -14,7 +14,7 @@ from streamsvm.losses import Squared
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.l1_ball.regularizer import best_multiple, dual_at_slopes
-from streamsvm.types import Block, Problem
+from streamsvm.types import Block, Certificate, Problem
 from tests.solvers.kernel_problems import solve
 
 METHODS = {"fw": FrankWolfe, "mfw": ModifiedFrankWolfe, "swap": Swap, "partan": Partan}
@@ -195,3 +195,27 @@ def test_the_gap_that_the_method_saw_is_told_as_no_more_than_that_of_all_columns
     assert facts["simplex_gap"] == pytest.approx(gap, rel=1e-12)
     assert facts["seen_gap"] == pytest.approx(told * gap, rel=1e-12)
     assert (facts["iterations"], facts["pool"]) == (0, X.shape[1])
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 400.0])
+@pytest.mark.parametrize(("share", "goes_on"), [(0.95, True), (1.05, False)])
+def test_vertices_are_worked_on_until_the_gap_is_the_share_of_p_that_was_asked_for(
+    size: float, share: float, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``tolerance`` a little less than the gap there is, or a little more, whatever the unit of the targets."""
+    X, t, s, _ = fuzzed(5)
+    solver, n = Swap().in_l1_ball(), len(X)
+    block = Block(Dense(X, 1.0), (size * t).astype(np.float32), s, 0, 0, np.arange(n, dtype=np.int32), 0)
+    asked: list[float] = []
+    monkeypatch.setattr(type(solver), "_go_on", lambda _, state, *rest: asked.append(state.primal))
+
+    def ended(tolerance: float) -> Certificate:
+        warm = np.append(np.full(X.shape[1], size * 1e-3), 0.0)
+        state = solver.start(replace(problem_of(X, size * 1.5, tolerance), warm=warm))
+        solver.visit(state, block)
+        asked.clear()
+        return solver.finish(state)
+
+    gap = ended(0.0).gap
+    assert 0.0 < gap < 1.0
+    assert [ended(share * gap).primal] * goes_on == asked
