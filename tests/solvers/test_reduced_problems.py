@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.losses import Pinball
+from streamsvm.losses import Hinge, Pinball
 from streamsvm.rows import Dense
-from streamsvm.solvers.interior_point import number_problem
+from streamsvm.solvers.interior_point import number_problem, reduced_problem
 from streamsvm.solvers.interior_point.nearest_rows import NearRows
 from streamsvm.solvers.interior_point.number_problem import NumberProblem, _unit
 from streamsvm.solvers.interior_point.offset_problem import _feasible
 from streamsvm.solvers.interior_point.problem_in_memory import Known
+from streamsvm.solvers.interior_point.reduced_problem import ReducedProblem
 from streamsvm.types import Problem
 
 
@@ -57,17 +58,21 @@ def test_the_gain_of_dual_variables_of_numbers_is_that_of_their_rows(quantile: f
 
 @pytest.mark.parametrize("tolerance", [1e-2, 0.0])
 @pytest.mark.parametrize("primal", [0.5, 300.0])
-def test_residuals_are_brought_to_a_share_of_the_gap_that_was_asked_for_in_their_unit(
-    primal: float, tolerance: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "kind", "loss", "unit"),
+    [(number_problem, NumberProblem, Pinball(0.3), 3.5 / 3.0), (reduced_problem, ReducedProblem, Hinge(), 1.0)],
+)
+def test_work_in_memory_is_brought_to_a_share_of_the_gap_that_was_asked_for(
+    module: Any, kind: Any, loss: Any, unit: float, primal: float, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P is in squares of it. Where no time was left the weights are those of the reading."""
+    """P of numbers is in squares of the unit of their residuals. Where no time was left the weights are those of the reading."""
     held: list[Any] = []
-    monkeypatch.setattr(number_problem, "iterate", lambda rows, _: held.append(rows))
-    X, y, s, none = np.eye(3, dtype=np.float32), np.array([2.0, -1.0, 0.5]), np.ones(3, np.float32), np.zeros(3)
+    monkeypatch.setattr(module, "iterate", lambda rows, _: held.append(rows))
+    X, s, none = np.eye(3, dtype=np.float32), np.ones(3, np.float32), np.zeros(3)
+    y = np.array([2.0, -1.0, 0.5]) if loss.numeric() else np.array([1.0, -1.0, 1.0], np.float32)
     near = NearRows(Dense(X, 0.0), y, s, none, none, none, np.arange(3))
-    w, problem = np.array([0.3, -0.2, 0.7, 0.0]), Problem(Pinball(0.3), 2.0, 3, 3, 0, tolerance=tolerance)
-    found = NumberProblem(problem).solve(near, Known(w, np.zeros(4), 0.0, 1.0, primal, -3.0, 0.1, 3.0), 0.0)
-    unit = 3.5 / 3.0
+    w, problem = np.array([0.3, -0.2, 0.7, 0.0]), Problem(loss, 2.0, 3, 3, 0, tolerance=tolerance)
+    found = kind(problem).solve(near, Known(w, np.zeros(4), 0.0, 1.0, primal, -3.0, 0.1, 3.0), 0.0)
     assert held[0].wanted == pytest.approx(max(0.05 * tolerance, 1e-14) * primal / unit**2, rel=1e-12)
     np.testing.assert_allclose(found.w, w, rtol=1e-15)
     assert (found.dual, found.alpha) == (-3.0, None)
