@@ -87,6 +87,14 @@ def test_an_id_is_not_named_twice_and_equal_ones_are_told_of() -> None:
     assert "stored as the same" not in precision_warnings(statistics([5e3], [1.0], 50), 50, None, NONE, [0])[-1]
 
 
+@pytest.mark.parametrize(("least", "most", "lost"), [(5.0, 3e7, True), (-3e7, -5.0, True), (-9.0, 16_777_216.0, False)])
+def test_of_ids_the_end_that_is_farther_from_0_says_whether_some_are_equal(
+    least: float, most: float, lost: bool
+) -> None:
+    wide = Statistics(np.array([0.0]), np.array([1e20]), np.array([least]), np.array([most]))
+    assert ("stored as the same" in precision_warnings(wide, 50, None, NONE, [0])[-1]) == lost
+
+
 @pytest.mark.parametrize("count", [4, 5, 6, 8])
 def test_five_columns_are_named_and_others_counted(count: int) -> None:
     taken = Offsets(np.arange(count), 1e9 + np.arange(count, dtype=np.float64))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import streamsvm as sv
 from streamsvm.compute.passes.in_memory import all_rows as passes
 from streamsvm.compute.passes.in_memory import central_path
+from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
@@ -263,6 +264,22 @@ def test_a_block_changes_by_the_row_that_left_it_though_its_weight_was_the_large
     full = np.hstack([values, np.ones((50, 1))]).astype(np.float64)
     np.testing.assert_allclose(block.at(h, estimated=False), full.T @ (h[:, None] * full), rtol=1e-5, atol=1e-5)
     assert summed == [50, 1]
+
+
+def test_rows_are_drawn_as_often_as_their_second_derivatives_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """min(1, h_i / t) sums up to as many as are wanted; who is drawn hangs on its number alone, and counts for t at least."""
+    monkeypatch.setattr(block_matrix, "LEAST_DRAWN", 40)
+    monkeypatch.setattr(block_matrix, "DRAWN_PER_COLUMN", 1)
+    h = np.random.default_rng(3).exponential(size=400) * (np.arange(400) % 3 > 0)
+    found = block_of(400)._drawn(h)
+    assert found is not None
+    t = float(found[found > 0.0].min())
+    assert np.minimum(1.0, h / t).sum() == pytest.approx(40.0, rel=1e-2)
+    keys = np.empty(400)
+    keys_pass(h, 0, 0, keys)
+    np.testing.assert_array_equal(found > 0.0, keys < 1.0 / t)
+    np.testing.assert_array_equal(found[found > 0.0], np.maximum(h, t)[found > 0.0])
+    assert block_of(400)._drawn(np.minimum(h, 0.0)) is None
 
 
 def block_of(rows: int) -> block_matrix.BlockMatrix:
