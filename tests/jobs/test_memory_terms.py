@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamsvm.features.greedy import greedy_bytes
 from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.part_sizes import part_rows, working_bytes
 from streamsvm.features.scaling import Raw
+from streamsvm.jobs.apply.opening import rows_of_source
 from streamsvm.jobs.apply.row_batches import BATCH_BYTES, RowBatches, model_terms
 from streamsvm.jobs.calibrate.choice import calibration_passes, calibration_terms, folds_of
 from streamsvm.jobs.embed.kernel_request import (
@@ -46,6 +48,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.solvers.leave_one_out import leave_one_out_bytes
 from streamsvm.solvers.newton.memory import cost_of
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Cost, Layout, Problem, Term
 
@@ -441,6 +444,11 @@ def test_an_ingest_asks_for_parsers_and_chunks_and_gives_a_table_the_rest(fixed_
         assert (enough.threads, enough.notices) == (3, ())
         with pytest.raises(budget.BudgetError):
             memory_for_source(least + more - 1, **asked)
+        files = [Path("x" * 10), Path("y" * 30)]
+        held = 2 * 4096 + 8 * (10 + 30)
+        assert memory_for_source(least + more + held, **asked, files=files).limit == SOURCE_BYTES
+        with pytest.raises(budget.BudgetError, match="files"):
+            memory_for_source(least + more + held - 1, **asked, files=files)
 
 
 @pytest.mark.parametrize(
@@ -478,3 +486,10 @@ def test_functions_of_a_search_hold_every_row_twice_for_all_kernel_machines_and_
     assert function_bytes(problems(2), layout) == values + 8 * 2 * 7
     machines = function_bytes(problems(2, kernel=RBF(0.5)), layout)
     assert machines == values + 40 * (2 * row + 8 * 2) + expansion_bytes(6)
+
+
+def test_files_that_are_read_are_counted_with_their_paths() -> None:
+    named = [SimpleNamespace(name="a.csv"), SimpleNamespace(name="folder/b.csv")]
+    source: Any = SimpleNamespace(columns=None, sparse=True, sources=named, id_column=None)
+    model: Any = SimpleNamespace(classes=("a", "b"), numeric=False)
+    assert sizes(rows_of_source(model, source, "X", Rejects()).terms)["files"] == 2 * 4096 + 8 * (5 + 12)

@@ -54,7 +54,7 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     if is_store(paths[0]):
         return _store_rows(model, paths[0], request.memory_limit)
     if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
-        RowBatches(model, [], None, [SOURCE_TERM]).fitted(request.memory, request.bytes_a_row)
+        RowBatches(model, [], None, [SOURCE_TERM, budget.files_term(paths)]).fitted(request.memory, request.bytes_a_row)
     options = source_options(model, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
 
@@ -63,9 +63,8 @@ def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -
     """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise width_error(where, source.columns, model.columns)
-    return RowBatches(
-        model, list(model.classes), None, [SOURCE_TERM], source=source, rejects=rejects, id_column=source.id_column
-    )
+    terms, classes = [SOURCE_TERM, budget.files_term([one.name for one in source.sources])], list(model.classes)
+    return RowBatches(model, classes, None, terms, source=source, rejects=rejects, id_column=source.id_column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,18 +40,26 @@ class SourceMemory(NamedTuple):
 
 
 def memory_for_source(
-    stated: int | None, chunk_bytes: int, stores: int, *, shuffle: bool, threads: int = 1
+    stated: int | None,
+    chunk_bytes: int,
+    stores: int,
+    *,
+    shuffle: bool,
+    threads: int = 1,
+    files: Sequence[Path] = (),
 ) -> SourceMemory:
     """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory for.
 
-    Raises BudgetError when not even the least fits.
+    ``files``: the paths that are read. Raises BudgetError when not even the least fits.
     """
     limit = budget.memory_limit(stated)
+    names = budget.files_term(files)
 
     def planned(count: int) -> budget.MemoryPlan:
         terms = (
             *budget.base_terms(),
             Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
+            names,
             Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
             Term(
                 "chunks",

@@ -70,7 +70,9 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
     wanted = wanted_threads(job.threads)
-    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted)
+    memory = memory_for_source(
+        job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted, files=job.sources
+    )
     with executor_for(job, executor) as found, all_locked(job.targets()), threading.using(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
