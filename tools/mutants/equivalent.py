@@ -6,6 +6,10 @@ from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = {
     (
+        "streamsvm/jobs/tune/folds.py",
+        "return max(2, nbytes // (CHUNKS_PER_FOLD * folds))",
+    ): "a row has four bytes at least, and a chunk a row",
+    (
         "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
         "if (h <= 0.0).any():",
     ): "of rows without weight nothing is taken off",
