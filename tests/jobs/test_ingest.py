@@ -18,7 +18,6 @@ from streamsvm.jobs.ingest.run import ingest, ingest_from
 from streamsvm.jobs.ingest.stores.hold_out import HoldOut
 from streamsvm.rows import CSR
 from streamsvm.schedule import budget
-from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
@@ -184,7 +183,7 @@ def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     path, names = tmp_path / "a.csv", ",".join(f"x{j}" for j in range(99_999))
     path.write_text(f"{names},y\n" + "0," * 99_999 + "1\n")
     with pytest.raises(StreamSVMError, match=r"a\.csv has 100000 columns: about 685MiB are needed") as caught:
-        run(path, label="y", memory=anonymous_bytes() + (200 << 20))
+        run(path, label="y", memory=budget.NOMINAL + (200 << 20))
     assert (caught.value.code, caught.value.exit_code) == ("E-BUDGET", 78)
     assert not (tmp_path / "s.zarr").exists()
 
