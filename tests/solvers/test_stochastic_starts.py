@@ -13,6 +13,7 @@ from streamsvm.compute.random import shuffle
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Pinball, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.stochastic import sgd
 from streamsvm.solvers.stochastic.assg import ASSG, RADIUS_FACTOR, SAMPLE_SWEEPS
 from streamsvm.solvers.stochastic.averaged_certificate import share_of
 from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_slope_product, sampling, weight_in_radius
@@ -346,3 +347,25 @@ def test_copies_of_the_matrix_add_up_what_they_summed() -> None:
     assert (whole.averaged.losses, whole.due) == (9.0, False)
     np.testing.assert_array_equal(whole.w, copies[0].w_before)  # of columns that no row has there is no H
     np.testing.assert_array_equal(whole.past, whole.w)
+
+
+def test_the_dual_points_of_sgd_are_what_was_added_to_the_weights_it_began_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over all passes, and over the last one: each a sum of rows, over as many as were shown."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(sgd, "raise_dual", lambda _, *point: given.update(all=point))
+    monkeypatch.setattr(sgd, "take_pass", lambda _, *point: given.update(last=point))
+    solver = SGD()
+    state = solver.start(replace(problem_of(Hinge()), warm=WARM))
+    first, second = np.arange(1.0, COLUMNS + 2), np.linspace(-3.0, 2.0, COLUMNS + 1)
+    state.before += first
+    state.a += first + second
+    state.t_before, state.t = state.t_origin + ROWS, state.t_origin + 2 * ROWS
+    state.gained_before, state.gained = 5.0, 3.0
+    solver._bound(state)
+    shown = state.lam * ROWS
+    for name, added, gained, rows in (("all", first + second, 8.0, 2 * shown), ("last", second, 3.0, shown)):
+        v, linear, quadratic = given[name]
+        np.testing.assert_allclose(v, added / rows, rtol=1e-9)
+        assert (linear, quadratic) == (pytest.approx(gained / rows, rel=1e-12), 0.0)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 IN_JOBS = {
     (
+        "streamsvm/jobs/fit/results/earlier_run.py",
+        'certificates.sort(key=lambda found: found.get("problem", 1))',
+    ): "where one certificate has no number none has",
+    (
         "streamsvm/jobs/tune/folds.py",
         "return max(2, nbytes // (CHUNKS_PER_FOLD * folds))",
     ): "a row has four bytes at least, and a chunk a row",
