@@ -369,3 +369,17 @@ def test_the_dual_points_of_sgd_are_what_was_added_to_the_weights_it_began_with(
         v, linear, quadratic = given[name]
         np.testing.assert_allclose(v, added / rows, rtol=1e-9)
         assert (linear, quadratic) == (pytest.approx(gained / rows, rel=1e-12), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "left", "averaged"), [(1.0, 4.9, True), (1.0, 5.0, False), (0.0, 0.0, False), (7.0, 0.0, True)]
+)
+def test_the_candidate_of_a_stage_that_is_half_done_is_its_mean(samples: float, left: float, averaged: bool) -> None:
+    """Before that, and where no row has counted yet, it is the center of the stage."""
+    solver = ASSG()
+    state = solver.start(problem_of(Hinge()))
+    state.total[:], state.center[:] = samples * np.arange(COLUMNS + 1.0), -1.0
+    state.samples, state.left, state.length = samples, left, 10.0
+    solver.finish(state)
+    wanted = np.arange(COLUMNS + 1.0) if averaged else np.full(COLUMNS + 1, -1.0)
+    np.testing.assert_allclose(state.averaged.candidate, wanted, rtol=1e-15)
