@@ -36,6 +36,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import memory_plan
 from streamsvm.jobs.fit.planning.memory_plan import fitted, most_landmarks, plan_memory, shared_bytes
 from streamsvm.jobs.fit.planning.problems import warm_terms
+from streamsvm.jobs.ingest import preflight
 from streamsvm.jobs.ingest.preflight import PARSER_BYTES, SHUFFLE_BYTES, SOURCE_BYTES, memory_for_source
 from streamsvm.jobs.tune import cell
 from streamsvm.jobs.tune.folds import cut_terms, needs_cutting
@@ -493,3 +494,20 @@ def test_files_that_are_read_are_counted_with_their_paths() -> None:
     source: Any = SimpleNamespace(columns=None, sparse=True, sources=named, id_column=None)
     model: Any = SimpleNamespace(classes=("a", "b"), numeric=False)
     assert sizes(rows_of_source(model, source, "X", Rejects()).terms)["files"] == 2 * 4096 + 8 * (5 + 12)
+
+
+@pytest.mark.parametrize(
+    ("weighted", "columns", "row"), [(False, 6, 28), (True, 6, 32), (False, None, 28), (True, None, 32)]
+)
+def test_the_disk_is_asked_for_what_rows_take_by_those_that_were_read(
+    weighted: bool, columns: int | None, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth of the bytes held 30 rows: features, a label, and a weight. Rows of CSR have 8 bytes, and 8 for an entry, two here."""
+    asked: list[float] = []
+    monkeypatch.setattr(preflight, "require_space", lambda _, nbytes: asked.append(nbytes))
+    X = np.zeros((4, 6), np.float32)
+    X[:, :2] = 1.0
+    first: Any = SimpleNamespace(X=Dense(X), weight=np.ones(4) if weighted else None)
+    read: Any = SimpleNamespace(sources=[SimpleNamespace(rows=10, read=60), SimpleNamespace(rows=20, read=40)])
+    preflight.check_disk(Path("s"), 1000, read, first, columns)
+    assert asked == [pytest.approx(row * 300, rel=1e-12)]
