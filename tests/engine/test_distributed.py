@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from streamsvm.engine import progress, trainer
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
+from streamsvm.engine.groups.closing import close_round
+from streamsvm.engine.groups.work import Partial, Round, Work
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.state.state_files import DriverState, GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
@@ -487,3 +489,13 @@ def test_no_cluster_is_no_cluster() -> None:
         assert found is None
     with pytest.raises(UsageError, match="is no cluster"), executor_for(FitJob("s", "m", cluster="there")):
         pass
+
+
+@pytest.mark.parametrize("peak", [1, 1 << 60])
+def test_the_process_that_closes_a_round_counts_where_it_has_more_in_use_than_any_group(peak: int) -> None:
+    """The peaks of a fit on a cluster are those of its workers and of whoever joins what they found."""
+    nothing: Any = None
+    work = Work(nothing, Decomposition(), (), nothing)
+    found = close_round(Partial(0, 1, [], peak=peak), work, Round(0, ()))
+    assert found.spent.peak > 1 << 20
+    assert (found.spent.peak == peak) == (peak > 1 << 40)

@@ -112,6 +112,7 @@ def test_sparse_rows_are_counted_by_their_entries() -> None:
     asked = problem(layout=SPARSE)
     assert bytes_per_row(6, 40, SPARSE.nonzeros) == 25
     assert bytes_per_row(6, 40, (25, 61)) == 26
+    assert bytes_per_row(6, 1, (5,)) == 48
     assert InteriorPoint(kept=10).cost(asked, SPARSE).fixed == 30 * (25 + 260) + FACTORED + 60 * 56
     assert ActiveSet().cost(asked, SPARSE).fixed == 80 * (25 + 120) + FACTORED + 40 * 56
     few, every = Newton(10).cost(asked, SPARSE), Newton().cost(asked, SPARSE)
@@ -233,6 +234,15 @@ def test_decomposition_asks_for_pools_and_support(solver: Any, fixed: int) -> No
 )
 def test_simplex_solvers_ask_for_pool_and_support_together(solver: Any, fixed: int) -> None:
     assert solver.cost(problem(), DENSE) == Cost(fixed + scratch_bytes(6), per_block_row=64 + 8)
+
+
+@pytest.mark.parametrize("solver", [Decomposition(), FrankWolfe(), Blended()], ids=str)
+def test_a_pair_of_classes_holds_rows_of_its_own_and_no_problem_more_than_the_store_has(solver: Any) -> None:
+    """A support of no more rows than the smaller of both."""
+    own, all_of_it = (replace(problem(), rows=rows) for rows in (10, 40))
+    smaller = replace(DENSE, chunks=(10,))
+    assert solver.cost(own, DENSE).fixed == solver.cost(all_of_it, smaller).fixed
+    assert solver.cost(own, DENSE).fixed < solver.cost(all_of_it, DENSE).fixed
 
 
 def test_matrices_and_tiles_are_counted_at_their_height() -> None:

@@ -11,7 +11,7 @@ import pytest
 from streamsvm.losses import Hinge
 from streamsvm.solvers.elastic_net import solver as net
 from streamsvm.solvers.elastic_net.model import above_minimum
-from streamsvm.solvers.elastic_net.regularizer import conjugate, value
+from streamsvm.solvers.elastic_net.regularizer import SLACK, conjugate, value
 from streamsvm.solvers.elastic_net.solver import ON_THE_WAY, ElasticNet
 from streamsvm.types import Problem
 
@@ -82,6 +82,29 @@ def test_a_next_point_is_looked_for_until_the_gap_is_the_share_of_p_that_was_ask
     certificate = ElasticNet().finish(state)
     assert (certificate.primal, certificate.dual) == (found.primal, found.dual)
     assert asked == [primal] * goes_on
+
+
+@pytest.mark.parametrize("primal", [1e-3, 1.0, 400.0])
+def test_columns_are_ruled_out_by_the_gap_and_what_rounding_leaves_unsaid_of_p(
+    primal: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last column of all but the constant stays; a better point that was read before counts."""
+    gaps: list[float] = []
+
+    def ruled_out(_problem: Any, gap: float, *_more: Any) -> Any:
+        gaps.append(gap)
+        return np.array([True, True, False, False])
+
+    monkeypatch.setattr(net, "proved_zero", ruled_out)
+    monkeypatch.setattr(ElasticNet, "_go_on", lambda *_: None)
+    state = ElasticNet().start(Problem(Hinge(), 1.0, 10, 3, 1, l1=L1, tolerance=1e-3))
+    found = SimpleNamespace(primal=primal, dual=0.5 * primal, value=primal, v=np.zeros(4), scale=1.0)
+    state.evaluation = SimpleNamespace(close=lambda *_: found, clear=lambda: None)  # type: ignore[assignment]
+    facts = ElasticNet().finish(state).facts
+    found.primal = 2.0 * primal
+    ElasticNet().finish(state)
+    assert gaps == [primal - 0.5 * primal + SLACK * primal] * 2
+    assert (facts["columns_possible"], facts["columns_used"], facts["pool"]) == (1, 0, 3)
 
 
 @pytest.mark.parametrize("seed", range(6))

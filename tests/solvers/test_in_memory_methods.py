@@ -332,7 +332,7 @@ def test_a_direction_ends_at_a_share_of_the_energy_or_after_so_many_products(
     ("lacks", "late", "solved", "evaluated"),
     [
         ([8.0, 3.9, 1.9, 1.0, 0.1], 6, 6, 4),  # the fourth leaves more than half of what the third did
-        ([8.0, 4.0, 0.1], 6, 6, 2),
+        ([8.0, 4.01, 0.1], 6, 6, 2),
         ([8.0, 3.9, 1.9, 0.1], 2, 6, 2),
         ([8.0, 3.9, 1.9, 0.1], 6, 3, 3),
     ],
@@ -352,9 +352,15 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
     descent = descent_of(rows, Doubling())
     descent._known = known  # type: ignore[assignment]
     monkeypatch.setattr(descent, "_evaluated", evaluate)
-    monkeypatch.setattr(descent, "_direction", lambda right, theta, *, estimated: np.array([1.0]))
-    descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.zeros(1), v=np.zeros(1)))  # type: ignore[arg-type]
-    assert len(points) == evaluated
+    rights: list[float] = []
+
+    def direction(right: Any, theta: Any, *, estimated: bool) -> Any:
+        rights.append(*right)
+        return np.ones(1)
+
+    monkeypatch.setattr(descent, "_direction", direction)
+    descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.full(1, 9.0), v=np.full(1, 4.0)))  # type: ignore[arg-type]
+    assert (len(points), rights) == (evaluated, [5.0])
     assert points[0] == [0.0, 0.4, 2.0]  # theta is what is left to the nearer bound: 0, 0.2 and 0.5
 
 

@@ -266,3 +266,24 @@ def test_the_first_step_out_of_core_is_damped_by_components_a_row() -> None:
     steps.reference, steps.promised = 100.0, 0.9e-5 * 100.0  # too little to say anything about the model
     assert steps.accept(here.found._replace(value=100.0 + 1.0), here.point, 0.0)
     assert steps.damping == 4.0 * (COLUMNS + 1) / 600
+
+
+def test_a_step_is_solved_to_a_small_share_of_the_gap_and_the_dual_variables_to_a_twentieth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step to .0003 of it at least, and to a tenth of what it promises; a gap far below 1 shows that it is a share."""
+    asked: list[tuple[float, float]] = []
+
+    def stopped(rows: AllRows, _deadline: float) -> AllRows:
+        asked.append((rows.wanted, rows.share))
+        return rows
+
+    monkeypatch.setattr("streamsvm.solvers.newton.out_of_core._advanced", stopped)
+    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
+    here = here._replace(primal=2.0, dual=2.0 - 1e-3)
+    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
+    steps.next_point(here, 0.24)
+    steps.promised = 0.0
+    steps.dual(here._replace(found=here.found._replace(smoothing=0.0)))
+    assert [wanted for wanted, _ in asked] == pytest.approx([3e-4 * 1e-3, 0.05 * 1e-3])
+    assert asked[0][1] == 0.1

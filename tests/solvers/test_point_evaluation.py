@@ -10,8 +10,10 @@ import pytest
 
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
+from streamsvm.rows import Dense
 from streamsvm.solvers.point_evaluation import NOTHING, DualPoint, DualSums, PointSums, Sums, slopes_at
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
+from streamsvm.types import Block, Problem
 from tests.solvers.problems import COLUMNS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 WEIGHTS = np.linspace(-1.0, 0.6, COLUMNS + 1)
@@ -95,6 +97,11 @@ def test_what_rounding_took_is_put_back_at_the_end() -> None:
     bare = PointSums(1)
     bare.merge(sums[2])
     assert bare.vector()[0] == -1e16 + 0.25
+    given = DualSums(2)
+    ones = np.ones(3, np.float32)
+    block = Block(Dense(ones[:, None], 0.0), ones, ones, 0, 0, np.arange(3, dtype=np.int32), 0)
+    given.add(Problem(Hinge(), 1e17, 3, 1, 1), block, np.array([1e16, 1.0, -1e16]))
+    assert given.vector()[0] == 1.0
 
 
 def test_given_weights_are_evaluated_and_do_not_move() -> None:

@@ -85,8 +85,10 @@ def test_a_column_that_has_not_moved_says_nothing_and_none_more_than_the_steepes
         assert (at.H[[0, 5]] == 1.0 + 3.0 * lam).all()
 
 
-def test_copies_add_what_they_did_to_the_matrix_and_to_its_product_with_the_weights() -> None:
-    solver, problem = SGDQN(), problem_of(Hinge())
+@pytest.mark.parametrize("C", [0.5, 50.0])
+def test_copies_add_what_they_did_to_the_matrix_and_to_its_product_with_the_weights(C: float) -> None:
+    """Where it is large, and where it is small."""
+    solver, problem = SGDQN(t0=T0), problem_of(Hinge(), C)
     state = solver.start(problem)
     for block in epoch_blocks(0):
         solver.visit(state, block)
@@ -100,3 +102,4 @@ def test_copies_add_what_they_did_to_the_matrix_and_to_its_product_with_the_weig
     np.testing.assert_allclose(whole.H, H, rtol=1e-12)
     np.testing.assert_allclose(whole.w, weighed / H, rtol=1e-9)
     assert whole.samples == sum(copy.samples for copy in copies)
+    assert (H.max() < 1.0) == (C > 1.0)
