@@ -52,7 +52,7 @@ def _plans_of_a_program_that_begins() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _memory_is_given_back() -> Iterator[None]:
-    """What a file of tests has freed is no part of what later ones start from: a plan counts what the process holds."""
+    """What a file of tests has freed is no part of the peaks that later ones measure."""
     yield
     freed_memory.give_back()
 

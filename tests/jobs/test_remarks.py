@@ -11,7 +11,7 @@ import pytest
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.results import remarks
 from streamsvm.jobs.fit.results.remarks import APART, scale_notice
-from streamsvm.types import Certificate
+from streamsvm.types import Certificate, Status
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,15 @@ def test_a_model_is_too_long_where_no_pass_chose_its_rows(
     job = FitJob("s", "m", max_support=asked)
     assert remarks._too_long(job, certificate) == told
     assert not remarks._too_long(job, Certificate(1.0, 0.0))
+
+
+def test_a_fit_without_its_certificate_says_the_largest_gap_of_its_problems() -> None:
+    gaps = [SimpleNamespace(certificate=Certificate(1.0, 1.0 - gap)) for gap in (0.01, 0.25, 0.03)]
+    training: Any = SimpleNamespace(status=Status.PASSES, runs=[*gaps, SimpleNamespace(certificate=None)])
+    record: Any = SimpleNamespace(request=None, problems=[SimpleNamespace(kernel=None)])
+    store: Any = SimpleNamespace(facts={})
+    found = remarks.uncertified(FitJob("s", "m", standardize=True, tolerance=1e-3), store, record, training)
+    assert len(found) == 1
+    assert "gap 25 % where 0.1 % was asked for" in found[0]
+    training.status = Status.CONVERGED
+    assert remarks.uncertified(FitJob("s", "m"), store, record, training) == ()

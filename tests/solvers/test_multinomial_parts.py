@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.final_evaluation import MultinomialEvaluation
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import cocoa
@@ -161,3 +162,23 @@ def test_a_row_of_no_weight_proposes_nothing() -> None:
         found.append((joint.dual, joint.linear, joint.quadratic, joint.vectors))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=str)
+def test_a_last_evaluation_of_parts_is_that_of_all_rows(loss: Any) -> None:
+    """P at weights, D of dual variables and their W, from three parts of the rows."""
+    rng, W = np.random.default_rng(6), np.linspace(-0.5, 0.7, CLASSES * (COLUMNS + 1)).reshape(CLASSES, -1)
+    _, y, s = table()
+    a = -rng.random((ROWS, CLASSES)) * 0.2 * C * (s[:, None] > 0.0)
+    own = np.arange(ROWS), y.astype(int)
+    a[own] = 0.0
+    a[own] = -a.sum(axis=1)
+    parts = [MultinomialEvaluation(problem_of(loss), W) for _ in range(PARTS)]
+    for k, (part, mine) in enumerate(zip(parts, np.array_split(np.arange(ROWS), PARTS), strict=True)):
+        part.add(block_of(mine, k, k, {}), a[mine])
+    for part in parts[1:]:
+        parts[0].merge(part)
+    primal, duals = parts[0].values()
+    assert primal == pytest.approx(primal_of(loss, W), rel=1e-9)
+    assert duals == pytest.approx([dual_of(loss, a)], rel=1e-9)
+    np.testing.assert_allclose(parts[0].vector(), a.T @ with_constant(), rtol=1e-9)

@@ -156,6 +156,8 @@ def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: 
     assert objective.dual(0.0, np.array(v)) == pytest.approx(dual, rel=1e-14)
     assert objective.least == -0.5 * 0.25 * (25.0 + 529.0)
     assert objective.value(np.array([1.0, 2.0, 5.0])) == 0.5 * 5.0 - 3.0 * 5.0
+    little = OffsetObjective(0.05, three_rows(0, 1, 2))  # nu S = .3
+    assert little.dual(0.0, np.array([1.0, 2.0, -0.5])) == pytest.approx(-0.5 * 5.0 * 0.6**2, rel=1e-14)
     edge = -0.5 * DEGENERATE * 9.0 * 110.0 / 6.0
     assert objective.degenerate(0.999 * edge)
     assert not objective.degenerate(1.001 * edge)

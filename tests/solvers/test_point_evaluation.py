@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +103,8 @@ def test_what_rounding_took_is_put_back_at_the_end() -> None:
     block = Block(Dense(ones[:, None], 0.0), ones, ones, 0, 0, np.arange(3, dtype=np.int32), 0)
     given.add(Problem(Hinge(), 1e17, 3, 1, 1), block, np.array([1e16, 1.0, -1e16]))
     assert given.vector()[0] == 1.0
+    given.merge(deepcopy(given))
+    assert given.vector()[0] == 2.0
 
 
 def test_given_weights_are_evaluated_and_do_not_move() -> None:

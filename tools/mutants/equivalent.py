@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from tools.mutants.equivalent_in_jobs import IN_JOBS
+from tools.mutants.equivalent_in_newton import IN_NEWTON
 from tools.mutants.ties import SIGNS, TIES
 
 EQUIVALENT = (
     IN_JOBS
+    | IN_NEWTON
     | {
-        (
-            "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
-            "if (h <= 0.0).any():",
-        ): "of rows without weight nothing is taken off",
-        (
-            "streamsvm/solvers/newton/in_memory/proximal_metric.py",
-            "place = np.full(p, -2, np.int32)",
-        ): "any number below 0 is no place",
         (
             "streamsvm/solvers/l1_ball/solver.py",
             "S = (problem.C * problem.loss.second_derivative(1.0)) * block.s.astype(np.float64)",
@@ -52,33 +46,13 @@ EQUIVALENT = (
         ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
         ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
         ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
-        ("streamsvm/solvers/newton/memory.py", "sampled = sampled if rows < problem.rows else 1"): "all rows are more",
         ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
         ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",
-        (
-            "streamsvm/solvers/newton/memory.py",
-            "entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(2, layout.rows) + 4",
-        ): "a fit has a row of each class",
-        (
-            "streamsvm/solvers/newton/memory.py",
-            "block = block_size(problem.columns, problem.nonzeros or (problem.rows / p), dense=layout.dense)",
-        ): "of dense rows the block is all columns, or the Hessian is larger",
-        (
-            "streamsvm/solvers/newton/memory.py",
-            "q = min(p, most) if layout.dense or (p < most) else 0",
-        ): "the block of so many columns is larger",
-        (
-            "streamsvm/solvers/newton/row_sample.py",
-            "return 8 * (1 + -(-problem.nonzeros // max(2, problem.rows)))",
-        ): "a fit has a row of each class",
         (
             "streamsvm/solvers/linear_rounding.py",
             "steep, math.sqrt((problem.rows / problem.loss.upper(1.0)) * problem.C * weights.largest * total)",
         ): "the slope of a loss in a box is bounded by 1",
-        (
-            "streamsvm/solvers/point_evaluation.py",
-            "entering = (alpha / problem.task.signs(block.y))",
-        ): "y is 1 or -1",
+        ("streamsvm/solvers/point_evaluation.py", "entering = (alpha / problem.task.signs(block.y))"): "y is 1 or -1",
         (
             "streamsvm/solvers/point_evaluation.py",
             "v[1][:] += operators.adjoint(X, slopes, problem.columns)",
@@ -91,14 +65,6 @@ EQUIVALENT = (
             "streamsvm/solvers/dcd/joining.py",
             "joint = cocoa.begun(len(copies), first.w, joints[1].sigma)",
         ): "copies of one state have one sigma",
-        (
-            "streamsvm/solvers/newton/in_memory/newton_steps.py",
-            "smoothing = (losses - linear - quadratic) + float(self._slopes @ f)",
-        ): "asked for where a corner is rounded: the conjugate of a loss with a corner has no parabola",
-        (
-            "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
-            "change[(np.abs(change) < SAME * h)] = 0.0",
-        ): "but for a difference that is 1e-12 of h to the last bit; what is 0 stays 0",
         (
             "streamsvm/schedule/stream.py",
             "chunk_bytes = store.layout.bytes_per_pass / max(2, len(store.layout.chunks))",
@@ -165,10 +131,7 @@ EQUIVALENT = (
             "streamsvm/solvers/kernel/decomposition/block_update.py",
             "if (state.pool is None and state.moved is None):",
         ): "neither is there without the other: both are set, and both forgotten, at once",
-        (
-            "streamsvm/compute/text/svmlight.py",
-            "if (end <= 0):",
-        ): "the line feed of a row is not the first byte",
+        ("streamsvm/compute/text/svmlight.py", "if (end <= 0):"): "the line feed of a row is not the first byte",
         (
             "streamsvm/compute/passes/stochastic/sgd.py",
             "if excess <= (times - 1) * growth and (weight >= 0.0):",
@@ -201,10 +164,7 @@ EQUIVALENT = (
             "streamsvm/solvers/kernel/simplex/state.py",
             "if (every.size >= self.capacity):",
         ): "of just as many all are chosen, and in their order",
-        (
-            "streamsvm/solvers/kernel/simplex/state.py",
-            "if (len(among) >= self.capacity):",
-        ): "as above",
+        ("streamsvm/solvers/kernel/simplex/state.py", "if (len(among) >= self.capacity):"): "as above",
         (
             "streamsvm/solvers/kernel/decomposition/closing.py",
             "close = (found.primal - found.dual < tolerance * abs(found.primal)) if doubtful else found.gap <= tolerance",
@@ -221,26 +181,16 @@ EQUIVALENT = (
             "streamsvm/solvers/kernel/decomposition/solver.py",
             "if (len(known) >= 1) and worthwhile(moved, X):",
         ): "for a single problem it is never worthwhile",
-        (
-            "streamsvm/solvers/kernel/reduced_set.py",
-            "if (len(index) < count):",
-        ): "of just as many rows all are drawn",
+        ("streamsvm/solvers/kernel/reduced_set.py", "if (len(index) < count):"): "of just as many rows all are drawn",
         (
             "streamsvm/solvers/kernel/simplex/blended.py",
             "if state.support is None or (len(violated) < count):",
         ): "of just as many all are chosen",
         (
-            "streamsvm/solvers/kernel/simplex/sampled_steps.py",
-            'if self.variant == "mfw" and a_v > 0.0 and (g_v - 2.0 * f >= 2.0 * f - g_i):',
-        ): "but for numbers that are equal to the last bit",
-        (
             "streamsvm/solvers/kernel/simplex/solver.py",
             "if (len(known) >= 1) and worthwhile(supports, X):",
         ): "for a single problem it is never worthwhile",
-        (
-            "streamsvm/solvers/kernel/working_set.py",
-            "if ((z <= 0)).any():",
-        ): "signs are 1 or -1",
+        ("streamsvm/solvers/kernel/working_set.py", "if ((z <= 0)).any():"): "signs are 1 or -1",
         (
             "streamsvm/solvers/active_set/exchange.py",
             "if (length > 1.0):",
@@ -265,39 +215,12 @@ EQUIVALENT = (
             "streamsvm/solvers/active_set/kernel.py",
             "x, low, high = np.zeros(len(y)), np.where(y > 0.0, 0.0, -upper), np.where((y >= 0.0), upper, 0.0)",
         ): "y is 1 or -1",
-        (
-            "streamsvm/solvers/stochastic/assg.py",
-            "if (state.left <= 0.5):",
-        ): "half a row is as near to none as to one",
-        (
-            "streamsvm/solvers/dcd/joining.py",
-            "first = copies[1]",
-        ): "copies of one state are in a pass of one kind",
+        ("streamsvm/solvers/stochastic/assg.py", "if (state.left <= 0.5):"): "half a row is as near to none as to one",
+        ("streamsvm/solvers/dcd/joining.py", "first = copies[1]"): "copies of one state are in a pass of one kind",
         (
             "streamsvm/solvers/active_set/linear_problem.py",
             "sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=False)",
         ): "nobody asks who works on all rows in memory",
-        (
-            "streamsvm/solvers/newton/exact_steps.py",
-            "if value <= change - FALLS * length * promised or (length <= SHORTEST):",
-        ): "no power of 1/2 is 1e-6",
-        ("streamsvm/solvers/newton/exact_steps.py", "if (length <= SHORTEST):"): "as above",
-        (
-            "streamsvm/solvers/newton/row_sample.py",
-            "if (self.held >= self.limit):",
-        ): "of as many rows as there is room for none is thrown out",
-        (
-            "streamsvm/solvers/newton/row_sample.py",
-            "blocks, order = [part.X for part in samplers[0].parts], np.empty(1, np.int64)",
-        ): "there is a sampler, whose rows say the order",
-        (
-            "streamsvm/solvers/newton/row_sample.py",
-            "keys = np.concatenate([part.keys for part in self.parts] or [np.empty(1)])",
-        ): "no sample is of less than a row, and of nothing nothing is thrown out",
-        (
-            "streamsvm/solvers/newton/memory.py",
-            "q = min(p, most) if layout.dense or p <= most else 1",
-        ): "any block is larger than a matrix of one number",
         (
             "streamsvm/solvers/kernel/decomposition/multilevel.py",
             "return len(moved) > 1",
@@ -346,6 +269,32 @@ EQUIVALENT = (
             "streamsvm/solvers/stochastic/pegasos.py",
             "end = FAR / loss.second_derivative(1.0) if isinf(threshold(loss)) else threshold(loss)",
         ): "any end that is far beyond the top will do",
+        (
+            "streamsvm/solvers/elastic_net/solver.py",
+            "state.passes += 2",
+        ): "whether there was a pass is all that is asked",
+        ("streamsvm/solvers/l1_ball/solver.py", "state.passes += 2"): "nobody asks; it has a place in checkpoints",
+        ("streamsvm/solvers/l1_ball/solver.py", "state.passes -= 1"): "nobody asks; it has a place in checkpoints",
+        (
+            "streamsvm/solvers/interior_point/nu_classes.py",
+            "entries = 24 * (-(-sum(layout.nonzeros or ()) // max(2, layout.rows)) + 1)",
+        ): "a fit of two classes has two rows",
+        (
+            "streamsvm/solvers/point_evaluation.py",
+            "half, dual = objective.value(w), objective.dual(1.0, v)",
+        ): "one class has no gain, and does not look at it",
+        (
+            "streamsvm/solvers/point_evaluation.py",
+            "if (problem.nu is not None or self.rows is not None):",
+        ): "there are sums over rows where there is nu",
+        (
+            "streamsvm/solvers/interior_point/state.py",
+            "if (self.problem.nu is None and self.rows is None):",
+        ): "there are sums over rows where there is nu",
+        (
+            "streamsvm/engine/state/row_state.py",
+            "if (self._descriptor > 0):",
+        ): "descriptor 0 is standard input, which is never closed",
     }
     | {
         (path, line): why

@@ -7,6 +7,10 @@ TIES = {
         "if (above_minimum(w, -g, model.l1) < target):",
         "if (above_minimum(w, -g, model.l1) < target) or time.perf_counter() > deadline:",
     ),
+    "streamsvm/solvers/elastic_net/solver.py": ("if (found.primal <= state.primal):",),
+    "streamsvm/solvers/newton/out_of_core.py": (
+        "if (self.promised >= NEAR * abs(found.value)) or found.smoothing > WIDTHS * problem.tolerance * abs(found.primal):",
+    ),
     "streamsvm/solvers/interior_point/nearest_rows.py": ("chosen = ((key <= self.threshold)) & (block.s > 0.0)",),
     "streamsvm/solvers/one_class.py": (
         "return (dual > -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual)",

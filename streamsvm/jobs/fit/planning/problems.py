@@ -125,7 +125,7 @@ def costs_of_loss(job: FitJob, rows: int) -> list[float]:
     if job.C is not None and job.lambda_ is not None:
         raise UsageError("both C and lambda are given", hint="they are two spellings: C = 1 / (lambda n)")
     if job.lambda_ is not None:
-        return [checked_cost(1.0 / (job.lambda_ * rows) if job.lambda_ > 0 else -1.0)]
+        return [checked_cost(1.0 / (job.lambda_ * rows))]
     given = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
     if not given or len(set(given)) < len(given):
         raise UsageError(f"C must be one number or different numbers, not {given}")
