@@ -13,6 +13,7 @@ from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.planning.problems import costs_of_loss
 from streamsvm.jobs.fit.planning.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
@@ -105,3 +106,9 @@ def test_very_many_landmarks_are_for_coordinate_descent_however_they_are_given(g
             {"landmarks": count} if given == "number" else {"landmark_file": str(tmp_path / "z.npy")}
         )
         assert features_solver(FitJob("memory", "model", kernel="rbf", **asked))[0] == solver
+
+
+def test_lambda_is_c_by_the_rows_there_are() -> None:
+    assert costs_of_loss(FitJob("s", "m", lambda_=0.01), 50) == [2.0]
+    assert costs_of_loss(FitJob("s", "m"), 50) == [1.0]
+    assert costs_of_loss(FitJob("s", "m", C=(0.5, 4.0)), 50) == [0.5, 4.0]

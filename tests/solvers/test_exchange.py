@@ -76,10 +76,10 @@ def test_an_intercept_that_only_one_side_asks_for_is_what_it_asks_for() -> None:
 @pytest.mark.parametrize("b", [3.0, -3.0])
 @pytest.mark.parametrize("share", [0.9, 1.1])
 def test_a_violation_counts_from_what_rounding_makes_of_the_terms_of_a_gradient(b: float, share: float) -> None:
-    """Of z up to 2, f up to 5 and b of 3: at 0 and at the upper bound alike."""
-    least = PRECISION * (2.0 + 5.0 + 3.0)
+    """Of z up to 20, f up to 5 and b of 3: at 0 and at the upper bound alike."""
+    least = PRECISION * (20.0 + 5.0 + 3.0)
     for a, sign in ((0.0, -1.0), (1.0, 1.0)):
-        method = method_at([a, 1.0], [1.5 - b + sign * share * least, -5.0], [1.0, 1.0], [1.5, 2.0], [1.0, 1.0], b=b)
+        method = method_at([a, 1.0], [1.5 - b + sign * share * least, -5.0], [1.0, 1.0], [1.5, 20.0], [1.0, 1.0], b=b)
         assert method.gradient()[0] == pytest.approx(sign * share * least, rel=0.02)
         assert method._most_violating() == (0 if share > 1.0 else None)
 

@@ -352,15 +352,15 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
     descent = descent_of(rows, Doubling())
     descent._known = known  # type: ignore[assignment]
     monkeypatch.setattr(descent, "_evaluated", evaluate)
-    rights: list[float] = []
+    rights: list[tuple[float, bool]] = []
 
     def direction(right: Any, theta: Any, *, estimated: bool) -> Any:
-        rights.append(*right)
+        rights.append((float(right[0]), estimated))
         return np.ones(1)
 
     monkeypatch.setattr(descent, "_direction", direction)
     descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.full(1, 9.0), v=np.full(1, 4.0)))  # type: ignore[arg-type]
-    assert (len(points), rights) == (evaluated, [5.0])
+    assert (len(points), rights) == (evaluated, [(5.0, False)])
     assert points[0] == [0.0, 0.4, 2.0]  # theta is what is left to the nearer bound: 0, 0.2 and 0.5
 
 

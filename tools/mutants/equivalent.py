@@ -276,6 +276,18 @@ EQUIVALENT = (
         ("streamsvm/solvers/l1_ball/solver.py", "state.passes += 2"): "nobody asks; it has a place in checkpoints",
         ("streamsvm/solvers/l1_ball/solver.py", "state.passes -= 1"): "nobody asks; it has a place in checkpoints",
         (
+            "streamsvm/solvers/cutting_plane/line_search.py",
+            "squares = 0.25 * float(w @ w) + GRID * float(w @ d) + 0.5 * GRID**2 * float(d @ d)",
+        ): "what is the same at all points does not say which is the least",
+        (
+            "streamsvm/jobs/fit_in_memory.py",
+            "return both if all(problem.tolerance < EXACT_FROM * plan.tolerance for problem in plan.problems) else report",
+        ): "all problems of a fit have one tolerance",
+        (
+            "streamsvm/solvers/interior_point/nu_classes.py",
+            "return replace(states[1], signed=self.inner.merge([state.signed for state in states]))",
+        ): "the states are of one problem",
+        (
             "streamsvm/solvers/interior_point/nu_classes.py",
             "entries = 24 * (-(-sum(layout.nonzeros or ()) // max(2, layout.rows)) + 1)",
         ): "a fit of two classes has two rows",
