@@ -181,3 +181,9 @@ def test_rows_far_apart_are_drawn_of_a_sample_by_another_seed_than_its_own():
     first = uniform_rows(400, spread_candidates(12, 400), 3)
     wanted = first[spread_rows(X[first], RBF(0.3), 12, 4)]
     np.testing.assert_array_equal(kernel_map._far_apart(request, store, 0), wanted)
+
+
+def test_points_take_the_bytes_of_their_columns_and_squares() -> None:
+    rows = np.ones((3, 5))
+    assert points_of(rows).nbytes == 4 * (3 * 5 + 3)
+    assert points_of(rows, np.float64).nbytes == 8 * (3 * 5 + 3)

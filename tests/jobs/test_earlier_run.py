@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.results.earlier_run import _certificate
 from streamsvm.jobs.fit.results.places import CERTIFICATE, path_names, run_folder
 from streamsvm.jobs.fit.run import fit
 from streamsvm.model import load
@@ -101,3 +102,18 @@ def test_a_record_that_does_not_tell_the_end_of_these_models_is_none(damage: str
     if damage == "gone":
         path.unlink()
     assert done(replace(job, resume=True))[1]
+
+
+def test_where_one_model_of_several_is_gone_it_is_made(tmp_path: Path) -> None:
+    job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), C=(0.1, 1.0))
+    fit(job)
+    for path in path_names(Path(job.model), [0.1, 1.0]).values():
+        before = path.read_bytes()
+        path.unlink()
+        assert done(replace(job, resume=True))[1]
+        assert path.read_bytes() == before
+
+
+def test_what_an_earlier_version_recorded_without_rounding_is_exact() -> None:
+    assert _certificate({"primal": 2.0, "dual": 1.0}, {}).rounding == 0.0
+    assert _certificate({"primal": 2.0, "dual": 1.0, "rounding": 0.5}, {}).rounding == 0.5

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
+from streamsvm.errors import UsageError
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
-from streamsvm.jobs.fit.planning.problems import costs_of_loss
+from streamsvm.jobs.fit.planning.problems import checked_cost, costs_of_loss
 from streamsvm.jobs.fit.planning.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
@@ -112,3 +113,7 @@ def test_lambda_is_c_by_the_rows_there_are() -> None:
     assert costs_of_loss(FitJob("s", "m", lambda_=0.01), 50) == [2.0]
     assert costs_of_loss(FitJob("s", "m"), 50) == [1.0]
     assert costs_of_loss(FitJob("s", "m", C=(0.5, 4.0)), 50) == [0.5, 4.0]
+    assert checked_cost(1e-30) == 1e-30
+    for C in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="positive number"):
+            checked_cost(C)

@@ -362,6 +362,7 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
     descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.full(1, 9.0), v=np.full(1, 4.0)))  # type: ignore[arg-type]
     assert (len(points), rights) == (evaluated, [(5.0, False)])
     assert points[0] == [0.0, 0.4, 2.0]  # theta is what is left to the nearer bound: 0, 0.2 and 0.5
+    assert points[1:] == [[0.0, 0.5, 2.0]] * (evaluated - 1)  # what a bound has cut off stays there
 
 
 def point_at(w: Any, primal: float = 4.0) -> ProximalPoint:

@@ -14,6 +14,7 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Reach
 from streamsvm.solvers.kernel.rounding import rounding_of
+from streamsvm.solvers.kernel.simplex import solver
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
 from streamsvm.types import Certificate, Problem
@@ -84,3 +85,19 @@ def test_the_scale_of_nothing_is_nothing() -> None:
     assert closed(f=0.0).dual_scale() == 0.0
     assert closed(f=4.0).dual_scale() == 0.125
     assert closed(f=0.25, problem=replace(PROBLEM, loss=SquaredHinge(3.0))).dual_scale() == 6.0
+
+
+@pytest.mark.parametrize("blurred", [True, False])
+def test_an_end_that_rounding_blurs_is_none_before_it_was_evaluated_in_full(
+    blurred: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ended it: another pass comes, in the arithmetic of certificates."""
+    state = closed()
+    exact = state.form._replace(arithmetic=DOUBLE)
+    ended = Certificate(2.0, 1.0, final=True, facts={"trajectory": []}, rounding=0.5)
+    monkeypatch.setattr(solver, "certificate_of", lambda *_: ended)
+    monkeypatch.setattr(solver, "in_full", lambda *_: exact)
+    monkeypatch.setattr(solver, "needed", lambda *_: blurred)
+    found = Blended().finish(state)
+    assert (found.final, found.exact) == (not blurred, not blurred)
+    assert (state.form == exact) == blurred

@@ -281,6 +281,10 @@ EQUIVALENT = (
         ): "what is the same at all points does not say which is the least",
         (
             "streamsvm/jobs/fit_in_memory.py",
+            "reached = [number for number, gap in gaps.items() if gap <= plan.tolerance and (number <= event['pass'])]",
+        ): "the pass that ends was not reached some passes ago",
+        (
+            "streamsvm/jobs/fit_in_memory.py",
             "return both if all(problem.tolerance < EXACT_FROM * plan.tolerance for problem in plan.problems) else report",
         ): "all problems of a fit have one tolerance",
         (
@@ -303,6 +307,10 @@ EQUIVALENT = (
             "streamsvm/solvers/interior_point/state.py",
             "if (self.problem.nu is None and self.rows is None):",
         ): "there are sums over rows where there is nu",
+        (
+            "streamsvm/engine/state/row_state.py",
+            "if self._descriptor >= 1:",
+        ): "descriptor 0 is standard input, which is never closed",
         (
             "streamsvm/engine/state/row_state.py",
             "if (self._descriptor > 0):",

@@ -7,7 +7,16 @@ TIES = {
         "if (above_minimum(w, -g, model.l1) < target):",
         "if (above_minimum(w, -g, model.l1) < target) or time.perf_counter() > deadline:",
     ),
-    "streamsvm/solvers/elastic_net/solver.py": ("if (found.primal <= state.primal):",),
+    "streamsvm/solvers/elastic_net/solver.py": (
+        "if (found.primal <= state.primal):",
+        "if (state.primal - state.dual >= problem.tolerance * abs(state.primal)):",
+    ),
+    "streamsvm/solvers/l1_ball/solver.py": ("if (found.primal <= state.primal):",),
+    "streamsvm/engine/final_evaluation.py": ("near = (m <= threshold(problem.loss) + off[k])",),
+    "streamsvm/solvers/newton/next_point.py": (
+        "state.pending = state.pending - 1 if (rows.lacks <= NOTHING * before) else 0",
+    ),
+    "streamsvm/solvers/newton/in_memory/proximal_descent.py": ("if not (lacks <= CORRECTED * before) or rows.late:",),
     "streamsvm/solvers/newton/out_of_core.py": (
         "if (self.promised >= NEAR * abs(found.value)) or found.smoothing > WIDTHS * problem.tolerance * abs(found.primal):",
     ),
@@ -110,6 +119,9 @@ TIES = {
 """Lines as they are then, by file."""
 
 SIGNS = {
+    "streamsvm/solvers/newton/in_memory/all_rows.py": (
+        "found[self.sample.row[low:high] - start] = (self.slopes[low:high] / self.problem.task.signs(self.sample.y[low:high]))",
+    ),
     "streamsvm/solvers/elastic_net/model.py": (
         "d = solve_factorized(np.linalg.cholesky(matrix), -(at + g[free] + (model.l1 / np.sign(at))))",
     ),
