@@ -115,6 +115,7 @@ def test_an_array_in_several_places_of_a_state_is_copied_and_counted_once() -> N
     assert got["parts"][0][0] is got["parts"][1][0]
     assert got["parts"][0][0] is not shared
     assert bytes_of(got) == 800 + 24
+    assert bytes_of((np.ones(100), Zeros((50,), "<f8"))) == 800
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamsvm.jobs import fit_in_memory
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit_in_memory import EXACT, NEARLY_EXACT, PASSES_MORE, _exact, _until_rounding_ends
 from streamsvm.losses import Hinge, Logistic, SquaredHinge
+from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.solvers.kernel.decomposition.solver import Decomposition
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, Problem
 
 
@@ -97,3 +105,39 @@ def test_a_fit_goes_on_for_some_passes_after_the_gap_that_was_asked_for(
     gaps: list[list[float]], tolerance: float, end: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert passes_until_the_end(gaps, tolerance, monkeypatch) == end
+
+
+def test_numbers_of_rows_that_do_not_fit_are_in_a_folder_that_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, (here, scratch) = np.random.default_rng(2), (tmp_path / "here", tmp_path / "scratch")
+    X = rng.normal(size=(60, 4)).astype(np.float32)
+    store = MemoryStore(chunk_bytes=400)
+    store.append(Dense(X), (X[:, 0] + rng.normal(size=60) > 0.0).astype(np.int32))
+    store.commit(("a", "b"), 4)
+    for folder in (here, scratch):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    job, weights, files = FitJob("", "", solver="dcd", max_passes=3), [], []
+    for resident in (True, False):
+        monkeypatch.setattr(fit_in_memory, "make_plan", partial(_with_rows_kept, resident))
+        seen: set[str] = set()
+        report = partial(_note, scratch, seen)
+        weights.append(fit_in_memory.fit_in_memory(job, store, report).model.weights)
+        files.append(seen)
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not files[0]
+    assert files[1]
+    assert not list(here.iterdir())
+    assert not list(scratch.iterdir())
+
+
+def _with_rows_kept(resident: bool, job: FitJob, store: Any) -> Any:
+    plan = make_plan(job, store)
+    return replace(plan, memory=replace(plan.memory, resident=resident, cached=False))
+
+
+def _note(folder: Path, seen: set[str], _event: Any) -> None:
+    """Keep the names of the files below a folder."""
+    seen.update(path.name for path in folder.rglob("*") if path.is_file())

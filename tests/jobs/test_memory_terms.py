@@ -19,7 +19,7 @@ from streamsvm.features.landmarks import sampler_bytes, spread_bytes
 from streamsvm.features.part_sizes import part_rows, working_bytes
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.apply.opening import rows_of_source
-from streamsvm.jobs.apply.row_batches import BATCH_BYTES, RowBatches, model_terms
+from streamsvm.jobs.apply.row_batches import BATCH_BYTES, DEPTH, RowBatches, model_terms
 from streamsvm.jobs.calibrate.choice import calibration_passes, calibration_terms, folds_of
 from streamsvm.jobs.embed.kernel_request import (
     CHUNK_BYTES,
@@ -49,9 +49,11 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.solvers.leave_one_out import leave_one_out_bytes
 from streamsvm.solvers.newton.memory import cost_of
+from streamsvm.store import open_store
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Cost, Layout, Problem, Term
+from tools.fuzz.artifacts import small_store
 
 LAYOUT = Layout(6, (10, 30), None, ("a", "b"), (20, 20))
 """A pass moves 40 rows of 28 bytes: 6 columns and a label."""
@@ -213,7 +215,22 @@ def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_tra
 def test_held_out_rows_have_two_blocks_and_a_decision_value_of_each_model(fixed_base: None) -> None:
     """Two numbers for each of two models at every row of a block."""
     assert "held-out rows" not in sizes(planned().terms)
-    assert sizes(planned(validation=0.2).terms)["held-out rows"] == 2 * (10 * 28 + 4 * 10) + 16 * 10 + 16 * 2 * 10
+    for threads in (1, 3):  # one group of chunks is read by one of them
+        found = sizes(planned(validation=0.2, threads=threads).terms)["held-out rows"]
+        assert found == 2 * (10 * 28 + 4 * 10) + 16 * 10 + 16 * 2 * 10
+
+
+def test_held_out_rows_of_another_store_are_as_many_as_that_has_and_of_a_file_as_many_as_are_trained_on(
+    fixed_base: None, tmp_path: Path
+) -> None:
+    other = small_store(tmp_path / "s.zarr", sparse=False)
+    layout = open_store(other).layout
+    (tmp_path / "rows.csv").write_text("1,2\n", encoding="utf-8")
+    terms = [planned(validation=given).terms for given in (other, str(tmp_path / "rows.csv"), 0.2)]
+    store, file, share = (sizes(found)["held-out rows"] for found in terms)
+    blocks = sum(term.nbytes for term in budget.block_terms(layout, DEPTH))
+    assert store == blocks + 16 * 2 * layout.largest_chunk
+    assert store != share == file
 
 
 def test_a_warm_start_has_its_weights_twice() -> None:

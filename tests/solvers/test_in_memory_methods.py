@@ -341,8 +341,9 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
     lacks: list[float], late: int, solved: int, evaluated: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``lacks``: 1/2 (w - v)^2 as one evaluation after the other finds it; time is over, or it is solved, at one of them."""
-    rows = SimpleNamespace(terms=SimpleNamespace(y=np.ones(3)), late=False, margins=lambda step: np.full(3, step[0]))
-    known, points = SimpleNamespace(solved=False), []
+    known, points = SimpleNamespace(solved=False), list[Any]()
+    rows = SimpleNamespace(terms=SimpleNamespace(y=np.ones(3)), late=False)
+    rows.margins = lambda step: np.full(3, step[0] if len(points) < 2 else -step[0])  # at last away from the bounds
 
     def evaluate(w: Any, a: Any) -> Any:
         points.append(a.tolist())

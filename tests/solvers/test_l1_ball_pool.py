@@ -10,6 +10,7 @@ import pytest
 
 from streamsvm.losses import Squared
 from streamsvm.solvers.l1_ball.solver import OnL1Ball
+from streamsvm.solvers.point_evaluation import Sums
 from streamsvm.types import Problem
 
 RADIUS = 2.0
@@ -82,3 +83,21 @@ def test_a_matrix_that_was_summed_up_or_is_of_all_columns_is_worked_on_whatever_
     assert calls == ["begin"]
     assert state.gram is matrix
     assert (state.gathered, state.gathering) == (None, False)
+
+
+@pytest.mark.parametrize("certifying", [False, True])
+def test_a_pass_that_only_evaluates_is_followed_by_no_work(certifying: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its facts count the columns in use but for the constant, the last of all."""
+    calls: list[float] = []
+    monkeypatch.setattr(OnL1Ball, "_go_on", lambda _, state, found, gap: calls.append(gap))
+    solver, sums = OnL1Ball(), Sums(3.0, 3.0, 2.0, 0.5)
+    state = solver.start(Problem(Squared(0.5), 1.0, 10, 4, 0, l1_ball=RADIUS, tolerance=1e-3))
+    state.point = np.array([0.5, 0.0, 0.25, -0.25, 0.125])
+    found = SimpleNamespace(primal=3.0, dual=1.0, sums=sums, v=V)
+    state.evaluation = SimpleNamespace(close=lambda *_: found, clear=lambda: None)  # type: ignore[assignment]
+    if certifying:
+        solver.certify(state)
+    certificate = solver.finish(state)
+    assert (certificate.primal, certificate.dual, certificate.facts["columns_used"]) == (3.0, 1.0, 3)
+    assert len(calls) == (not certifying)
+    assert not state.certifying

@@ -101,6 +101,7 @@ def in_memory(**more: Any) -> Any:
 def test_work_in_memory_goes_on_while_it_is_pending_unless_it_is_solved_or_late() -> None:
     state = in_memory()
     assert next_point.more_in_memory(state)
+    assert next_point.more_in_memory(in_memory(pending=1))
     for change in ({"pending": 0}, {"all_rows": None}, {"deadline": 0.0}):
         assert not next_point.more_in_memory(in_memory(**change))
     state.all_rows.solved = True

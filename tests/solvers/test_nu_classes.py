@@ -107,6 +107,7 @@ def test_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, prim
     assert (0.5 * 25.0 * q**2 - 0.5 * 4.0 * q + losses * q).min() == pytest.approx(primal, abs=1e-9)
     assert primal_of_weights(0.5, 4.0, losses, w) == pytest.approx(primal, rel=1e-12)
     assert primal_of_weights(0.5, 4.0, losses, np.zeros(2)) == 0.0
+    assert primal_of_weights(0.5, 4.0, losses, 0.1 * w) == pytest.approx(100.0 * primal, rel=1e-12)
 
 
 @pytest.mark.parametrize("bias", [0.0, 2.0])

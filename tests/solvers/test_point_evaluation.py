@@ -65,13 +65,27 @@ def test_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, fa
         np.testing.assert_allclose(values, found.scale * a[part], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("factored", [False, True])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any) -> None:
+def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: bool) -> None:
     problem, a = problem_of(loss, 0.7), slopes(rounded(loss, 0.3), 0.7)
     sums = DualSums(COLUMNS + 1)
     for block in epoch_blocks(0):
-        sums.add(problem, block, a[block.start : block.start + 100])
+        sums.add(problem, in_factors(block) if factored else block, a[block.start : block.start + 100])
     assert sums.value() == pytest.approx(explicit_dual(a, loss, 0.7), rel=1e-4)
+    np.testing.assert_allclose(sums.vector(), a @ signed_rows(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_of_which_no_features_were_made_prove_nothing_whoever_met_them(which: int) -> None:
+    problem, parts = problem_of(SquaredHinge()), [PointSums(COLUMNS + 1) for _ in range(2)]
+    for part, block in zip(parts, epoch_blocks(0), strict=False):
+        part.add(problem, SquaredHinge(), block, np.zeros(COLUMNS + 1))
+    parts[which].unformed = True
+    parts[0].merge(parts[1])
+    found = parts[0].close(problem, np.zeros(COLUMNS + 1))
+    assert (found.dual, found.scale) == (0.0, 0.0)
+    assert found.primal > 0.0
 
 
 def test_sums_are_added_and_taken_away_and_forgotten() -> None:

@@ -307,6 +307,7 @@ EQUIVALENT = (
             "streamsvm/solvers/interior_point/state.py",
             "if (self.problem.nu is None and self.rows is None):",
         ): "there are sums over rows where there is nu",
+        ("streamsvm/engine/state/row_state.py", "self._descriptor = -2"): "any number below 0 is no descriptor",
         (
             "streamsvm/engine/state/row_state.py",
             "if self._descriptor >= 1:",

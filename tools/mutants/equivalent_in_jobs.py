@@ -4,6 +4,10 @@ from __future__ import annotations
 
 IN_JOBS = {
     (
+        "streamsvm/jobs/calibrate/choice.py",
+        "again += max((cost.shared for cost in costs), default=1)",
+    ): "a fit has a problem",
+    (
         "streamsvm/jobs/fit/results/earlier_run.py",
         'certificates.sort(key=lambda found: found.get("problem", 1))',
     ): "where one certificate has no number none has",

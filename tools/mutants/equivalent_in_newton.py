@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 IN_NEWTON = {
+    ("streamsvm/solvers/newton/explicit.py", "if share >= 0.5:"): "shares grow a hundredfold, from a hundredth to 1",
     (
         "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
         "if (h <= 0.0).any():",

@@ -18,6 +18,7 @@ TIES = {
     ),
     "streamsvm/solvers/newton/in_memory/proximal_descent.py": ("if not (lacks <= CORRECTED * before) or rows.late:",),
     "streamsvm/solvers/newton/out_of_core.py": (
+        "if self.promised > NEAR * abs(found.value) or (found.smoothing >= WIDTHS * problem.tolerance * abs(found.primal)):",
         "if (self.promised >= NEAR * abs(found.value)) or found.smoothing > WIDTHS * problem.tolerance * abs(found.primal):",
     ),
     "streamsvm/solvers/interior_point/nearest_rows.py": ("chosen = ((key <= self.threshold)) & (block.s > 0.0)",),
