@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit.validation import counted_errors
+from streamsvm.jobs.fit.validation.evaluator import best_cost, verdict
 from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
@@ -207,3 +209,19 @@ def test_threads_count_the_errors_of_one(
     assert found[0] == found[1]
     assert (tmp_path / "1").read_bytes() == (tmp_path / "3").read_bytes()
     assert set(parts) == {CHUNK}, "three threads count chunk by chunk"
+
+
+def test_the_c_of_least_error_is_the_best_and_the_smallest_of_several() -> None:
+    errors = {0.1: 0.3, 1.0: 0.2, 10.0: 0.2, 100.0: 0.4}
+    held = {repr(C): {"error": error, "pass": 7} for C, error in errors.items()}
+    training: Any = SimpleNamespace(held=held)
+    assert best_cost(list(errors)[::-1], training) == 1.0
+    assert verdict(list(errors), training) == {
+        "C": 1.0,
+        "error": 0.2,
+        "pass": 7,
+        "errors": {"0.1": 0.3, "1": 0.2, "10": 0.2, "100": 0.4},
+    }
+    training.held = {}
+    assert best_cost([0.1, 3.0], training) == 3.0
+    assert verdict([0.1, 3.0], training) is None

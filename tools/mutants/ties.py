@@ -11,7 +11,10 @@ TIES = {
         "if (found.primal <= state.primal):",
         "if (state.primal - state.dual >= problem.tolerance * abs(state.primal)):",
     ),
-    "streamsvm/solvers/l1_ball/solver.py": ("if (found.primal <= state.primal):",),
+    "streamsvm/solvers/l1_ball/solver.py": (
+        "if (found.primal <= state.primal):",
+        "done = final or state.certifying or (state.primal - state.dual < problem.tolerance * state.primal)",
+    ),
     "streamsvm/engine/final_evaluation.py": ("near = (m <= threshold(problem.loss) + off[k])",),
     "streamsvm/solvers/newton/next_point.py": (
         "state.pending = state.pending - 1 if (rows.lacks <= NOTHING * before) else 0",
