@@ -74,6 +74,14 @@ class Asking:
         return self.asked
 
 
+@dataclass(frozen=True)
+class Uneven(Asking):
+    """Problems of a larger C share more."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        return replace(self.asked, shared=int(problem.C))
+
+
 ASKING: Any = Asking()
 
 
@@ -259,6 +267,9 @@ def test_calibration_by_folds_holds_the_solver_once_more() -> None:
     assert (cut.name, cut.nbytes) == ("all rows", 2 * 40 * 28)
     sharing: Any = Asking(asked=replace(ASKED, shared=70))  # what problems have together is there once
     assert calibration_terms(job, sharing, found, LAYOUT, 2)[0].nbytes == term.nbytes + 70
+    uneven: Any = Uneven()
+    asked = [replace(one, C=C) for one, C in zip(found, (7.0, 90.0), strict=True)]
+    assert calibration_terms(job, uneven, asked, LAYOUT, 2)[0].nbytes == term.nbytes + 90
     assert calibration_passes(job, ASKING, found) == 0.0
 
 

@@ -299,7 +299,12 @@ class Doubling:
     def __call__(self, right: Any) -> Any:
         return 2.0 * right
 
+    def __init__(self) -> None:
+        self.blocks: list[float] = []
+        """What ``block_step`` was asked for, its first component."""
+
     def block_step(self, right: Any) -> Any:
+        self.blocks.append(float(right[0]))
         return 3.0 * right
 
 
@@ -350,7 +355,7 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
         rows.late, known.solved = len(points) == late, len(points) == solved
         return SimpleNamespace(w=w, v=w - np.sqrt(2.0 * lacks[len(points) - 1]))
 
-    descent = descent_of(rows, Doubling())
+    descent = descent_of(rows, arrow := Doubling())
     descent._known = known  # type: ignore[assignment]
     monkeypatch.setattr(descent, "_evaluated", evaluate)
     rights: list[tuple[float, bool]] = []
@@ -362,6 +367,8 @@ def test_what_bounds_cut_off_is_made_up_for_as_long_as_each_time_leaves_less_tha
     monkeypatch.setattr(descent, "_direction", direction)
     descent._close(SimpleNamespace(a=np.array([0.0, 0.2, 1.5])), SimpleNamespace(w=np.full(1, 9.0), v=np.full(1, 4.0)))  # type: ignore[arg-type]
     assert (len(points), rights) == (evaluated, [(5.0, False)])
+    goes_on = evaluated - 1 + (solved == evaluated)
+    assert arrow.blocks == pytest.approx(np.sqrt(2.0 * np.array(lacks[:goes_on])).tolist())
     assert points[0] == [0.0, 0.4, 2.0]  # theta is what is left to the nearer bound: 0, 0.2 and 0.5
     assert points[1:] == [[0.0, 0.5, 2.0]] * (evaluated - 1)  # what a bound has cut off stays there
 

@@ -101,3 +101,6 @@ def test_a_pass_that_only_evaluates_is_followed_by_no_work(certifying: bool, mon
     assert (certificate.primal, certificate.dual, certificate.facts["columns_used"]) == (3.0, 1.0, 3)
     assert len(calls) == (not certifying)
     assert not state.certifying
+    gap = certificate.facts["simplex_gap"]
+    for epsilon, final in ((gap, True), (0.999 * gap, False)):
+        assert OnL1Ball(epsilon=epsilon).finish(state).final == final

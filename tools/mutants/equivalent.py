@@ -307,6 +307,10 @@ EQUIVALENT = (
             "streamsvm/solvers/interior_point/state.py",
             "if (self.problem.nu is None and self.rows is None):",
         ): "there are sums over rows where there is nu",
+        (
+            "streamsvm/solvers/l1_ball/solver.py",
+            "used = 1 if state.best is None else int(np.count_nonzero(state.best[:-1]))",
+        ): "the first reading is the best so far",
         ("streamsvm/engine/state/row_state.py", "self._descriptor = -2"): "any number below 0 is no descriptor",
         (
             "streamsvm/engine/state/row_state.py",

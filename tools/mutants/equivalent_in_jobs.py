@@ -4,6 +4,10 @@ from __future__ import annotations
 
 IN_JOBS = {
     (
+        "streamsvm/jobs/fit/results/earlier_run.py",
+        "else training.status == Status.ASKED or all(_differ(job, model, STOPPING) for model in models.values())",
+    ): "the models of one record are of one run",
+    (
         "streamsvm/jobs/calibrate/choice.py",
         "again += max((cost.shared for cost in costs), default=1)",
     ): "a fit has a problem",
