@@ -43,15 +43,9 @@ EQUIVALENT = (
             "if (gain < 0.0) or quadratic <= 0.0:",
         ): "of no gain the best multiple is 0 in any case",
         ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (count * weight / y[i]), a)"): "y is 1 or -1",
-        ("streamsvm/compute/passes/stochastic/sgd.py", "X.axpy(i, (total * weight / y[i]), a)"): "y is 1 or -1",
         ("streamsvm/schedule/budget.py", "return max(1, free - limit) // 2"): "half of 1 is 0",
-        ("streamsvm/compute/passes/stochastic/pegasos.py", "X.axpy(i, (b / y[i]), gradient)"): "y is 1 or -1",
         ("streamsvm/compute/passes/certificate.py", "if (C_i < 0.0):"): "of 0 nothing is added",
         ("streamsvm/compute/passes/certificate.py", "if (linear < 0.0) or curvature <= 0.0:"): "t is 0 there as well",
-        (
-            "streamsvm/solvers/linear_rounding.py",
-            "steep, math.sqrt((problem.rows / problem.loss.upper(1.0)) * problem.C * weights.largest * total)",
-        ): "the slope of a loss in a box is bounded by 1",
         ("streamsvm/solvers/point_evaluation.py", "entering = (alpha / problem.task.signs(block.y))"): "y is 1 or -1",
         (
             "streamsvm/solvers/point_evaluation.py",

@@ -5,10 +5,6 @@ from __future__ import annotations
 IN_NEWTON = {
     ("streamsvm/solvers/newton/explicit.py", "if share >= 0.5:"): "shares grow a hundredfold, from a hundredth to 1",
     (
-        "streamsvm/solvers/newton/in_memory/linear_systems/block_matrix.py",
-        "if (h <= 0.0).any():",
-    ): "of rows without weight nothing is taken off",
-    (
         "streamsvm/solvers/newton/in_memory/proximal_metric.py",
         "place = np.full(p, -2, np.int32)",
     ): "any number below 0 is no place",
