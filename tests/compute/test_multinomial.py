@@ -1,4 +1,4 @@
-"""The level above which the numbers of a row count, against halving an interval that holds it."""
+"""The level above which the numbers of a row count, against halving an interval that holds it; the numbers of an empty row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.multinomial import level
+from streamsvm.compute.passes.multinomial import level, lone_optimum
+from streamsvm.losses import Hinge, Huber, SquaredHinge
 
 
 def bisected(holds: Any, below: float, above: float) -> float:
@@ -36,3 +37,18 @@ def test_the_level_is_that_of_bisection(low: float, most: float, g: float, pytho
         line = bisected(lambda t, beyond=beyond: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0)
         box = bisected(lambda t, beyond=beyond: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0)
         assert find(A, own, low, g, most) == pytest.approx(max(line, box), abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)], ids=str)
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_an_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
+    """B - conjugate(b) is what its dual is made of, whoever has the -b: what a grid finds, to its width."""
+    cost = 0.7
+    grid = np.linspace(0.0, min(loss.upper(cost), 10.0), 20_001)
+    best = grid[np.argmax([b - loss.conjugate(b, cost) for b in grid])]
+    for run in (lone_optimum, lone_optimum.py_func):
+        a = np.full(3, 9.0)
+        run(a, own, cost, loss)
+        assert a[own] == pytest.approx(best, abs=1e-3)
+        assert a.sum() == 0.0
+        assert np.count_nonzero(a) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored
+from streamsvm.compute.blocks.operators import TILE, Factored
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
 
@@ -80,3 +80,16 @@ def test_only_features_that_are_formed_in_float32_are_not_quite_those_of_their_p
     if kind == "factored":
         exact = Factored(block.kernel_values.astype(np.float64), block.projection, block.bias)
         assert not operators.formed_anew(exact)
+
+
+def test_tiles_of_more_than_one_are_an_even_number_of_one_size() -> None:
+    sizes = {
+        0: 1,
+        1: 1,
+        TILE: TILE,
+        TILE + 1: TILE // 2 + 1,
+        2 * TILE: TILE,
+        2 * TILE + 4: TILE // 2 + 1,
+        5 * TILE: -(-5 * TILE // 6),
+    }
+    assert {rows: operators._tile(rows) for rows in sizes} == sizes

@@ -18,7 +18,7 @@ from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit.validation import counted_errors
-from streamsvm.jobs.fit.validation.evaluator import best_cost, verdict
+from streamsvm.jobs.fit.validation.evaluator import HeldOutValidation, best_cost, verdict
 from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
@@ -225,3 +225,22 @@ def test_the_c_of_least_error_is_the_best_and_the_smallest_of_several() -> None:
     training.held = {}
     assert best_cost([0.1, 3.0], training) == 3.0
     assert verdict([0.1, 3.0], training) is None
+
+
+@pytest.mark.parametrize(
+    ("passes", "done", "over", "stopped"), [(7, False, False, False), (8, False, True, True), (8, True, True, False)]
+)
+def test_a_c_is_stopped_by_patience_unless_it_had_come_to_its_end(
+    passes: int, done: bool, over: bool, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, nothing = SimpleNamespace(done=done), []
+    held = {"1.0": {"error": 0.25, "pass": 5, "weights": nothing, "final": False}}
+    training: Any = SimpleNamespace(runs=[run], held=held, passes=passes, ending=False)
+    plan: Any = SimpleNamespace(problems=[SimpleNamespace(C=1.0)], costs=[1.0])
+    count: Any = None
+    monkeypatch.setattr(HeldOutValidation, "_weights", lambda *_: nothing)
+    monkeypatch.setattr(HeldOutValidation, "_errors", lambda _, found: [0.5 for _ in found])
+    HeldOutValidation(plan, count, 3, lambda _event: None).evaluate(training)
+    known = held["1.0"]
+    assert (known["over"], known["stopped"], known["looked"], known["pass"]) == (over, stopped, passes, 5)
+    assert run.done == (done or stopped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMErro
 from streamsvm.jobs.fit.identity import identity_of, refuse_other
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.results.models import settings_of
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS as SOLVER_TABLE
@@ -166,3 +168,12 @@ def test_all_that_differs_of_a_resumed_run_is_named() -> None:
     assert "C=1.0, now C=2.0" in said
     assert "seed 0 -> 3" in said
     assert "bias 1.0 -> 0.0" in said
+
+
+def test_a_model_knows_a_file_it_was_made_with_by_what_is_in_it(tmp_path: Path) -> None:
+    """Also where the name is that of a link."""
+    path, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    path.write_bytes(b"a,1\n")
+    link.symlink_to(path)
+    digests = [settings_of(FitJob("s", "m", validation=str(name)))["validation"] for name in (path, link)]
+    assert digests == [hashlib.sha256(b"a,1\n").hexdigest()] * 2

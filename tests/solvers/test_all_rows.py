@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton import row_sample
-from streamsvm.solvers.newton.in_memory import interior_point, memory_rows, newton_steps
+from streamsvm.solvers.newton.in_memory import all_rows, interior_point, memory_rows, newton_steps
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.linear_systems import block_matrix
@@ -733,3 +734,25 @@ def test_a_sample_that_leads_nowhere_is_left_for_all_rows(loss: str, monkeypatch
     facts = [event["facts"] for event in events if event["event"] == "pass"]
     assert [known.get("rows") for known in facts[:4]] == [None] * 4
     assert facts[-1]["rows"] == "all in memory"
+
+
+@pytest.mark.parametrize(("rows", "step"), [(95, 1), (96, 2), (144, 3)])
+def test_work_begins_with_every_kth_row_where_that_leaves_so_many_a_component(
+    rows: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 rows for each of the 4 components here."""
+    monkeypatch.setattr(all_rows, "THIN", 10)
+    monkeypatch.setattr(all_rows, "THIN_PER_COMPONENT", 12)
+    taken: list[int] = []
+
+    def every(k: int) -> Any:
+        taken.append(k)
+        raise TimeoutError
+
+    known: Any = AllRows.__new__(AllRows)
+    known.problem, known.w, known.outer = Problem(SquaredHinge(), 1.0, rows, 3, 1), np.zeros(4), None
+    known.sample, known.descent, known.interior = SimpleNamespace(every=every), None, None
+    given: Any = SimpleNamespace(count=rows)
+    with pytest.raises(TimeoutError) if step > 1 else nullcontext():
+        known._begin(given, np.inf)
+    assert taken == [step] * (step > 1)

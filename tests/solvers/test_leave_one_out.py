@@ -52,16 +52,16 @@ def fitted(problem: Problem, rows: SeenRows, f: Any, seed: int = 0) -> LeaveOneO
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1.0), Logistic(2.0)])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: bool) -> None:
-    """Of a row of weight 3 one copy is left out."""
+@pytest.mark.parametrize("weighted", [(1.0,), (1.0, 2.0, 3.0), (0.25, 0.5, 1.0)])
+def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: tuple[float, ...]) -> None:
+    """Of a row of weight 3 one copy is left out, of a weight below 1 all there is."""
     X, y = data()
-    weights = np.random.default_rng(1).integers(1, 4, ROWS).astype(float) if weighted else np.ones(ROWS)
+    weights = np.random.default_rng(1).choice(weighted, ROWS)
     problem = Problem(loss, 0.7, ROWS, COLUMNS, 1)
     w = least(problem, X, y, weights)
     f, found = scores(problem, Dense(X, 1.0), y, weights, np.ones(ROWS), w)
     moved = np.flatnonzero(f != found)[:40]
-    without = [least(problem, X, y, weights - (np.arange(ROWS) == i)) for i in moved]
+    without = [least(problem, X, y, weights - (np.arange(ROWS) == i) * min(weights[i], 1.0)) for i in moved]
     true = np.array([np.append(X[i], 1.0) @ v for i, v in zip(moved, without, strict=True)])
     assert len(moved) > 20
     assert np.sqrt(np.mean((found[moved] - true) ** 2)) < 0.15 * np.sqrt(np.mean((f[moved] - true) ** 2))

@@ -125,6 +125,7 @@ def test_lowest_and_highest(n: int, seed: int) -> None:
     g, a = rng.normal(size=n), np.maximum(rng.normal(size=n), 0.0)
     assert simplex.lowest(g) == int(np.argmin(g))
     assert simplex.highest(g, a) == (int(np.argmax(np.where(a > 0, g, -np.inf))) if (a > 0).any() else -1)
+    assert simplex.highest(g, np.zeros(n)) == -1
 
 
 def weights_of(n: int) -> Any:

@@ -270,6 +270,10 @@ EQUIVALENT = (
         ("streamsvm/solvers/l1_ball/solver.py", "state.passes += 2"): "nobody asks; it has a place in checkpoints",
         ("streamsvm/solvers/l1_ball/solver.py", "state.passes -= 1"): "nobody asks; it has a place in checkpoints",
         (
+            "streamsvm/solvers/active_set/linear_problem.py",
+            "share = at.a / terms.upper if np.isfinite(terms.upper).any() else at.a * terms.curvature",
+        ): "a loss bounds all rows or none",
+        (
             "streamsvm/solvers/cutting_plane/line_search.py",
             "squares = 0.25 * float(w @ w) + GRID * float(w @ d) + 0.5 * GRID**2 * float(d @ d)",
         ): "what is the same at all points does not say which is the least",

@@ -184,7 +184,7 @@ class ElasticNet(PoolSolver):
         state.narrowed = self._narrower(state, found)
         no_slope = state.slope > -SHARE * ROUNDING * abs(found.value)
         state.stuck = no_slope and not state.narrowed and not self._others(state, found.v)
-        state.point = state.center + state.direction
+        state.point = state.center.copy()
         state.point[where] = moved  # exactly 0 where the model says so
         state.pool = self._chosen(state, found.v)
 
