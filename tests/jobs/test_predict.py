@@ -411,3 +411,24 @@ def test_an_evaluation_says_how_many_rows_are_counted(place: Path, monkeypatch: 
         evaluate(EvaluateJob(str(place / "two.ssvm"), (str(place / data),)), events.append)
         assert [event["rows"] for event in events] == expected
         assert {event["of"] for event in events} == ({ROWS} if data == "two.zarr" else {None})
+
+
+@pytest.mark.parametrize("job", [predict, evaluate])
+@pytest.mark.parametrize(("executor", "expected"), [(None, 2), (SerialExecutor(), 1)], ids=["threads", "a cluster"])
+def test_a_plan_is_of_all_threads_here_and_of_one_in_every_task_of_a_cluster(
+    job: Any, executor: Any, expected: int, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    fitted = RowBatches.fitted
+
+    def noted(rows: RowBatches, memory: Any, per_row: int, threads: int) -> Any:
+        asked.append(threads)
+        return fitted(rows, memory, per_row, threads)
+
+    monkeypatch.setattr(RowBatches, "fitted", noted)
+    model, data = str(place / "two.ssvm"), str(place / "two.zarr")
+    if job is predict:
+        predict(PredictJob(model, (data,), str(tmp_path / "p.csv"), threads=2), executor=executor)
+    else:
+        evaluate(EvaluateJob(model, (data,), threads=2), executor=executor)
+    assert asked == [expected]
