@@ -233,7 +233,7 @@ def test_the_c_of_least_error_is_the_best_and_the_smallest_of_several() -> None:
 def test_a_c_is_stopped_by_patience_unless_it_had_come_to_its_end(
     passes: int, done: bool, over: bool, stopped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, nothing = SimpleNamespace(done=done), []
+    run, nothing = SimpleNamespace(done=done), list[Any]()
     held = {"1.0": {"error": 0.25, "pass": 5, "weights": nothing, "final": False}}
     training: Any = SimpleNamespace(runs=[run], held=held, passes=passes, ending=False)
     plan: Any = SimpleNamespace(problems=[SimpleNamespace(C=1.0)], costs=[1.0])
