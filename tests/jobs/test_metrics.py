@@ -52,6 +52,13 @@ def test_many_classes() -> None:
     assert (found.F1, found.AUC, found.hinge) == (None, None, None)
 
 
+def test_a_class_that_was_said_once_of_no_row_of_its_own_counts() -> None:
+    truth, said = np.array([0, 0, 1, 1]), np.array([0, 2, 1, 1])
+    found = accumulate(truth, np.eye(4)[said], tuple("abcd"), 1)
+    assert found.F1_macro == pytest.approx(reference.f1_score(truth, said, average="macro"))
+    assert found.F1_macro == pytest.approx((2 / 3 + 1.0 + 0.0) / 3)
+
+
 def test_labels_the_model_does_not_know_are_errors() -> None:
     accumulator = MetricAccumulator(("a", "b"))
     accumulator.truths.append("c")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/jobs/tune/results.py": ("dark = (error <= (low + high) / 2)",),
+    "streamsvm/compute/passes/in_memory/column_descent.py": (
+        "t = following if (low <= following < high) else 0.5 * (low + high)",
+    ),
     "streamsvm/solvers/elastic_net/model.py": (
+        "crossing = np.where((at * d <= 0.0), -at / np.where(d == 0.0, 1.0, d), np.inf)",
         "if (above_minimum(w, -g, model.l1) < target):",
         "if (above_minimum(w, -g, model.l1) < target) or time.perf_counter() > deadline:",
     ),
