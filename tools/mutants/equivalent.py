@@ -212,6 +212,10 @@ EQUIVALENT = (
         ("streamsvm/solvers/stochastic/assg.py", "if (state.left <= 0.5):"): "half a row is as near to none as to one",
         ("streamsvm/solvers/dcd/joining.py", "first = copies[1]"): "copies of one state are in a pass of one kind",
         (
+            "streamsvm/compute/text/decimals.py",
+            "if not dropped and mantissa <= EXACT_MANTISSA and (-EXACT_POWER < exponent <= EXACT_POWER):",
+        ): "the slow way finds the same number",
+        (
             "streamsvm/solvers/active_set/linear_problem.py",
             "sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=False)",
         ): "nobody asks who works on all rows in memory",

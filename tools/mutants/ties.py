@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TIES = {
+    "streamsvm/compute/passes/dcd.py": ("if (last < ROOT_PRECISION * (1.0 + abs(m))):",),
     "streamsvm/jobs/tune/results.py": ("dark = (error <= (low + high) / 2)",),
     "streamsvm/compute/passes/in_memory/column_descent.py": (
         "t = following if (low <= following < high) else 0.5 * (low + high)",
