@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import DUAL, EVERY_ROW, Block, Certificate, Layout, LinearSolution, Problem, Status
+from streamsvm.types import DUAL, EVERY_ROW, Block, Certificate, FeaturePart, Layout, LinearSolution, Problem, Status
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
 """Root mean squares 3 and sqrt(8), largest 3 and 4."""
@@ -504,3 +504,19 @@ def test_with_nu_P_is_a_sum_of_which_one_term_is_negative(positive: int) -> None
     below = Run(one, None, Certificate(-1.0, -2.0, facts={"rho": -2.0}))
     assert sum_of_terms(below, w, weights) == (1.0 + 2.0 * taken if positive == EVERY_ROW else 1.0)
     assert sum_of_terms(Run(problem(), None, Certificate(-3.0, -4.0)), w, weights) == 3.0
+
+
+def test_dual_variables_of_rows_that_are_seen_in_parts_are_one_a_row() -> None:
+    class InParts:
+        def parts(self, X: Any) -> Iterator[FeaturePart]:
+            for start, stop in ((0, 1), (1, 4)):
+                yield FeaturePart(start, stop, Dense(X.values[start:stop], 1.0))
+
+    class Numbering:
+        def dual_values(self, _witness: Any, block: Block) -> Any:
+            return 10.0 + block.start + np.arange(len(block.y))
+
+    run: Any = SimpleNamespace(problem=problem(Hinge()), witnessed=lambda: None)
+    features, solver = cast(Any, InParts()), cast(Any, Numbering())
+    found = [part.tolist() for part in dual_file._of_witness(stored(), features, run, solver)]
+    assert found == [[10.0], [11.0, 12.0, 13.0]]

@@ -130,3 +130,17 @@ def test_as_many_directions_are_taken_as_the_error_asks_for() -> None:
 def test_a_loss_of_two_lines_asks_for_many_rows() -> None:
     few, many = (Problem(Hinge(), 1.0, rows, 5, 1) for rows in (100, 1000))
     assert (applies(few), applies(many), applies(Problem(SquaredHinge(), 1.0, 3, 5, 1))) == (False, True, True)
+
+
+def test_rows_that_are_counted_are_those_that_bend_by_their_weights() -> None:
+    """Of a squared hinge those inside the margin; a row that was drawn for two counts for two."""
+    X, y = data()
+    problem, rng = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.random.default_rng(5)
+    weights, drawn, f = rng.choice([1.0, 2.0], ROWS), rng.choice([0.0, 1.0, 2.0], ROWS), 2.0 * rng.normal(size=ROWS)
+    total = HessianSum(problem)
+    for half in (slice(0, 50), slice(50, ROWS)):
+        total.add(
+            SeenRows(Dense(X[half], 1.0), y[half], np.ones(len(y[half]), np.float32), weights[half], drawn[half]),
+            f[half],
+        )
+    assert total.rows == float((weights * drawn)[y * f < 1.0].sum())

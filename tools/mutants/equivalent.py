@@ -213,6 +213,14 @@ EQUIVALENT = (
         ("streamsvm/solvers/dcd/joining.py", "first = copies[1]"): "copies of one state are in a pass of one kind",
         (
             "streamsvm/compute/text/decimals.py",
+            "dropped = (dropped and digit != 0)",
+        ): "what drops a digit has nineteen, more than are exact",
+        (
+            "streamsvm/solvers/leave_one_out.py",
+            "active = np.flatnonzero(((pulls >= 0.0)) & (units > 0.0))",
+        ): "a row that does not pull moves nothing",
+        (
+            "streamsvm/compute/text/decimals.py",
             "if not dropped and mantissa <= EXACT_MANTISSA and (-EXACT_POWER < exponent <= EXACT_POWER):",
         ): "the slow way finds the same number",
         (

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 IN_JOBS = {
     (
+        "streamsvm/jobs/tune/run.py",
+        'task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=1))',
+    ): "without a cell there is no task",
+    (
+        "streamsvm/jobs/embed/on_threads.py",
+        "visits = (v for v in epoch_visits(layout, 0, 0, shuffled=False) if (starts[v.chunk + 1] >= self.first))",
+    ): "of a chunk that ends before the first row nothing is taken",
+    (
         "streamsvm/jobs/fit/results/earlier_run.py",
         "else training.status == Status.ASKED or all(_differ(job, model, STOPPING) for model in models.values())",
     ): "the models of one record are of one run",

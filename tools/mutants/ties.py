@@ -143,6 +143,7 @@ SIGNS = {
         "offset = self.square - (t / sign) * float(self.moments[k % m])",
     ),
     "streamsvm/solvers/kernel/kernel_cache.py": (
+        "column = ((block[:, k] + block.dtype.type(self.form.constant)) / (sign * sign[i]))",
         "column = (block[:, k] + block.dtype.type(self.form.constant)) * ((sign / sign[i]))",
     ),
     "streamsvm/solvers/kernel/simplex/sampled_iterations.py": (
