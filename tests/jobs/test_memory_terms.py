@@ -452,11 +452,11 @@ def test_an_embedding_asks_for_kernel_values_and_chunks(fixed_base: None) -> Non
 
 
 def test_the_most_landmarks_that_fit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(job: Any, store: Any, solver: Any, seen: Any, request: Any) -> MemoryPlan:
+    def plan(job: Any, store: Any, solver: Any, seen: Any, request: Any) -> tuple[Any, MemoryPlan]:
         assert seen[0].columns == request.landmarks
-        return MemoryPlan((Term("all", request.landmarks, ""),), job, resident=True, cached=True, retain=True)
+        return solver, MemoryPlan((Term("all", request.landmarks, ""),), job, resident=True, cached=True, retain=True)
 
-    monkeypatch.setattr(memory_plan, "plan_memory", plan)
+    monkeypatch.setattr(memory_plan, "fitted", plan)
     for limit, most in ((7, 7), (1, 1), (0, 0), (99, 9), (9, 9)):
         job: Any = limit
         assert most_landmarks(job, stored(), ASKING, problems(), replace(REQUEST, landmarks=10)) == most

@@ -93,3 +93,14 @@ def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
 def test_who_writes_features_keeps_no_process_alive() -> None:
     writer: Any = None
     assert Sink(writer, 1, 1, {}, numeric=False)._thread.daemon
+
+
+def test_a_map_that_is_more_than_the_memory_is_not_made_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 landmarks of 7 columns: twice 35 numbers, 25, and of 512 rows 7 and twice 5."""
+    need = 4 * (2 * 35 + 25 + 512 * (7 + 10))
+    monkeypatch.setattr(budget, "anonymous_bytes", lambda: 1000)
+    for limit, measured in ((need + 1000, True), (need + 999, False)):
+        monkeypatch.setattr(budget, "memory_limit", lambda _, limit=limit: limit)
+        choice = chosen(monkeypatch, (4, 600))
+        assert (choice.passes > 0) == measured
+        assert measured or (choice.where, choice.map_seconds) == ("fly", 0.0)

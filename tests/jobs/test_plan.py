@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,21 @@ def test_lambda_is_c_by_the_rows_there_are() -> None:
     for C in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(UsageError, match="positive number"):
             checked_cost(C)
+
+
+@pytest.mark.parametrize("embedding", ["auto", "disk", "fly"])
+@pytest.mark.parametrize("solver", ["auto", "newton", "dcd"])
+def test_landmarks_that_do_not_fit_are_told_with_how_many_do(solver: str, embedding: str) -> None:
+    """Of Newton's method with the sample it then takes, which is another one than so many components leave."""
+    asked: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "solver": solver, "embedding": embedding}
+    plan = planned(400 * MIB, landmarks=20_000, **asked)
+    assert plan.memory.total > plan.memory.limit
+    found = re.search(r", or --landmarks (\d+)$", plan.remedy)
+    assert found
+    fewer = planned(400 * MIB, landmarks=int(found[1]), **asked)
+    assert 0 < int(found[1]) < 20_000
+    assert fewer.memory.total <= fewer.memory.limit
+    assert "--landmarks" not in fewer.remedy
+    if embedding != "auto":  # else there is room for both
+        more = planned(400 * MIB, landmarks=int(found[1]) + 1, **asked)
+        assert more.memory.total > more.memory.limit

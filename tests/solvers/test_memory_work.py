@@ -392,3 +392,9 @@ def test_so_many_rows_are_drawn_as_are_wanted(seed: int, rows: int) -> None:
     t = block_matrix._threshold(h, rows)
     assert (h > t).any()
     assert np.minimum(1.0, h / t).sum() == pytest.approx(rows, rel=0.02)
+
+
+def test_of_no_gradient_conjugate_gradients_make_no_step() -> None:
+    X, bends = Dense(np.eye(4, 3, dtype=np.float32), 1.0), np.ones(4)
+    found = conjugate_gradients(X, bends, np.ones(4), np.zeros(4), 3)
+    np.testing.assert_array_equal(found, np.zeros(4))

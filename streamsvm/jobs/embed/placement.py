@@ -90,6 +90,8 @@ def choose_embedding(job: PlacedJob, store: Store, request: NystromRequest, expe
     if job.embedding != AUTO:
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
+    if probe_bytes(layout.columns, m) > budget.memory_limit(job.memory) - budget.anonymous_bytes():
+        return Choice(FLY, "not measured: the map alone is more than the memory", job.embedding_dtype)
     rows, cost = layout.rows, measured_map(layout.columns, request)
     if expected is None:
         passes, fly = PASSES_UNLESS_STATED, PASSES_UNLESS_STATED * rows * (cost.features + cost.look)
@@ -118,6 +120,11 @@ class MapCost(NamedTuple):
     """Making the row's features."""
     look: float
     """Computing with features that are there."""
+
+
+def probe_bytes(columns: int, landmarks: int) -> int:
+    """Bytes that ``measured_map`` takes: landmarks twice, a projection, kernel values and features of a few rows."""
+    return 4 * (2 * landmarks * columns + landmarks**2 + PROBE_ROWS * (columns + 2 * landmarks))
 
 
 def measured_map(columns: int, request: NystromRequest) -> MapCost:

@@ -125,12 +125,12 @@ def memory_settings(solver: AnySolver) -> dict[str, int | None]:
 def most_landmarks(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest
 ) -> int:
-    """The largest number of landmarks the memory limit leaves room for; 0 when there is none."""
+    """The largest number of landmarks the memory limit leaves room for, with the solver as it then fits; 0 when there is none."""
     low, high = 0, request.landmarks
     while low < high - 1:
         middle = (low + high) // 2
         smaller = replace(request, landmarks=middle)
         seen = [replace(problem, columns=middle) for problem in problems]
-        plan = plan_memory(job, store, solver, seen, smaller)
+        _, plan = fitted(job, store, solver, seen, smaller)
         low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
     return low

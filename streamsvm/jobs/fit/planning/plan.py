@@ -12,7 +12,7 @@ from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
+from streamsvm.jobs.embed.placement import AUTO, DISK, FLY, Choice, choose_embedding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
@@ -117,6 +117,14 @@ class Plan:
 
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
+    plan = _first_that_fits(job, store)
+    if plan.request is None or plan.memory.total <= plan.memory.limit:
+        return plan
+    return replace(plan, remedy=f"{plan.remedy}, or --landmarks {_landmarks_that_fit(job, store, plan, plan.request)}")
+
+
+def _first_that_fits(job: FitJob, store: Store) -> Plan:
+    """The plan with the first choice of solver, or where that is second order and does not fit with coordinate descent."""
     plan = plan_with(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
     if plan.request is not None:
@@ -157,19 +165,41 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
         expected = _expected(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
-        fly = embedding.where == FLY
-        request = replace(request, factored=fly and expected is not None, on_disk=not fly, exact=exact)
+        request = replace(_placed(request, embedding.where, expected), exact=exact)
     asked = solver
     solver, memory = fitted(job, store, asked, problems, request)
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
     why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
     remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
-    if request is not None and memory.total > memory.limit:
-        remedy += f", or --landmarks {most_landmarks(job, store, solver, problems, request)}"
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
     )
+
+
+def _placed(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
+    """The request for features that are on disk, or made in every pass for a solver that expects so much of them."""
+    return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
+
+
+def _landmarks_that_fit(job: FitJob, store: Store, plan: Plan, request: NystromRequest) -> int:
+    """How many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is none.
+
+    Where features will be is measured for each number of them: if it is not said, there is room for both.
+    """
+    places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
+
+    def most(name: str, landmarks: int) -> int:
+        solver = solver_of(job, name, plan.problems[0].loss, plan.problems[0].classes)
+        asked = replace(request, landmarks=landmarks)
+        requests = [_placed(asked, place, _expected(solver, plan.problems)) for place in places]
+        return min(most_landmarks(job, store, solver, plan.problems, one) for one in requests)
+
+    found = most(plan.solver_name, request.landmarks)
+    if job.landmarks is None or not 0 < found <= MANY:
+        return found
+    taken, _ = choose_solver(replace(job, landmarks=found), store.layout)
+    return found if taken == plan.solver_name else most(taken, found + 1)
 
 
 def started(plan: Plan, store: Store, model: Model) -> Plan:
