@@ -205,6 +205,8 @@ def test_a_solver_gives_up_no_more_than_it_must(fixed_base: None) -> None:
         job = FitJob("s", "m", memory=ample - less, standardize=True, prefetch=1, threads=1)
         assert fitted(job, stored(), solver, problems(), None)[0] == replace(solver, asked=Cost(fixed=fixed))
     assert fitted(job, stored(), solver, problems(1), None)[0] == replace(solver, asked=Cost(fixed=100))
+    smaller, memory = fitted(replace(job, memory=ample - 1, threads=3), stored(), solver, problems(), None)
+    assert (smaller, memory.threads) == (replace(solver, asked=Cost(fixed=900)), 1)  # with less in memory on one thread
 
 
 def test_a_cell_of_a_search_holds_weights_and_decision_values_of_all_that_is_trained_at_once(fixed_base: None) -> None:
@@ -386,7 +388,7 @@ def test_a_fit_of_features_asks_for_the_map_too(fixed_base: None) -> None:
     assert not plan.cached
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("kept", [False, True])
 def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, kept: bool, fixed_base: None) -> None:
     """Two results wait for each thread, decision values and what was made of them; other threads have rows of their own."""
@@ -397,7 +399,7 @@ def test_applying_a_model_holds_rows_and_results_of_each_thread(threads: int, ke
     plan = batches.fitted(1 << 40, 24, threads)
     found = sizes(plan.terms)
     assert found["model"] == 168
-    assert found["results"] == (threads + 1) // 2 * 24 * rows
+    assert found["results"] == 24 * rows * (threads + 1) // 2
     assert found["results in their order"] == ((8 * 3 + 24 // 8) * 2 * threads * rows if threads > 1 else 0)
     assert found.get("rows of other threads") == ((threads - 1) * each if threads > 1 else None)
     assert (plan.resident, plan.cached, plan.retain, plan.threads) == (True, False, True, threads)

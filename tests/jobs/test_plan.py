@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.errors import UsageError
+from streamsvm.jobs.calibrate import folds
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
@@ -136,3 +138,19 @@ def test_landmarks_that_do_not_fit_are_told_with_how_many_do(solver: str, embedd
     if embedding != "auto":  # else there is room for both
         more = planned(400 * MIB, landmarks=int(found[1]) + 1, **asked)
         assert more.memory.total > more.memory.limit
+
+
+def test_fits_of_folds_keep_no_blocks_in_memory_and_their_row_state_there() -> None:
+    """As their terms have it: what the whole fit kept is still there."""
+    asked: list[Plan] = []
+
+    def loop(_store: Any, plan: Plan) -> Any:
+        asked.append(plan)
+        raise TimeoutError
+
+    plan = planned(4096 * MIB)
+    kept = replace(plan, memory=replace(plan.memory, cached=True, resident=False))
+    fits: Any = SimpleNamespace(loop=loop)
+    with pytest.raises(TimeoutError):
+        folds._fitted(fits, store(), kept)
+    assert [(one.memory.cached, one.memory.resident) for one in asked] == [(False, True)]

@@ -71,3 +71,10 @@ def test_a_fit_without_its_certificate_says_the_largest_gap_of_its_problems() ->
     assert "gap 25 % where 0.1 % was asked for" in found[0]
     training.status = Status.CONVERGED
     assert remarks.uncertified(FitJob("s", "m"), store, record, training) == ()
+
+
+def test_the_scale_of_a_column_is_its_deviation_or_of_sparse_rows_its_largest_entry() -> None:
+    found = SimpleNamespace(M2=np.array([40.0, 90.0]), minimum=np.array([-7.0, -1.0]), maximum=np.array([2.0, 3.0]))
+    for dense, expected in ((True, [2.0, 3.0]), (False, [7.0, 3.0])):
+        store: Any = SimpleNamespace(layout=SimpleNamespace(dense=dense, rows=10), statistics=lambda: found)
+        assert remarks._scales(store).tolist() == expected
