@@ -129,6 +129,7 @@ def test_no_more_files_than_the_disk_has_room_for(disk: Disk, source: Path) -> N
 
 LIMITED = """
 import resource, signal, sys
+sys.dont_write_bytecode = True  # Python would cut the bytecode of our modules short and believe it ever after
 from streamsvm.cli import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))

@@ -103,4 +103,4 @@ def test_a_map_that_is_more_than_the_memory_is_not_made_to_be_measured(monkeypat
         monkeypatch.setattr(budget, "memory_limit", lambda _, limit=limit: limit)
         choice = chosen(monkeypatch, (4, 600))
         assert (choice.passes > 0) == measured
-        assert measured or (choice.where, choice.map_seconds) == ("fly", 0.0)
+        assert measured or (choice.where, choice.map_seconds) == ("disk", 0.0)

@@ -91,7 +91,7 @@ def choose_embedding(job: PlacedJob, store: Store, request: NystromRequest, expe
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
     if probe_bytes(layout.columns, m) > budget.memory_limit(job.memory) - budget.anonymous_bytes():
-        return Choice(FLY, "not measured: the map alone is more than the memory", job.embedding_dtype)
+        return Choice(DISK, "not measured: the map alone is more than the memory", job.embedding_dtype)
     rows, cost = layout.rows, measured_map(layout.columns, request)
     if expected is None:
         passes, fly = PASSES_UNLESS_STATED, PASSES_UNLESS_STATED * rows * (cost.features + cost.look)
