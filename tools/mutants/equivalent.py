@@ -290,14 +290,6 @@ EQUIVALENT = (
             "squares = 0.25 * float(w @ w) + GRID * float(w @ d) + 0.5 * GRID**2 * float(d @ d)",
         ): "what is the same at all points does not say which is the least",
         (
-            "streamsvm/jobs/fit_in_memory.py",
-            "reached = [number for number, gap in gaps.items() if gap <= plan.tolerance and (number <= event['pass'])]",
-        ): "the pass that ends was not reached some passes ago",
-        (
-            "streamsvm/jobs/fit_in_memory.py",
-            "return both if all(problem.tolerance < EXACT_FROM * plan.tolerance for problem in plan.problems) else report",
-        ): "all problems of a fit have one tolerance",
-        (
             "streamsvm/solvers/interior_point/nu_classes.py",
             "return replace(states[1], signed=self.inner.merge([state.signed for state in states]))",
         ): "the states are of one problem",

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 IN_JOBS = {
     (
+        "streamsvm/jobs/fit_in_memory.py",
+        "reached = [number for number, gap in gaps.items() if gap <= plan.tolerance and (number <= event['pass'])]",
+    ): "the pass that ends was not reached some passes ago",
+    (
+        "streamsvm/jobs/fit_in_memory.py",
+        "return both if all(problem.tolerance < EXACT_FROM * plan.tolerance for problem in plan.problems) else report",
+    ): "all problems of a fit have one tolerance",
+    (
         "streamsvm/jobs/tune/run.py",
         'task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=1))',
     ): "without a cell there is no task",
