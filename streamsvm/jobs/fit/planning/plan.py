@@ -12,16 +12,12 @@ from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.embed.placement import AUTO, DISK, FLY, Choice, choose_embedding
+from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
-from streamsvm.jobs.fit.planning.memory_plan import (
-    fitted,
-    memory_settings,
-    most_landmarks,
-    remedy_for,
-)
+from streamsvm.jobs.fit.planning.landmarks import expected_passes, landmarks_that_fit, placed
+from streamsvm.jobs.fit.planning.memory_plan import fitted, memory_settings, remedy_for
 from streamsvm.jobs.fit.planning.one_class import constant_of
 from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver, short_of_rows
@@ -31,7 +27,6 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.types import (
     AnySolver,
-    FactoredBlocks,
     FeatureMap,
     KernelSolution,
     KernelSolver,
@@ -120,7 +115,8 @@ def make_plan(job: FitJob, store: Store) -> Plan:
     plan = _first_that_fits(job, store)
     if plan.request is None or plan.memory.total <= plan.memory.limit:
         return plan
-    return replace(plan, remedy=f"{plan.remedy}, or --landmarks {_landmarks_that_fit(job, store, plan, plan.request)}")
+    most = landmarks_that_fit(job, store, plan.solver_name, plan.problems, plan.request)
+    return replace(plan, remedy=f"{plan.remedy}, or --landmarks {most}")
 
 
 def _first_that_fits(job: FitJob, store: Store) -> Plan:
@@ -163,9 +159,9 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
-        expected = _expected(solver, problems)
+        expected = expected_passes(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
-        request = replace(_placed(request, embedding.where, expected), exact=exact)
+        request = replace(placed(request, embedding.where, expected), exact=exact)
     asked = solver
     solver, memory = fitted(job, store, asked, problems, request)
     if solver != asked:
@@ -175,31 +171,6 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
     )
-
-
-def _placed(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
-    """The request for features that are on disk, or made in every pass for a solver that expects so much of them."""
-    return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
-
-
-def _landmarks_that_fit(job: FitJob, store: Store, plan: Plan, request: NystromRequest) -> int:
-    """How many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is none.
-
-    Where features will be is measured for each number of them: if it is not said, there is room for both.
-    """
-    places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
-
-    def most(name: str, landmarks: int) -> int:
-        solver = solver_of(job, name, plan.problems[0].loss, plan.problems[0].classes)
-        asked = replace(request, landmarks=landmarks)
-        requests = [_placed(asked, place, _expected(solver, plan.problems)) for place in places]
-        return min(most_landmarks(job, store, solver, plan.problems, one) for one in requests)
-
-    found = most(plan.solver_name, request.landmarks)
-    if job.landmarks is None or not 0 < found <= MANY:
-        return found
-    taken, _ = choose_solver(replace(job, landmarks=found), store.layout)
-    return found if taken == plan.solver_name else most(taken, found + 1)
 
 
 def started(plan: Plan, store: Store, model: Model) -> Plan:
@@ -225,14 +196,6 @@ def starting_there(plan: Plan, ended: Plan, training: Training) -> Plan:
 def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
     """Whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked for."""
     return request is not None or job.standardize or job.tolerance < FINE
-
-
-def _expected(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
-    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
-    if not isinstance(solver, FactoredBlocks):
-        return None
-    passes, formed = solver.expected(problems[0])
-    return passes, len(problems) * formed
 
 
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:
