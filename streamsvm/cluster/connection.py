@@ -16,7 +16,6 @@ from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 
 from streamsvm.aliases import ByName
-from streamsvm.cluster import certificate
 from streamsvm.cluster.address import Address, parse
 from streamsvm.cluster.executor import DaskExecutor, LocalExecutor
 from streamsvm.cluster.tls import check_files, speaks_tls
@@ -111,7 +110,7 @@ def _started(workers: int, memory: int) -> Iterator[Client]:
             memory_limit=memory,
             host="127.0.0.1",
             protocol="tls://",
-            security=certificate.security(),
+            security=Security.temporary(),  # a certificate of this run, which lives in memory
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
