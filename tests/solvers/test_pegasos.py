@@ -19,7 +19,7 @@ LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
 
 
 NEAR = 3e-4 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 1e-6
-"""Passes that are not compiled, as for mutants, compute in float32 where they are given float32."""
+"""Passes that are not compiled, compute in float32 where they are given float32."""
 
 
 class Literal:
