@@ -25,7 +25,7 @@ from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.errors import DataError, quote
 from streamsvm.scratch import sweep
 
-FORMAT = 1
+FORMAT = 2
 """The version of the header. Files of another one are refused."""
 GENERATIONS = ("ckpt-A", "ckpt-B")
 """The two files of a directory; a checkpoint is written over the older one."""

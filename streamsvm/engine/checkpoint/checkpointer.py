@@ -109,11 +109,9 @@ class RunCheckpointer:
         newest, *others = self.saved
         content = newest.content()
         for name in SAVED_FIELDS:
-            if name != "gaps" or name in content:  # checkpoints of earlier versions have none
-                setattr(training, name, content[name])
-        training.partials = content.get("partials", [])  # checkpoints of before had none
+            setattr(training, name, content[name])
+        training.partials = content["partials"]
         training.status = Status(content["status"])
-        # runs of earlier versions have no witness
         training.runs[:] = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
         before = others[0].content("rows") if others and training.row_states else {}
         for name, rows in training.row_states.items():

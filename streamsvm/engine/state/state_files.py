@@ -17,7 +17,6 @@ from streamsvm.engine.checkpoint import checkpoint_file
 from streamsvm.engine.partition import Group
 from streamsvm.engine.state.row_state import GroupRowStates, RowStates
 from streamsvm.errors import DataError
-from streamsvm.tags import FORMER_FIELDS
 from streamsvm.types import Layout, RowState, State
 
 IN_STATES = "in_states"
@@ -180,7 +179,7 @@ class DriverState:
         saved: dict[int, ByName] = checkpoint_file.read(self._path(version)).content()
         for k, state in states.items():
             for name, value in saved[k].items():
-                setattr(state, FORMER_FIELDS.get(name, name), value)
+                setattr(state, name, value)
 
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
         """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""

@@ -25,7 +25,6 @@ from streamsvm.jobs.fit.planning.problems import warm_digest
 from streamsvm.jobs.fit.precision import FLOAT64, in_float64
 from streamsvm.jobs.leaving import successor
 from streamsvm.schedule import budget
-from streamsvm.tags import IDLE_SETTINGS
 from streamsvm.types import Store
 
 MANAGEMENT = (
@@ -132,7 +131,6 @@ def features_digest(plan: Plan) -> str | None:
 def refuse_other(saved: JsonObject, now: JsonObject) -> None:
     """Raise ConfigError naming all that differs between two identities."""
     then, present = _flat(saved), _flat(now)
-    then = {name: value for name, value in then.items() if name not in IDLE_SETTINGS or present.get(name) is not None}
     changes = [
         (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
     ]
