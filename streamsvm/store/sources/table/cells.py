@@ -165,11 +165,23 @@ def dates(values: Arrow, name: str, form: str) -> Any:
     Raises BadCell.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return values.cast(pa.timestamp("s"), safe=False)
+        moments = values.cast(pa.timestamp("s"), safe=False)
+        _check_years(moments, name)
+        return moments
     if form == EPOCH:
         return _since_1970(numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
     return _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+
+
+def _check_years(moments: Any, name: str) -> None:
+    """Raise BadCell for a point in time beyond the years 1 to 9999."""
+    seconds = moments.cast(pa.int64())
+    beyond = pc.or_(pc.less(seconds, FIRST_SECOND), pc.greater(seconds, LAST_SECOND))
+    if pc.any(beyond).as_py():
+        row = int(np.argmax(pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)))
+        text = f"expected a date, found {seconds[row].as_py()} seconds since 1970, beyond the year 9999 or before 1"
+        raise BadCell(row, name, "E-RANGE", text, "correct the value, or leave it missing")
 
 
 def _since_1970(seconds: Any, name: str) -> Any:
@@ -188,20 +200,24 @@ EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).str
 }
 
 
+_DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+"""Month and day as ISO 8601 writes them, but for February 29."""
+_LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
+_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME}(?:\.\d+)?Z?)?$"
+
+
 def dates_of(texts: Any, form: str) -> Any:
-    """Return texts as timestamps in seconds, null where one is not a date of this form."""
-    if form != ISO:
+    """Return texts as timestamps in seconds, null where one is not a date of this form, or of the year 0."""
+    if form == ISO:
+        is_date = pc.match_substring_regex(texts, _ISO_DATE)
+        plain = pc.replace_substring_regex(texts, r"(?:\.\d+)?Z?$", "")
+        found = pc.if_else(is_date, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
+    else:
         found = pc.strptime(texts, format=form, unit="s", error_is_null=True)
-        same = pc.equal(_comparable(pc.strftime(found, format=form)), _comparable(texts))
-        return pc.if_else(same, found, pa.scalar(None, pa.timestamp("s")))
-    pattern = r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:\.\d+)?Z?)?$"
-    looks = pc.match_substring_regex(texts, pattern)
-    plain = pc.replace_substring_regex(texts, r"(?:\.\d+)?Z?$", "")
-    try:
-        return pc.if_else(looks, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
-    except pa.ArrowInvalid:  # such as February 30
-        day = pc.strptime(pc.utf8_slice_codeunits(texts, 0, 10), format="%Y-%m-%d", unit="s", error_is_null=True)
-        return pc.if_else(looks, day, pa.scalar(None, pa.timestamp("s")))
+        is_date = pc.equal(_comparable(pc.strftime(found, format=form)), _comparable(texts))
+    known = pc.and_(is_date, pc.greater_equal(found.cast(pa.int64()), FIRST_SECOND))
+    return pc.if_else(known, found, pa.scalar(None, pa.timestamp("s")))
 
 
 def _comparable(texts: Any) -> Any:
