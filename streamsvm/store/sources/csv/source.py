@@ -28,7 +28,7 @@ from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.census import census_of
 from streamsvm.store.sources.table.encoder import TableEncoder
-from streamsvm.store.sources.table.layout.columns import SINGLE, WRITTEN
+from streamsvm.store.sources.table.layout.columns import NUMBER
 from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns, stated_columns
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_of, schema_from
@@ -221,8 +221,8 @@ class CSVSource:
         schema = self.schema
         types = dict.fromkeys(schema.needed, TEXT)
         for column in schema.columns:
-            if column.kind not in WRITTEN and not column.form:
-                types[column.name] = pa.float32() if column.kind in SINGLE else pa.timestamp("us")
+            if column.kind == NUMBER:
+                types[column.name] = pa.float32()
         if (label := schema.label) is not None:
             self._inferred()  # which says what is wrong with the first lines, if anything is
             types[label] = self._head.label_type(label, skip=self._options.on_bad_line == "skip")

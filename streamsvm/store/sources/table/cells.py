@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -86,7 +87,13 @@ COMMA_AMOUNT = (
 TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
 ISO, EPOCH = "iso", "epoch"
 DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
-"""The forms of dates that are recognized as text. %y is 1969 to 2068."""
+"""The forms of dates that are recognized as text."""
+TWO_DIGIT_YEARS = "1930 to 2029"
+"""What years of two digits (%y) mean, as in spreadsheets."""
+NEXT_CENTURY = "30"
+"""The first two digits that mean a year of the twentieth century."""
+UTC_ZONE = "UTC"
+"""The zone of texts that end with an offset: they are points in time, whatever the clock on the wall showed."""
 YEAR_SECONDS = 365.2425 * 86400
 YEAR_2000 = 946_684_800
 """Seconds from 1970 to 2000."""
@@ -159,19 +166,60 @@ def booleans_of(texts: Any) -> Any:
     return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
 
 
-def dates(values: Arrow, name: str, form: str) -> Any:
-    """Return points in time as timestamps in seconds, read by one of ``DATES`` or as seconds since 1970 (``EPOCH``).
+def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
+    """Return points in time as timestamps in seconds of UTC, read by one of ``DATES`` or as seconds since 1970
+    (``EPOCH``). Times without a zone are taken for times of UTC.
 
-    Raises BadCell.
+    ``zone``: the time zone that the column had in training, empty where it had none; None asks nothing. Raises BadCell,
+    also for a time with a zone where there was none, and without one where there was one.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        if zone is not None and values.null_count < len(values):
+            _check_zone(zone_of(values), zone, 0, name)
         moments = values.cast(pa.timestamp("s"), safe=False)
         _check_years(moments, name)
         return moments
     if form == EPOCH:
         return _since_1970(numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
-    return _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+    found = _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+    if form == ISO and zone is not None:
+        other = (
+            pc.invert(pc.match_substring_regex(texts, _ZONED))
+            if zone
+            else pc.match_substring_regex(texts, _WITH_OFFSET)
+        )
+        if pc.any(other).as_py():
+            wrong = pc.fill_null(other.take(rows), False).to_numpy(zero_copy_only=False)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                offset = re.search(r"[+-][\d:]+$", texts[rows[row].as_py()].as_py())
+                _check_zone("" if zone or offset is None else offset[0], zone, row, name)
+    return found
+
+
+def zone_of(values: Arrow) -> str:
+    """Return the time zone of a column of times, ``UTC_ZONE`` for texts all of which end with an offset or Z; else empty."""
+    if not is_text(values.type):
+        return str(getattr(values.type, "tz", None) or "")
+    texts = pc.drop_null(_texts(values)[0])
+    return UTC_ZONE if len(texts) and pc.all(pc.match_substring_regex(texts, _ZONED)).as_py() else ""
+
+
+def _check_zone(found: str, expected: str, row: int, name: str) -> None:
+    """Raise BadCell where a time has a zone and those of the training have none, or the other way round."""
+    if expected and not found:
+        text = f"the time has no time zone, and those before, or of the training, have one ({expected})"
+        raise BadCell(row, name, "E-SCHEMA", text, "add the offset: 2019-12-31T10:00:00+01:00, or dt.tz_localize(ZONE)")
+    if found and not expected and found not in UTC_NAMES:
+        text = f"the time has a time zone ({found}), and those before, or of the training, have none"
+        raise BadCell(
+            row,
+            name,
+            "E-SCHEMA",
+            text,
+            "give the clock times of the training: dt.tz_convert(ZONE).dt.tz_localize(None)",
+        )
 
 
 def _check_years(moments: Any, name: str) -> None:
@@ -204,20 +252,45 @@ _DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[
 """Month and day as ISO 8601 writes them, but for February 29."""
 _LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
-_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME}(?:\.\d+)?Z?)?$"
+_OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
+"""How far local time is ahead of UTC, or behind."""
+_WITH_OFFSET = rf":\d\d(?:\.\d+)?{_OFFSET}$"
+_ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
+"""The end of a time of day that says its zone."""
+_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME}(?:\.\d+)?(?:Z|{_OFFSET})?)?$"
+UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+"""Names of the zone whose clock times without a zone are taken for."""
 
 
 def dates_of(texts: Any, form: str) -> Any:
-    """Return texts as timestamps in seconds, null where one is not a date of this form, or of the year 0."""
+    """Return texts as timestamps in seconds of UTC, null where one is not a date of this form, or of the year 0."""
     if form == ISO:
         is_date = pc.match_substring_regex(texts, _ISO_DATE)
-        plain = pc.replace_substring_regex(texts, r"(?:\.\d+)?Z?$", "")
+        plain = pc.replace_substring_regex(texts, rf"(:\d\d)(?:\.\d+)?(?:Z|{_OFFSET})?$", r"\1")
         found = pc.if_else(is_date, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
+        if pc.any(pc.match_substring_regex(texts, _WITH_OFFSET)).as_py():
+            found = pc.subtract(found, _offsets_of(texts))
     else:
+        if form.endswith("%y"):
+            form = form.replace("%y", "%Y")
+            late = pc.less(pc.utf8_slice_codeunits(texts, -2), NEXT_CENTURY)
+            ends = (pc.replace_substring_regex(texts, r"(\D)(\d\d)$", rf"\1{c}\2") for c in (20, 19))
+            short = pc.match_substring_regex(texts, r"\D\d\d$")
+            texts = pc.if_else(short, pc.if_else(late, *ends), pa.scalar(None, pa.string()))
         found = pc.strptime(texts, format=form, unit="s", error_is_null=True)
         is_date = pc.equal(_comparable(pc.strftime(found, format=form)), _comparable(texts))
     known = pc.and_(is_date, pc.greater_equal(found.cast(pa.int64()), FIRST_SECOND))
     return pc.if_else(known, found, pa.scalar(None, pa.timestamp("s")))
+
+
+def _offsets_of(texts: Any) -> Any:
+    """Return how far the clock of each text is ahead of UTC, as a duration in seconds; 0 where none is written."""
+    parts = pc.extract_regex(texts, r":\d\d(?:\.\d+)? ?(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?$")
+    sign, hours, minutes = (pc.struct_field(parts, name) for name in ("sign", "hours", "minutes"))
+    minutes = pc.if_else(pc.equal(minutes, ""), "0", minutes)
+    seconds = pc.add(pc.multiply(hours.cast(pa.int64()), 3600), pc.multiply(minutes.cast(pa.int64()), 60))
+    signed = pc.if_else(pc.equal(sign, "-"), pc.negate(seconds), seconds)
+    return pc.fill_null(signed, 0).cast(pa.duration("s"))
 
 
 def _comparable(texts: Any) -> Any:

@@ -10,9 +10,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
+from streamsvm.errors import quote
 from streamsvm.rows import Float32
 from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.cells import Arrow, BadCell, amounts, as_text, booleans, by_value, dates, years
+from streamsvm.store.sources.table.cells import (
+    ISO,
+    TWO_DIGIT_YEARS,
+    UTC_ZONE,
+    Arrow,
+    BadCell,
+    amounts,
+    as_text,
+    booleans,
+    by_value,
+    dates,
+    years,
+)
 from streamsvm.store.sources.table.entries import Entries
 from streamsvm.store.sources.table.layout.columns import AMOUNT, CATEGORY, NUMBER, OTHER, YEARS, Column
 from streamsvm.store.sources.table.layout.schema import Schema
@@ -49,7 +62,7 @@ class ColumnEncoder:
         if not self.missing:
             check_missing(values, column.name)
         if column.kind == YEARS:
-            read = years(dates(values, column.name, column.form))
+            read = years(self._moments(values, column))
         elif column.kind == AMOUNT:
             read = amounts(values, column.name, comma=bool(column.form))
         else:
@@ -60,14 +73,25 @@ class ColumnEncoder:
             raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
         return plain(read, column.name) if self.dtype is np.float64 else found
 
+    def _moments(self, values: Arrow, column: Column) -> Arrow:
+        """The points in time of a column, of UTC; of one whose type has a time zone as that zone's clocks show them where
+        only parts of the calendar are made of it. Raises BadCell.
+        """
+        if column.kind == YEARS and column.form.endswith("%y"):
+            what = f"two-digit years of {quote(column.name)} are read as {TWO_DIGIT_YEARS}"
+            self._notices[what] = self._notices.get(what, 0) + len(values) - values.null_count
+        found = dates(values, column.name, column.form or ISO, column.zone)
+        if column.form or not column.zone:
+            return found
+        return pc.assume_timezone(found, UTC_ZONE).cast(pa.timestamp("s", column.zone))
+
     def codes(self, values: Arrow, column: Column) -> NDArray[np.int64]:
         """Return which of ``column.values`` each row has (n,); -1 for one that is not among them. Raises BadCell."""
         absent = values.null_count
         if not self.missing:
             check_missing(values, column.name)
         if column.kind != CATEGORY:
-            read = dates(values, column.name, column.form) if column.form else values
-            return _calendar_codes(read, column.kind)
+            return _calendar_codes(self._moments(values, column), column.kind)
         texts, rows = distinct_texts(values)
         known = pc.index_in(self._as_text(texts), value_set=self._values[column.name])
         known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)

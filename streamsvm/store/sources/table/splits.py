@@ -58,6 +58,8 @@ def bound(text: str) -> float | dt.datetime:
         found = f"--split-after: {quote(text)} is neither a number nor a date"
         raise UsageError(found, hint="write it as --split-after year=2019 or --split-after day=2019-12-31") from None
     whole_day = len(text) <= len("2019-12-31")
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(dt.UTC)
     return moment.replace(tzinfo=None) + (dt.timedelta(days=1) if whole_day else dt.timedelta(seconds=1))
 
 

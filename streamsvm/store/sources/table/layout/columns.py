@@ -38,6 +38,8 @@ class Column:
     """Whether its kind was told by its values; text may then become hashed columns, or be left out."""
     parts: tuple[str, ...] = ()
     """The columns of the table whose values together are those of a cross; empty for a column of the table."""
+    zone: str = ""
+    """Of points in time: the time zone of the column, 'UTC' for texts with offsets; empty where times have no zone."""
     text_bits: int = 0
     """The exponent of the number of feature columns of text; 0 for other kinds."""
 

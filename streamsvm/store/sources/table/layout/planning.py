@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.aliases import JsonMapping
@@ -67,7 +68,9 @@ def plan_schema(
         try:
             if DROP not in stated:
                 _check_type(name, types[name], f"leave it out with --drop {shell_word(name)}", where, code)
-            columns += _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
+            made = _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
+            zone = _zone(made, types[name], sample)
+            columns += [replace(column, zone=zone) for column in made] if zone else made
         except DataError as error:
             if options.undecided is None:
                 raise
@@ -87,6 +90,15 @@ def plan_schema(
         options.id_column,
         split=_split_column(options),
     )
+
+
+def _zone(columns: Sequence[Column], kind: pa.DataType, sample: Any) -> str:
+    """The time zone of a column of points in time, by its type or its first texts; empty where it has none."""
+    from streamsvm.store.sources.table.cells import is_text, zone_of
+
+    if not columns or columns[0].kind not in (YEARS, *CALENDAR):
+        return ""
+    return getattr(kind, "tz", None) or ("" if sample is None or not is_text(sample.type) else zone_of(sample))
 
 
 def _split_column(options: SourceOptions) -> str | None:

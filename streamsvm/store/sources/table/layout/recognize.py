@@ -22,7 +22,7 @@ SOME_WRONG_DAYS = 0.5
 """The share of dates that no calendar has from which on a column of text is not taken for dates."""
 SHAPES = {
     form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
-} | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+Z?)?$"}
+} | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
 """What texts look like that may be dates of a form, whether there is such a day or not."""
 
 

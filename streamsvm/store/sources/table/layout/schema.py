@@ -174,7 +174,7 @@ class Schema:
 
 def _column_json(column: Column) -> JsonObject:
     found = {"name": column.name, "kind": column.kind, "values": list(column.values), "form": column.form}
-    more = {"parts": list(column.parts), "text_bits": column.text_bits}
+    more = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone}
     return found | {name: value for name, value in more.items() if value}
 
 
@@ -201,6 +201,7 @@ def _column_from(recorded: JsonMapping) -> Column:
         tuple(recorded.get("values", ())),
         recorded.get("form", ""),
         parts=tuple(recorded.get("parts", ())),
+        zone=recorded.get("zone", ""),
         text_bits=recorded.get("text_bits", 0),
     )
 
