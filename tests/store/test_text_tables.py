@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,46 @@ def test_times_with_a_zone_are_refused_where_the_training_had_none(tmp_path: Pat
     for other in (times, times.astype(str)):
         with pytest.raises(DataError, match="'t': the time has a time zone"):
             model.decision_function(pd.DataFrame({"t": other}))
+
+
+def run(*words: object) -> str:
+    """What a command prints on both streams."""
+    found = subprocess.run(
+        [sys.executable, "-m", "streamsvm", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    return found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_blanks_around_text_do_not_count(tmp_path: Path, quote: str) -> None:
+    rows = [
+        f"{k}, {'?' if k % 7 == 3 else 'a' if k % 3 else 'b'} ,{' ' * (k % 3)}{'yes' if k % 2 else 'no'}"
+        for k in range(60)
+    ]
+    text = "\n".join(",".join(f"{quote}{value}{quote}" for value in row.split(",")) for row in rows)
+    (tmp_path / "a.csv").write_text(f"u,g,y\n{text}\n")
+    printed = run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr", "--label", "y", "--missing", "zero")
+    assert "classes: no 50.0 %, yes 50.0 %" in printed
+    assert "differ by" not in printed
+    names = sv.open_store(tmp_path / "a.zarr").facts["names"]
+    assert list(names) == ["u", "g=a", "g=b"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_labels_and_categories_that_differ_by_case_are_announced(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / f"a.{form}", u=range(60), g=["red", "Red", "blue"] * 20, y=["yes", "YES", "no"] * 20)
+    notices = ingest(path).notices
+    assert "labels differ by case or blanks only, and are taken for different ones: 'yes', 'YES'" in notices
+    assert "2 values of 'g' differ by case or blanks only: 'Red', 'red'" in notices
+    assert "'yes', 'YES'" in ingest(path, positive="yes").notices[0]
+
+
+def test_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_path: Path) -> None:
+    columns = {"u": [k % 5 for k in range(60)], "g": ["red", "blue", "red"] * 20, "y": ["yes", "no", "no"] * 20}
+    model = fit(write(tmp_path / "a.parquet", **columns))
+    expected = model.decision_function(pd.DataFrame({"u": [1, 2], "g": ["red", "blue"]})).tolist()
+    assert model.decision_function(pd.DataFrame({"u": [1, 2], "g": [" red", "blue "]})).tolist() == expected
+    blanks = {"u": columns["u"], "g": columns["g"], "y": [f" {label}" for label in columns["y"]]}
+    found = sv.evaluate(tmp_path / "a.ssvm", [write(tmp_path / "b.parquet", **blanks)])
+    same = sv.evaluate(tmp_path / "a.ssvm", [tmp_path / "a.parquet"])
+    assert found.evaluation == same.evaluation

@@ -176,6 +176,9 @@ class RowBatches:
     def _truth(self, label: str) -> int:
         """The index of a label's class; labels that are no class are 'rest' if the model has that, else new."""
         if label not in self.truths:
+            trimmed = [k for k, known in enumerate(self.truths) if known.strip() == label.strip()]
+            if len(trimmed) == 1:
+                return trimmed[0]
             if REST in self.truths:
                 return self.truths.index(REST)
             self.notices.append(f"the model does not know the label {quote(label)}: its rows count as errors")

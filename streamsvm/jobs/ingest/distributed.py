@@ -87,7 +87,7 @@ class DistributedSource:
         self.id_column: str | None = None
         self.proposals = self._whole.proposals
         self.sources: list[SourceFile] = []
-        self.notices: dict[str, int] = Counter()
+        self.notices: dict[str, int] = Counter(self._whole.notices)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from streamsvm.engine.checkpoint.interruption import current
 from streamsvm.engine.checkpoint.signals import deferred
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.ingest.notices.drift import drift_warning
 from streamsvm.jobs.ingest.notices.idle_options import idle_options
 from streamsvm.jobs.ingest.notices.precision import precision_notices
@@ -24,7 +24,7 @@ from streamsvm.jobs.ingest.stores.hold_out import HoldOut, check_parts
 from streamsvm.jobs.ingest.stores.manifest_facts import manifest_facts
 from streamsvm.jobs.ingest.stores.train_and_test import Stores
 from streamsvm.jobs.without_effect import without_effect
-from streamsvm.store.format.labels import check_codings, label_coder
+from streamsvm.store.format.labels import alike, check_codings, label_coder
 from streamsvm.store.format.numbers import TARGET, Numbers
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
@@ -120,7 +120,10 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     if isinstance(counts.coder, Numbers):
         facts[TARGET] = counts.coder.facts()
     committed = stores.commit(counts.coder.table(), columns, facts)
-    return [*_notice_lines(source.notices), *drift_warning(committed)]
+    same = alike(getattr(counts.coder, "classes", ()))
+    shown = ", ".join(quote(text, 24) for text in same[:6])
+    notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
+    return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
 
 
 def _check_rows(found: int, expected: int | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +125,11 @@ class Positive:
     """The label of the positive class."""
     _all: Census = field(default_factory=Census)
 
+    @property
+    def classes(self) -> list[str]:
+        """The labels seen so far, those of the rest included."""
+        return self._all.classes
+
     def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
         codes = self._all.codes(labels)
@@ -217,6 +223,14 @@ def added(counts: Sequence[int], codes: Array) -> list[int]:
 def class_counts(codes: Array, classes: int = 1) -> list[int]:
     """Return the rows of each class, of ``classes`` at least; of numbers to predict, float64, how many there are."""
     return [len(codes)] if codes.dtype.kind == "f" else np.bincount(codes, minlength=classes).tolist()
+
+
+def alike(texts: Iterable[str]) -> list[str]:
+    """Return texts that differ from another one by case or by the blanks around them only, beside each other."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        groups[" ".join(text.casefold().split())].append(text)
+    return [text for group in groups.values() if len(group) > 1 for text in group]
 
 
 def few_labels(labels: Array, found: set[str]) -> None:

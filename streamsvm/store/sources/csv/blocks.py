@@ -11,11 +11,13 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from streamsvm.aliases import ByName
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.reading.in_order import in_order
+from streamsvm.store.sources.table.cells import Arrow, is_text
 
 NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
 """The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
@@ -62,11 +64,37 @@ def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptio
         use_threads=False, block_size=len(block) + 1, skip_rows=given.skip_rows, column_names=given.column_names
     )
     options = {**options, "read_options": mine}
-    tables = [pacsv.read_csv(pa.BufferReader(block), convert_options=group, **options) for group in converting]
+    tables = [_read(block, group, options) for group in converting]
     if len(tables) == 1:
         return tables[0]
     columns = [column for table in tables for column in table.columns]
     return pa.table(columns, names=[name for table in tables for name in table.column_names])
+
+
+def _read(block: bytes, group: pacsv.ConvertOptions, options: ByName) -> pa.Table:
+    """Some columns of a block, text without the blanks around it."""
+    table = pacsv.read_csv(pa.BufferReader(block), convert_options=group, **options)
+    for place, field in enumerate(table.schema):
+        if is_text(field.type):
+            column = table.column(place)
+            trimmed = [_trimmed(chunk) for chunk in column.chunks]
+            if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
+                table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
+    return table
+
+
+def _trimmed(values: Arrow) -> Arrow:
+    """Text without the blanks around it; null where that leaves a word for a missing value."""
+    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if trimmed.equals(texts):
+        return values
+    trimmed = pc.if_else(pc.is_in(trimmed, value_set=pa.array(NULLS)), pa.scalar(None, pa.string()), trimmed)
+    if texts is values:
+        return trimmed
+    distinct = trimmed.drop_null().unique()
+    places = pc.index_in(trimmed, value_set=distinct, skip_nulls=True)
+    return pa.DictionaryArray.from_arrays(places.take(values.indices), distinct)
 
 
 def parsed(

@@ -26,7 +26,7 @@ from streamsvm.store.sources.reading.lines import note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
-from streamsvm.store.sources.table.census import census_of
+from streamsvm.store.sources.table.census import census_of, note_alike
 from streamsvm.store.sources.table.encoder import TableEncoder
 from streamsvm.store.sources.table.layout.columns import NUMBER
 from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns, stated_columns
@@ -144,6 +144,7 @@ class CSVSource:
         census.close()
         planned = self.schema
         self._recorded = self.schema = planned.completed(census, self._options)
+        note_alike(self.schema, self.notices)
         self.proposals = proposals(self.schema, planned, census, self._samples)
 
     def _encoded(self, encoder: TableEncoder, table: pa.RecordBatch, path: Path, rows_before: int) -> Batch:

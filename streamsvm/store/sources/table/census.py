@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamsvm.errors import BudgetError, DataError, quote
+from streamsvm.store.format.labels import alike
 from streamsvm.store.sources.table.cells import Arrow, by_value
 from streamsvm.store.sources.table.layout.columns import CATEGORY, OTHER, TEXT, Column
 from streamsvm.store.sources.table.layout.schema import Schema, shell_word
@@ -89,6 +90,14 @@ class TableCensus:
         """Decide, once all rows are counted, which columns have another value in almost every row."""
         for census in self.values.values():
             census.close()
+
+
+def note_alike(schema: Schema, notices: dict[str, int]) -> None:
+    """Count in ``notices`` the values of each category that differ by case or by the blanks around them only."""
+    for column in schema.columns:
+        if column.kind == CATEGORY and not column.parts and (same := alike(column.values)):
+            shown = ", ".join(quote(text, 24) for text in same[:6])
+            notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(same)
 
 
 def census_of(schema: Schema, memory_limit: int | None = None) -> TableCensus:

@@ -47,6 +47,8 @@ class ColumnEncoder:
         """Whether a value may be missing."""
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
+        self._trims = {name for name, values in self._values.items() if _are_told_apart_trimmed(values)}
+        """Columns in whose values blanks around them do not count: no two of them differ by these alone."""
         self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
         self._as_text = by_value if schema.by_value else as_text
         self._hashed_from, self._hash_bits = schema.own_width, schema.hash_bits
@@ -93,7 +95,10 @@ class ColumnEncoder:
         if column.kind != CATEGORY:
             return _calendar_codes(self._moments(values, column), column.kind)
         texts, rows = distinct_texts(values)
-        known = pc.index_in(self._as_text(texts), value_set=self._values[column.name])
+        texts, known_values = self._as_text(texts), self._values[column.name]
+        if column.name in self._trims:
+            texts, known_values = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(known_values)
+        known = pc.index_in(texts, value_set=known_values)
         known = np.append(pc.fill_null(known, -1).to_numpy(zero_copy_only=False).astype(np.int64), -1)
         codes: NDArray[np.int64] = known[rows]
         if unknown := int(np.count_nonzero(codes < 0)) - absent:
@@ -112,7 +117,7 @@ class ColumnEncoder:
         if not self.missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
-        hashed = [text_hash(name, text) for text in self._as_text(texts).to_pylist()]
+        hashed = [text_hash(name, text) for text in pc.utf8_trim_whitespace(self._as_text(texts)).to_pylist()]
         codes = np.array([*hashed, 0], np.uint64)[rows]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
         signs[rows < 0] = 0
@@ -131,6 +136,11 @@ class ColumnEncoder:
         begins = np.cumsum(lengths) - lengths
         which = np.arange(int(lengths.sum())) + np.repeat(np.append(terms.indptr[:-1], 0)[rows] - begins, lengths)
         return Entries(np.repeat(np.arange(len(rows)), lengths), start + terms.places[which], found[which])
+
+
+def _are_told_apart_trimmed(values: Arrow) -> bool:
+    """Whether no two values differ by the blanks around them alone."""
+    return len(pc.utf8_trim_whitespace(values).unique()) == len(values)
 
 
 def _calendar_codes(values: Arrow, part: str) -> NDArray[np.int64]:

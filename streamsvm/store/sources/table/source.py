@@ -17,7 +17,7 @@ from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.census import census_of
+from streamsvm.store.sources.table.census import census_of, note_alike
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
 from streamsvm.store.sources.table.layout.crosses import with_crosses
 from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns
@@ -113,6 +113,7 @@ class TableSource(ABC):
             raise DataError(
                 found, code="E-SCHEMA", hint="say what a column holds: --column NAME=words, hash or category"
             )
+        note_alike(schema, self.notices)
         self.proposals = proposals(schema, planned, census, samples)
         return schema
 
