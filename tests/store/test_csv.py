@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str, str]] = {
     "C20": (gzip.compress(HEADER) + b"garbage", {}, "E-TRUNCATED", "a.csv"),
     "C25": (HEADER + b"1,2,1,\n", {}, "E-ROWLEN", "ends with a delimiter"),
     "C27 infinity": (HEADER + b"1,Infinity,1\n", {}, "E-NONFINITE", "line 3, column 'b'"),
-    "nan": (HEADER + b"nan,1,1\n", {}, "E-NONFINITE", "line 3, column 'a'"),
+    "nan": (HEADER + b"nan,1,1\n", {}, "E-MISSING", "line 3, column 'a'"),
     "range": (HEADER + b"1e39,1,1\n", {}, "E-RANGE", "line 3, column 'a'"),
     "C28 text": (b"a,b,y\n1,red,1\n", {}, "E-PARSE", "--categorical"),
     "C28 bool": (b"a,b,y\n1,true,1\n", {}, "E-PARSE", "--column b=category"),

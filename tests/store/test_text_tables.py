@@ -143,3 +143,68 @@ def test_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_pat
     found = sv.evaluate(tmp_path / "a.ssvm", [write(tmp_path / "b.parquet", **blanks)])
     same = sv.evaluate(tmp_path / "a.ssvm", [tmp_path / "a.parquet"])
     assert found.evaluation == same.evaluation
+
+
+FORMS = ["csv", "parquet", "jsonl"]
+
+
+def with_gaps(word: str | None) -> dict[str, Any]:
+    """Columns of numbers, dates, amounts and words in which some values are missing."""
+    values = {
+        "u": [f"{k % 7}.5" for k in range(60)],
+        "day": [f"2020-01-{k % 28 + 1:02}" for k in range(60)],
+        "paid": [f"${k}" for k in range(60)],
+    }
+    gaps = {name: [word if k % 10 == 3 else value for k, value in enumerate(column)] for name, column in values.items()}
+    return gaps | {"y": ["no", "yes"] * 30}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("word", ["n/a", "NaN", "-", ".", "<NA>", r"\N", "#DIV/0!", "1.#IND"])
+def test_words_for_a_missing_value_are_missing_values(tmp_path: Path, form: str, word: str) -> None:
+    path = write(tmp_path / f"a.{form}", **with_gaps(word))
+    with pytest.raises(DataError, match="--missing mean") as caught:
+        ingest(path)
+    assert caught.value.code == "E-MISSING"
+    assert ingest(path, missing="mean").notices == ("18 missing values filled",)
+    empty = write(tmp_path / f"b.{form}", **with_gaps(None))
+    ingest(empty, missing="mean")
+    assert values_of(path.with_suffix(".zarr")).tolist() == values_of(empty.with_suffix(".zarr")).tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_words_that_the_user_adds_are_missing_values_in_new_rows_too(tmp_path: Path, form: str) -> None:
+    columns = with_gaps("unknown") | {"age": [-999 if k % 9 == 2 else k for k in range(60)]}
+    path = write(tmp_path / f"a.{form}", **columns)
+    model = fit(path, missing="mean", na=("unknown", "-999"))
+    expected = model.decision_function(
+        pd.DataFrame(with_gaps(None) | {"age": [None if k == -999 else k for k in columns["age"]]})
+    )
+    assert model.decision_function(pd.DataFrame(columns)).tolist() == expected.tolist()
+    out = tmp_path / "p.csv"
+    for other in FORMS:
+        run(
+            "predict",
+            tmp_path / "a.ssvm",
+            write(tmp_path / f"n.{other}", **columns),
+            out,
+            "--output",
+            "decision",
+            "--overwrite",
+        )
+        assert pd.read_csv(out).iloc[:, -1].tolist() == pytest.approx(expected.tolist())
+
+
+def test_words_that_are_values_of_text_stay_categories(tmp_path: Path) -> None:
+    ingest(write(tmp_path / "a.csv", strand=["+", "-", "."] * 20, y=[0, 1] * 30))
+    assert list(sv.open_store(tmp_path / "a.zarr").facts["names"]) == ["strand=+", "strand=-", "strand=."]
+
+
+def test_the_description_of_a_column_names_infinite_and_missing_numbers(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.csv", u=["inf", *map(str, range(59))], v=["NaN", "-", *map(str, range(58))], y=[0, 1] * 30
+    )
+    lines = run("ingest", path, "--label", "y", "--describe").splitlines()
+    assert "infinite values, which ingest refuses" in next(line for line in lines if line.startswith("u "))
+    assert "3.33 %" in next(line for line in lines if line.startswith("v "))
+    assert not any("Warning" in line for line in lines)

@@ -15,16 +15,19 @@ from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by
 from streamsvm.store.sources.table.layout.columns import (
     AMOUNT,
     BOOLEAN,
+    CALENDAR,
     CATEGORY,
     DROP,
     HASHED,
     NUMBER,
+    SINGLE,
     TEXT,
     YEARS,
     Column,
 )
 from streamsvm.store.sources.table.layout.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
 from streamsvm.store.sources.table.layout.schema import Schema
+from streamsvm.store.sources.table.missing_words import MissingWords
 
 MOST_DISTINCT = 10_000
 """Up to so many different values are counted."""
@@ -81,8 +84,13 @@ class _Facts:
     least: Any = None
     most: Any = None
     whole: bool = True
+    infinite: bool = False
 
-    def add(self, values: Any, column: Column | None) -> None:
+    def add(self, values: Any, column: Column | None, words: MissingWords) -> None:
+        if column is not None and column.kind in (*SINGLE, *CALENDAR):
+            values = words.removed(values, number=True)
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         self.rows += len(values)
         self.missing += values.null_count
         found = pc.drop_null(values.unique())
@@ -96,6 +104,10 @@ class _Facts:
             self.distinct.update(by_value(found).to_pylist())
             self.more = len(self.distinct) > MOST_DISTINCT
         scale = _measured(found, column)
+        if scale is not None and pa.types.is_floating(scale.type):
+            finite = pc.is_finite(scale)
+            self.infinite |= not pc.all(finite).as_py()
+            scale = scale.filter(finite)
         if scale is not None and len(scale):
             self.whole &= pa.types.is_floating(scale.type) and bool((np.asarray(scale) % 1 == 0).all())
             lowest, highest = pc.min_max(scale).as_py().values()
@@ -126,7 +138,7 @@ def described(source: TableLike, options: SourceOptions) -> list[ColumnDescripti
         for name, values in zip(table.schema.names, table.columns, strict=True):
             if name in schema.crosses:
                 continue
-            facts.setdefault(name, _Facts()).add(values, first.get(name))
+            facts.setdefault(name, _Facts()).add(values, first.get(name), options.words)
     return [_description(name, found, schema, options) for name, found in facts.items()]
 
 
@@ -138,6 +150,8 @@ def _description(name: str, facts: _Facts, schema: Schema, options: SourceOption
     becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
     if columns and (o := dict(options.offsets or ()).get(schema.place(columns[0]))) is not None:
         becomes += f", less {o:.15g}"
+    if facts.infinite and columns:
+        becomes += "; it has infinite values, which ingest refuses: correct them, or pass --on-bad-line skip"
     if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
     if _tells_time(facts, columns):

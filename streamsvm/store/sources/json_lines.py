@@ -102,13 +102,19 @@ class JSONLinesSource(TableSource):
     def _looked_at(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
         """The lines of a block, each looked at by itself."""
         good: list[JsonMapping] = []
-        for number, row in _objects(block, where, before, skip=False, rejects=self._rejected):
+        numbers = [field.name for field in schema if not pa.types.is_string(field.type)]
+        for number, found in _objects(block, where, before, skip=False, rejects=self._rejected):
+            row = found | {name: None for name in numbers if self._is_missing(found.get(name))}
             try:
                 _check_row(row, schema, f"{where} line {number}")
                 good.append({name: row.get(name) for name in schema.names})
             except DataError as error:
                 self._rejected(where, number, error)
         return pa.Table.from_pylist(good, schema)
+
+    def _is_missing(self, value: Any) -> bool:
+        """Whether a value of a column of numbers, or of true and false, is a word that says that it is missing."""
+        return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
 
     def _rejected(self, where: str, number: int, error: DataError) -> None:
         """Note a line that is left out. Raises the error where lines are not."""

@@ -61,6 +61,14 @@ ALLOW_FILL = Option(
     "faults",
     formats=KEYED,
 )
+MISSING_WORDS = Option(
+    "Tables: more words that stand for a missing value, beside those that are known (NA, n/a, NULL, ?, NaN, #N/A, ...; among "
+    "numbers also -, . and none).",
+    "faults",
+    flag="na",
+    metavar="WORD,...",
+    formats=TABLES,
+)
 MISSING_LABEL = Option(
     "Tables: a row without a label is an error, or is left out (skip) and counted.",
     "faults",
@@ -229,6 +237,7 @@ class ReadOptions(TextEndOptions):
             choices=("error", "mean", "zero", "indicator"),
         ),
     ] = "error"
+    missing_words: Annotated[tuple[str, ...], MISSING_WORDS] = ()
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     missing_label: Annotated[str, MISSING_LABEL] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"
@@ -263,6 +272,7 @@ class NewRowOptions(TextEndOptions):
     features_key: Annotated[str | None, _recorded(FEATURES_KEY)] = None
     labels_key: Annotated[str | None, _recorded(LABELS_KEY)] = None
     allow_fill: Annotated[bool, ALLOW_FILL] = False
+    missing_words: Annotated[tuple[str, ...] | None, _recorded(MISSING_WORDS)] = None
     missing_label: Annotated[str, MISSING_LABEL] = "error"
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.config.fields import options_of
 from streamsvm.errors import DataError
 from streamsvm.store.sources.options import ReadOptions
 from streamsvm.store.sources.rejects import Rejects
+
+if TYPE_CHECKING:
+    from streamsvm.store.sources.table.missing_words import MissingWords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,13 @@ class SourceOptions(ReadOptions):
     """Tables: where columns that nobody can decide are noted with the reason, and left out; None raises it."""
     unlabeled: bool = False
     """Labels are not asked for: a column of labels is passed over, whatever it holds."""
+
+    @property
+    def words(self) -> MissingWords:
+        """The words for a missing value."""
+        from streamsvm.store.sources.table.missing_words import MissingWords
+
+        return MissingWords(tuple(word.strip() for word in self.missing_words))
 
 
 def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:

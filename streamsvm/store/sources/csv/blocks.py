@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +19,8 @@ from streamsvm.aliases import ByName
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.reading.in_order import in_order
 from streamsvm.store.sources.table.cells import Arrow, is_text
+from streamsvm.store.sources.table.missing_words import MissingWords
 
-NULLS = ("", "NA", "N/A", "NULL", "null", "None", "?", "#N/A")
-"""The ways people write a missing value. NaN is not one of them: it is a number that is refused."""
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type of a column that is read as it is written."""
 GROUP = 4096
@@ -40,21 +40,37 @@ def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False
     }
 
 
-def conversions(names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> list[pacsv.ConvertOptions]:
+class Conversion(NamedTuple):
+    """How pyarrow makes some columns of text, and the words in them that are no text."""
+
+    options: pacsv.ConvertOptions
+    """The columns and their types."""
+    words: pa.Array
+    """The words for a missing value in columns of text."""
+
+
+def conversions(
+    names: Sequence[str], types: Mapping[str, pa.DataType] | None = None, words: MissingWords | None = None
+) -> list[Conversion]:
     """Return how pyarrow makes columns of text, for ``GROUP`` of them each; without ``types`` it tells what they are."""
     groups = [list(names[start : start + GROUP]) for start in range(0, len(names), GROUP)]
+    words = words or MissingWords()
+    in_text = pa.array(words.in_text, pa.string())
     return [
-        pacsv.ConvertOptions(
-            include_columns=group,
-            column_types=None if types is None else {name: types[name] for name in group},
-            null_values=NULLS,
-            strings_can_be_null=True,
+        Conversion(
+            pacsv.ConvertOptions(
+                include_columns=group,
+                column_types=None if types is None else {name: types[name] for name in group},
+                null_values=words.in_numbers,
+                strings_can_be_null=False,  # words for missing numbers may be values of text
+            ),
+            in_text,
         )
         for group in groups
     ]
 
 
-def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptions]) -> pa.Table:
+def parse(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
     """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
 
     Raises pyarrow's ArrowInvalid.
@@ -71,25 +87,26 @@ def parse(block: bytes, options: ByName, converting: Sequence[pacsv.ConvertOptio
     return pa.table(columns, names=[name for table in tables for name in table.column_names])
 
 
-def _read(block: bytes, group: pacsv.ConvertOptions, options: ByName) -> pa.Table:
-    """Some columns of a block, text without the blanks around it."""
-    table = pacsv.read_csv(pa.BufferReader(block), convert_options=group, **options)
+def _read(block: bytes, group: Conversion, options: ByName) -> pa.Table:
+    """Some columns of a block, text without the blanks around it and null where it says that a value is missing."""
+    table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
     for place, field in enumerate(table.schema):
         if is_text(field.type):
             column = table.column(place)
-            trimmed = [_trimmed(chunk) for chunk in column.chunks]
+            trimmed = [_trimmed(chunk, group.words) for chunk in column.chunks]
             if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
                 table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
     return table
 
 
-def _trimmed(values: Arrow) -> Arrow:
+def _trimmed(values: Arrow, words: pa.Array) -> Arrow:
     """Text without the blanks around it; null where that leaves a word for a missing value."""
     texts = values.dictionary if pa.types.is_dictionary(values.type) else values
     trimmed = pc.utf8_trim_whitespace(texts)
-    if trimmed.equals(texts):
+    missing = pc.is_in(trimmed, value_set=words)
+    if trimmed.equals(texts) and not pc.any(missing).as_py():
         return values
-    trimmed = pc.if_else(pc.is_in(trimmed, value_set=pa.array(NULLS)), pa.scalar(None, pa.string()), trimmed)
+    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
     if texts is values:
         return trimmed
     distinct = trimmed.drop_null().unique()
@@ -98,7 +115,7 @@ def _trimmed(values: Arrow) -> Arrow:
 
 
 def parsed(
-    blocks: Generator[bytes], options: ByName, converting: Sequence[pacsv.ConvertOptions], *, together: bool
+    blocks: Generator[bytes], options: ByName, converting: Sequence[Conversion], *, together: bool
 ) -> Generator[pa.RecordBatch]:
     """Yield the rows of a file's blocks, in order; ``together``: idle threads parse some of them in advance.
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.csv.blocks import NULLS
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
 from streamsvm.store.sources.table.layout.schema import shell_word
+from streamsvm.store.sources.table.missing_words import MissingWords
 from streamsvm.store.sources.table.values import MISSING_HINT
 
 LOOK_AHEAD = 1 << 20
@@ -39,6 +39,8 @@ class Columns(NamedTuple):
     """Whether values in quotes may hold line feeds."""
     skip_unlabeled: bool = False
     """Whether the label may be missing."""
+    words: MissingWords = MissingWords()
+    """The words for a missing value."""
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
@@ -114,16 +116,18 @@ def _hint(fields: list[str]) -> str:
 
 def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
     place = f"{where}, column {quote(name)}"
-    if name == columns.label and field in NULLS:
+    is_number = name in columns.numbers
+    missing = columns.words.has(field, number=is_number)
+    if name == columns.label and missing:
         if columns.skip_unlabeled:
             return
         hint = "pass --missing-label skip to leave such rows out"
         raise DataError(f"{place}: the label is missing", code="E-LABEL", hint=hint)
-    if field in NULLS and (name in columns.numbers or name in columns.text):
+    if missing and (is_number or name in columns.text):
         if columns.missing:
             return
         raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
-    if name in columns.numbers:
+    if is_number:
         _check_number(field, name, place, is_label=name == columns.label)
 
 

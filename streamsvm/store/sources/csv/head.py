@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from streamsvm.aliases import ByName
 from streamsvm.store.format.labels import LARGEST_LABEL
-from streamsvm.store.sources.csv.blocks import GROUP, TEXT, conversions, parse, reading
+from streamsvm.store.sources.csv.blocks import GROUP, TEXT, Conversion, conversions, parse, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.sieve import most_types, numbers_among
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import UTF16_MARKS
+from streamsvm.store.sources.table.cells import Arrow
 from streamsvm.store.sources.table.layout.samples import Samples
+from streamsvm.store.sources.table.missing_words import NUMBER_WORDS, MissingWords
 
 HEAD = 1 << 20
 BLOCK = 1 << 20
@@ -62,6 +63,8 @@ class Head(NamedTuple):
     """How the lines are cut."""
     multiline: bool
     """Whether values in quotes may hold line feeds."""
+    words: MissingWords = MissingWords()
+    """The words for a missing value."""
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
         """Return what pyarrow takes the columns for; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
@@ -89,7 +92,7 @@ class Head(NamedTuple):
 
     def _whole(self, label: str) -> bool:
         """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
-        (told,) = conversions([label], {label: TEXT})
+        (told,) = conversions([label], {label: TEXT}, self.words)
         lines = self.content[: self.content.rfind(b"\n") + 1]
         table = parse(lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
         texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
@@ -107,14 +110,12 @@ class Head(NamedTuple):
         lines = self.content[: self.content.rfind(b"\n") + 1]
         numbers: list[Any] = [None]
         if len(names) > 1 and len(self.dialect.names) > GROUP:
-            numbers = conversions(names, dict.fromkeys(names, pa.float64()))
-        for telling, taking in zip_longest(conversions(names), numbers):
+            numbers = conversions(names, dict.fromkeys(names, pa.float64()), self.words)
+        for telling, taking in zip_longest(conversions(names, words=self.words), numbers):
             yield _told(lines, options, telling, taking)
 
 
-def _told(
-    lines: bytes, options: ByName, telling: pacsv.ConvertOptions, numbers: pacsv.ConvertOptions | None
-) -> pa.Table:
+def _told(lines: bytes, options: ByName, telling: Conversion, numbers: Conversion | None) -> pa.Table:
     """Columns of the types that pyarrow tells. Where there may be only numbers these are tried first: telling that takes
     seven times as long.
     """
@@ -130,4 +131,14 @@ def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
     """The types of columns; one without a value may be one of numbers. ``skip``: as most values say."""
     if skip:
         return most_types(table)
-    return {f.name: pa.float64() if f.type == pa.null() else f.type for f in table.schema}
+    columns = zip(table.schema, table.columns, strict=True)
+    return {f.name: pa.float64() if f.type == pa.null() or _are_numbers(column) else f.type for f, column in columns}
+
+
+def _are_numbers(column: Arrow) -> bool:
+    """Whether all values of a column of text are numbers, but for words that stand for a missing one among numbers."""
+    if not pa.types.is_string(column.type):
+        return False
+    distinct = column.unique().drop_null()
+    others = distinct.filter(pc.invert(pc.is_in(distinct, value_set=pa.array(NUMBER_WORDS))))
+    return len(distinct) > len(others) > 0 and len(numbers_among(others)) == len(others)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.csv.blocks import GROUP, conversions, parsed, reading
+from streamsvm.store.sources.csv.blocks import GROUP, Conversion, conversions, parsed, reading
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.faults import Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, block_bytes
@@ -24,6 +23,7 @@ from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.encoder import batch_rows
 from streamsvm.store.sources.table.layout.crosses import with_crosses
 from streamsvm.store.sources.table.layout.schema import Schema
+from streamsvm.store.sources.table.missing_words import with_numbers_missing
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 
 NARROW = 512
@@ -55,7 +55,7 @@ class CSVReader:
 
         Raises DataError.
         """
-        converting = conversions(needed, {name: self._type(name) for name in needed})
+        converting = conversions(needed, {name: self._type(name) for name in needed}, self.options.words)
         options = reading(self.dialects[stream.path], BLOCK, multiline=self.options.multiline)
         alone = stream.size <= BLOCK or len(needed) > GROUP  # one block, or blocks whose tables are large
         together = not alone and len(needed) <= NARROW
@@ -67,7 +67,7 @@ class CSVReader:
         except pa.ArrowInvalid as error:
             raise self.fault(stream.path, file.position) or unexplained(stream.path, error) from error
 
-    def _blocks(self, stream: Input, converting: Sequence[pacsv.ConvertOptions]) -> Generator[bytes]:
+    def _blocks(self, stream: Input, converting: Sequence[Conversion]) -> Generator[bytes]:
         """The text in blocks of whole rows, or what is good of it."""
         options = self.options
         if options.on_bad_line != "error":
@@ -81,6 +81,7 @@ class CSVReader:
     def _cut(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows of a block, where a row has many entries a few at a time."""
         rows = batch_rows(self.schema) if self.schema.has_text else max(1, table.num_rows)
+        table = with_numbers_missing(table, self.options.words, but=self.schema.weight)
         for start in range(0, table.num_rows, rows):
             yield with_crosses(table.slice(start, rows), self.schema.crosses)
 
@@ -99,6 +100,7 @@ class CSVReader:
             missing=self.options.missing != "error",
             multiline=self.options.multiline,
             skip_unlabeled=self.options.missing_label == "skip",
+            words=self.options.words,
         )
 
 

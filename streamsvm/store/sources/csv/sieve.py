@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.csv.blocks import parse, reading
+from streamsvm.store.sources.csv.blocks import Conversion, parse, reading
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.reading.input import Input
@@ -34,7 +34,7 @@ class Sieve:
     """Blocks of the good lines of a stream; the others are noted in ``rejects``."""
 
     def __init__(
-        self, stream: Input, dialect: Dialect, columns: Columns, converting: Sequence[Arrow], rejects: Rejects
+        self, stream: Input, dialect: Dialect, columns: Columns, converting: Sequence[Conversion], rejects: Rejects
     ) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
@@ -154,4 +154,5 @@ def _whole(column: Arrow, *, missing: bool) -> bool:
         return False
     if not pa.types.is_floating(column.type):
         return True
-    return int(np.count_nonzero(~np.isfinite(column.to_numpy()))) == column.null_count
+    values = column.to_numpy()
+    return not np.isinf(values).any() if missing else bool(np.isfinite(values).all())

@@ -51,7 +51,7 @@ class CSVSource:
         self._paths = paths
         self._options = options
         content = head_of(paths[0])
-        self._head = Head(content, dialect_of(str(paths[0]), content, options), options.multiline)
+        self._head = Head(content, dialect_of(str(paths[0]), content, options), options.multiline, options.words)
         check_width(str(paths[0]), self._names, options.memory_limit)
         self._dialects = dict.fromkeys(paths, self._head.dialect)
         for other in paths[1:]:
@@ -95,7 +95,13 @@ class CSVSource:
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         first = self._head.dialect
-        options = {"header": first.header, "delimiter": first.delimiter, "multiline": self._options.multiline}
+        options: JsonObject = {
+            "header": first.header,
+            "delimiter": first.delimiter,
+            "multiline": self._options.multiline,
+        }
+        if self._options.missing_words:
+            options["missing_words"] = list(self._options.missing_words)
         return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}
 
     def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
@@ -191,7 +197,7 @@ class CSVSource:
             return None
         numbers = frozenset(name for name in types if name not in others)
         missing = options.missing != "error"
-        columns = Columns(numbers, frozenset(), None, missing=missing, multiline=options.multiline)
+        columns = Columns(numbers, frozenset(), None, missing=missing, multiline=options.multiline, words=options.words)
         return fault_in(path, self._dialects[path], options, columns)
 
     def _without_label(self, dialect: Dialect, recorded: Schema) -> Dialect:

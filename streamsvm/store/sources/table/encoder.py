@@ -9,10 +9,11 @@ from streamsvm.aliases import Array
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.format.row_layout import take
 from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.cells import BadCell
+from streamsvm.store.sources.table.cells import BadCell, is_text
 from streamsvm.store.sources.table.column_encoder import ColumnEncoder
 from streamsvm.store.sources.table.entries import entries_of, summed
 from streamsvm.store.sources.table.layout.columns import (
+    CALENDAR,
     HASHED,
     NUMBER,
     SINGLE,
@@ -54,6 +55,8 @@ class TableEncoder:
         self._dtype, self._missing = self._column.dtype, self._column.missing
         self._recorded = options.encoding is not None
         self._skips_unlabeled = options.missing_label == "skip"
+        self._words = options.words
+        self._words_missing_in = {c.name for c in schema.columns if c.kind in (*SINGLE, *CALENDAR)}
         self._notices = notices
         self._split = Split.of(schema, options)
 
@@ -74,6 +77,7 @@ class TableEncoder:
             raise
 
     def _encoded(self, table: pa.RecordBatch) -> Batch:
+        table = self._with_words_missing(table)
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
         weight = (
@@ -89,6 +93,16 @@ class TableEncoder:
             X, given = take(X, labeled), given.drop_null()
             weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
         return Batch(X, labels_of(given, label), weight, ids, split)
+
+    def _with_words_missing(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, with null for words that say in columns of text that a number, amount, date, yes or no is missing."""
+        places = {name: place for place, name in enumerate(table.schema.names)}
+        for name in self._words_missing_in:
+            place = places[name]
+            values = table.column(place)
+            if is_text(values.type) and (found := self._words.removed(values, number=True)) is not values:
+                table = table.set_column(place, name, found)
+        return table
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
         n = table.num_rows

@@ -24,6 +24,7 @@ from streamsvm.store.sources.table.layout.planning import plan_schema, same_colu
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.samples import Samples
 from streamsvm.store.sources.table.layout.schema import Schema, schema_from
+from streamsvm.store.sources.table.missing_words import with_words_missing
 from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
 
@@ -73,7 +74,7 @@ class TableSource(ABC):
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
-            read = self._read(path, batch_rows(self.schema), self.schema.needed, file)
+            read = self._rows(path, batch_rows(self.schema), self.schema.needed, file)
             with nullcontext() if self.hashes_as_it_reads else DigestBeside(path) as digest, closing(read) as tables:
                 for made, rows in map(partial(self._encoded, encoder, file), tables):  # which keeps no table meanwhile
                     if file.take(made, rows, self.notices):
@@ -84,12 +85,19 @@ class TableSource(ABC):
 
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
-        return {"format": self.form, "schema": self._recorded.to_json()}
+        options = {"missing_words": list(self._options.missing_words)} if self._options.missing_words else {}
+        return {"format": self.form, **({"options": options} if options else {}), "schema": self._recorded.to_json()}
 
     def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns of the table, by default of all, as they are written."""
         for path in self._paths:
-            yield from self._read(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
+            yield from self._rows(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
+
+    def _rows(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
+        """Yield some columns of a file as ``_read`` does, with null for what the user says stands for a missing value."""
+        words, but = self._options.words, (self._options.weight, self._options.id_column)
+        with closing(self._read(path, rows, columns, file)) as read:
+            yield from (with_words_missing(table, words, but=but) for table in read)
 
     def _encoded(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
         """The rows of a table, and how many rows it has, those without a label included."""
@@ -103,7 +111,7 @@ class TableSource(ABC):
         planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
         census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
-            with closing(self._read(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))) as read:
+            with closing(self._rows(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))) as read:
                 census.take(map(partial(with_crosses, crosses=planned.crosses), read), str(path))
         census.close()
         schema = planned.completed(census, options)
@@ -123,7 +131,7 @@ class TableSource(ABC):
 
     def _first_values(self, path: Path, names: list[str]) -> dict[str, Any]:
         """The values of some columns in the first rows of a file."""
-        first = next(self._read(path, SAMPLE_ROWS, names, SourceFile(str(path))), None)
+        first = next(self._rows(path, SAMPLE_ROWS, names, SourceFile(str(path))), None)
         return (
             dict.fromkeys(names, pa.nulls(0))
             if first is None

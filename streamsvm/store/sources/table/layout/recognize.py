@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from streamsvm.store.sources.table.cells import DATES, ISO, TRUE, amounts_of, booleans_of, dates_of
 from streamsvm.store.sources.table.layout.columns import AMOUNT, BOOLEAN, CATEGORY, DATE, DECIMAL_COMMA
+from streamsvm.store.sources.table.missing_words import NUMBER_WORDS, WORDS
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 SOME_NUMBERS = 0.1
@@ -28,11 +29,13 @@ SHAPES = {
 
 def recognized(sample: Any) -> tuple[str, str]:
     """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
-    texts = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
-    if not len(texts):
-        return "", ""
-    if booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
+    every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
+    texts = _without(every, WORDS)
+    if len(texts) and booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
         return BOOLEAN, ""
+    texts = _without(every, (*WORDS, *NUMBER_WORDS))
+    if not len(texts):
+        return (CATEGORY, "") if len(every) else ("", "")
     if amounts_of(texts).null_count == 0:
         return AMOUNT, ""
     commas = pc.any(pc.match_substring(texts, ",")).as_py()
@@ -42,8 +45,13 @@ def recognized(sample: Any) -> tuple[str, str]:
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     if forms:
         return (DATE, forms[0]) if len(_told_apart(forms)) == 1 else (CATEGORY, "")
-    numbers = pc.sum(pc.match_substring_regex(texts, r"^[+-]?[\d.,]+(?:[eE][+-]?\d+)?$")).as_py()
-    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(texts) else ("", "")
+    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[\d.,]+(?:[eE][+-]?\d+)?$")).as_py()
+    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
+
+
+def _without(texts: Any, words: tuple[str, ...]) -> Any:
+    """The texts that are none of some words."""
+    return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
 
 
 def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
