@@ -1,6 +1,6 @@
 """Looking at inputs and opening files that somebody else may have put there: only regular ones, never waiting, sizes before contents.
 
-A FIFO where a file should be makes ``open`` wait for ever, a device has no end, and a sparse file is as large as its
+A URL is no path: ``refuse_url`` is what every place that takes a path from a user asks. A FIFO where a file should be makes ``open`` wait for ever, a device has no end, and a sparse file is as large as its
 owner likes. Each is refused here before a byte of it is read.
 """
 
@@ -8,14 +8,47 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 
-from streamsvm.errors import DataError, StorageError
+from streamsvm.errors import DataError, StorageError, UsageError, quote
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 HINT = "put the file itself there"
+
+
+LOCAL_SCHEME = "file"
+REMOTE_SCHEME = re.compile(
+    "abfss?|adl|az|azure|cos|dbfs|ftps?|gcs|gs|hdfs|hf|https?|lakefs|memory|minio|oci|oss|s3[an]?|sftp|smb|ssh|swift|viewfs|"
+    "wasbs?|webdavs?|webhdfs"
+)
+"""Schemes that are no name of a local folder, even where only one slash follows, as in a URL that ``Path`` shortened."""
+SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*::)*([A-Za-z][\w+.-]+):/")
+"""How a URL begins, also one of several joined as fsspec does it, 'simplecache::s3://bucket/table.parquet'."""
+
+
+def refuse_url(path: object) -> None:
+    """Raise UsageError where the name of a file or folder is a URL; ``Path`` objects lack one of its two slashes."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or ":" not in text:
+        return
+    begins = SCHEME.match(text)
+    scheme = (begins[1] if begins else text.partition(":")[0]).lower()
+    if scheme == LOCAL_SCHEME or REMOTE_SCHEME.fullmatch(scheme):
+        local = begins is None and os.path.lexists(text)
+    else:
+        local = begins is None or os.path.isdir(text.partition("/")[0])
+    if local:
+        return
+    if scheme == LOCAL_SCHEME:
+        raise UsageError(f"{quote(text)} is a URL, not a path", hint="leave out 'file://' and write the path itself")
+    hint = (
+        "streamsvm reads and writes files of this machine: copy it here first, or mount it as a folder; what a program opens "
+        "itself (pyarrow, zarr, h5py, dask) is read by sv.ingest"
+    )
+    raise UsageError(f"{quote(text)} is a URL ({scheme}), not a path of this machine", hint=hint)
 
 
 def what_is(mode: int) -> str:
@@ -43,7 +76,8 @@ def is_folder(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int | None:
-    """The ``st_mode`` of what is there, through links; None where nothing is."""
+    """The ``st_mode`` of what is there, through links; None where nothing is. Raises UsageError for a URL."""
+    refuse_url(path)
     try:
         return os.stat(path).st_mode
     except ValueError:  # a NUL, or what is no character
@@ -58,8 +92,9 @@ def _mode(path: Path) -> int | None:
 def open_regular(path: Path | str, *, follow: bool = False) -> int:
     """Open a regular file for reading and return its descriptor; ``follow``: through a link, too.
 
-    Raises OSError as ``os.open`` does, DataError E-FILE for everything that is not a regular file.
+    Raises OSError as ``os.open`` does, DataError E-FILE for everything that is not a regular file, UsageError for a URL.
     """
+    refuse_url(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     except OSError as error:

@@ -19,8 +19,6 @@ WRITTEN = {
 }
 """Types of numbers with a unit: a number of bytes or seconds, or text as on the command line, '512MiB' and '1h30m'."""
 TEXTS: dict[object, str] = {Path: "str | PathLike[str]", str: "str"}
-PLACES = ("PATH", "MODEL", "X|STORE")
-"""What stands in the help for the name of something on disk; so does every argument that is no word of a list."""
 Given: TypeAlias = dict[str, tuple[str, object, str]]
 """Type, default and text of parameters, by name."""
 OF_PROGRAMS: Given = {
@@ -141,15 +139,10 @@ def type_text(field: Field) -> str:
     if field.option.unit is not None:
         found = [WRITTEN[field.option.unit]]
     else:
-        found = [text for kind in field.kinds for text in _texts(Path if kind is str and _is_place(field) else kind)]
+        found = [text for kind in field.kinds for text in _texts(Path if kind is str and field.is_place else kind)]
     if field.default is None:
         found.append("None")
     return " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
-
-
-def _is_place(field: Field) -> bool:
-    """Whether text names something on disk, so that a path will do."""
-    return (not field.option.group and not field.option.choices) or field.metavar in PLACES
 
 
 def _texts(kind: Kind) -> Iterator[str]:

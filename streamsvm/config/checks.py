@@ -16,6 +16,7 @@ from streamsvm.config.fields import Field, OptionValue, field_values, options_of
 from streamsvm.config.parsing import parse
 from streamsvm.errors import UsageError, quote
 from streamsvm.registry import did_you_mean
+from streamsvm.regular import refuse_url
 
 Group = TypeVar("Group")
 
@@ -55,6 +56,9 @@ class Checked:
 
 def check_value(field: Field, value: OptionValue, name: str) -> None:
     """Raise UsageError, which calls the field ``name``, for a value its declaration does not allow."""
+    if field.is_place:
+        for part in value if isinstance(value, tuple | list) else (value,):
+            refuse_url(part)
     if isinstance(value, str):
         _check_choice(field, value, name)
     elif isinstance(value, tuple) and all(isinstance(part, str) for part in value):

@@ -39,6 +39,10 @@ GROUPS = {
 """The groups of the help, in its order, with their titles."""
 
 
+PLACES = ("PATH", "MODEL", "X|STORE")
+"""What stands in the help for the name of something on disk; so does every argument that is no word of a list."""
+
+
 class Quantity(Enum):
     """What the number of a field counts; people write it with a suffix."""
 
@@ -152,6 +156,11 @@ class Field:
     def is_switch(self) -> bool:
         """Whether it is on or off."""
         return self.kinds == (bool,)
+
+    @property
+    def is_place(self) -> bool:
+        """Whether text names something on disk."""
+        return (not self.option.group and not self.option.choices) or self.metavar in PLACES
 
     @property
     def is_list(self) -> bool:

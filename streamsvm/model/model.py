@@ -19,6 +19,7 @@ from streamsvm.container import pieces
 from streamsvm.errors import UsageError
 from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
+from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 
@@ -241,7 +242,8 @@ class Model:
             raise UsageError("the model lets pairs of classes vote", hint=hint)
 
     def save(self, path: Path) -> None:
-        """Write the model to a file, all of it or nothing. Raises StorageError."""
+        """Write the model to a file, all of it or nothing. Raises StorageError, UsageError for a URL."""
+        refuse_url(path)
         text, tensors = self._parts()
         sealed = {"header": text, "sha256": seal(text, tensors)}
         durable.write_stream(path, pieces(tensors, sealed, by_name=True))

@@ -20,7 +20,7 @@ from streamsvm.durable import explained
 from streamsvm.errors import ExistsError, UsageError, quote
 from streamsvm.outputs.folders import is_store
 from streamsvm.outputs.kinds import Kind
-from streamsvm.regular import is_there
+from streamsvm.regular import is_there, refuse_url
 
 __all__ = ["Output", "claim", "output_path", "refuse_foreign"]
 
@@ -94,7 +94,8 @@ def output_path(name: Path | str) -> Path:
 
 
 def _nameable(path: Path) -> None:
-    """Raise UsageError for what no file can be called: too long, with a NUL, or with what is no character."""
+    """Raise UsageError for what no file can be called: too long, with a NUL, or with what is no character, and for a URL."""
+    refuse_url(path)
     try:
         os.lstat(path)
     except (ValueError, OSError) as error:

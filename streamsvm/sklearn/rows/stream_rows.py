@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
+from streamsvm.regular import refuse_url
 from streamsvm.rows import Int32, Int64, Rows
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -59,6 +60,7 @@ class StreamRows:
         if isinstance(source, str | PathLike):
             if y is not None:
                 raise UsageError(f"{source} has its labels in it", hint="leave out y")
+            refuse_url(source)
             self._whole = _Whole(path=str(Path(source).resolve()))
         else:
             if y is None:

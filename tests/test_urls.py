@@ -1,0 +1,106 @@
+"""A URL is refused by name wherever a path is taken, and nothing is made for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import streamsvm as sv
+from streamsvm import cli
+from streamsvm.sklearn import StreamRows, StreamSVC
+
+COMMANDS = (
+    "synth susy URL",
+    "ingest URL s.zarr",
+    "ingest a.csv URL",
+    "ingest a.csv s.zarr --test-store URL",
+    "ingest a.csv s.zarr --schema URL",
+    "ingest a.csv --write-schema URL",
+    "embed URL e.zarr",
+    "fit URL m.ssvm",
+    "fit s.zarr URL",
+    "fit s.zarr m.ssvm --validation URL",
+    "fit s.zarr m.ssvm --warm-start URL",
+    "fit s.zarr m.ssvm --report URL",
+    "fit s.zarr m.ssvm --config URL",
+    "plan URL",
+    "tune s.zarr URL",
+    "predict URL a.csv p.csv",
+    "predict m.ssvm URL p.csv",
+    "predict m.ssvm a.csv URL",
+    "evaluate m.ssvm URL",
+    "export m.ssvm URL",
+    "report URL page.html",
+    "run URL",
+    "info URL",
+    "verify URL",
+)
+URLS = ("s3://bucket/x.zarr", "s3:/bucket/x.zarr", "hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_a_url(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each argument and each option that names a file, for every way a URL is written; nothing is there afterwards."""
+    monkeypatch.chdir(tmp_path)
+    for url in URLS:
+        ended = CliRunner().invoke(cli.cli, command.replace("URL", url).split())
+        assert ended.exit_code == 2, (command, url, ended.output)
+        assert "is a URL" in ended.output, (command, url, ended.output)
+    assert not os.listdir(tmp_path)
+
+
+def test_job_files_refuse_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text('[fit]\nstore = "s3://bucket/x.zarr"\nmodel = "m.ssvm"\n')
+    ended = CliRunner().invoke(cli.cli, ["run", "job.toml"])
+    assert "'s3://bucket/x.zarr' is a URL (s3)" in ended.output
+
+
+PROGRAMS: dict[str, Callable[[Any], object]] = {
+    "open_store": sv.open_store,
+    "load_model": sv.load_model,
+    "ingest": lambda url: sv.ingest(url, "s.zarr"),
+    "ingest of rows": lambda url: sv.ingest(np.eye(4), url, y=[0, 1, 0, 1]),
+    "several sources": lambda url: sv.ingest([url, url], "s.zarr"),
+    "fit": lambda url: sv.fit(url, "m.ssvm"),
+    "fit of rows": lambda url: sv.fit(np.eye(4), url, y=[0, 1, 0, 1]),
+    "fit of files": lambda url: sv.fit(url, "m.ssvm", y="label"),
+    "evaluate": lambda url: sv.evaluate(url, "a.csv"),
+    "estimator": lambda url: StreamSVC().fit(url),
+    "rows": StreamRows,
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_refuse_a_url(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As text, and as a Path, which has lost one of the slashes; 'file:' says that the path itself is to be written."""
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3://bucket/x.zarr", Path("s3://bucket/x.zarr")):
+        with pytest.raises((sv.UsageError, ValueError), match=r"is a URL \(s3\)"):
+            PROGRAMS[program](url)
+    with pytest.raises((sv.UsageError, ValueError), match="write the path itself"):
+        PROGRAMS[program]("file:///tmp/x.zarr")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_model_is_not_saved_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("s3:")
+    model = sv.fit(np.eye(4), y=[0, 1, 0, 1]).model
+    with pytest.raises(sv.UsageError, match="is a URL"):
+        model.save(Path("s3://m.ssvm"))
+
+
+def test_names_with_a_colon_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A colon alone makes no URL."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("run:1.csv", "memory:1.csv"):
+        Path(name).write_text("a,y\n" + "1,p\n2,q\n" * 20)
+        assert sv.ingest(name, f"of-{name[:-4]}.zarr", label="y").rows == 40
+    assert sv.open_store("of-run:1.zarr").layout.rows == 40
