@@ -21,6 +21,7 @@ from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
 from streamsvm.store.format.row_ids import parquet_pieces
+from streamsvm.store.sources.reading.empty_parts import with_rows
 
 
 class Slice(NamedTuple):
@@ -76,7 +77,9 @@ def slices_of(data: Sequence[str]) -> list[Slice]:
     """Return the slices of the data: a store in groups of chunks, files one by one."""
     if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous(open_store(data[0]).layout)]
-    return [Slice(k, (), str(Path(path).resolve())) for k, path in enumerate(data)]
+    return [
+        Slice(k, (), str(path.resolve())) for k, path in enumerate(with_rows([Path(name) for name in data], "auto"))
+    ]
 
 
 def work_of(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path | None = None) -> ApplyWork:

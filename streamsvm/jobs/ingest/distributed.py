@@ -21,6 +21,8 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, labels_from
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
+from streamsvm.store.sources.reading.empty_parts import with_rows
+from streamsvm.store.sources.source import NO_ROWS
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.tasks import REGRESSION
 from streamsvm.types import Batch
@@ -81,13 +83,14 @@ class DistributedSource:
         self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path, *, numeric: bool
     ) -> None:
         self._whole = open_source(paths, options)
-        self._paths, self._executor = [Path(p).resolve() for p in paths], executor
+        kept = with_rows([Path(path) for path in paths], options.format)
+        self._paths, self._executor = [path.resolve() for path in kept], executor
         self._directory, self._options, self._numeric = directory.resolve(), options, numeric
         self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
         self.id_column: str | None = None
         self.proposals = self._whole.proposals
         self.sources: list[SourceFile] = []
-        self.notices: dict[str, int] = Counter(self._whole.notices)
+        self.notices: dict[str, int] = Counter({**self._whole.notices, NO_ROWS: len(paths) - len(kept)})
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES
-from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.source import NO_ROWS, Source, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions, options_from
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
@@ -38,12 +38,15 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     from streamsvm.store.sources.centering.centered import at_same_offsets, centered
     from streamsvm.store.sources.missing import filled
     from streamsvm.store.sources.reading.detect import detect
+    from streamsvm.store.sources.reading.empty_parts import with_rows
     from streamsvm.store.sources.reading.expand import expand
+    from streamsvm.store.sources.reading.lakes import refuse_partitions
 
     options = options or SourceOptions()
     if not paths:
         raise UsageError("no source was given", hint="name at least one file")
-    files = expand(paths)
+    named = expand(paths)
+    files = with_rows(named, options.format)
     name = detect(files) if options.format == "auto" else options.format
     if options.encoding is not None:
         name = _form(files, name, tabular="schema" in options.encoding)
@@ -51,9 +54,14 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
         found = f"rows of {name} are not held out by a column: its columns have no names"
         raise UsageError(found, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
     options = replace(options, format=name)
+    if name not in TABLES:
+        refuse_partitions(files, ())
 
     def opened() -> Source:
-        return SOURCES[name](files, options)
+        source: Source = SOURCES[name](files, options)
+        if len(files) < len(named):
+            source.notices[NO_ROWS] = len(named) - len(files)
+        return source
 
     source = centered(opened(), options)
     return source if options.missing == "error" else filled(source, lambda: at_same_offsets(source, opened()), options)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from streamsvm.types import Batch
 
 UNLABELED = "rows without a label were left out"
+NO_ROWS = "files hold no rows and are passed over"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array.stream import HINT_CUT, HINT_DTYPE, SLICE_BYTES, ArrayStream, as_numbers, open_array
 from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source import NO_ROWS, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
@@ -43,7 +43,6 @@ class NpySource:
         self.sources: list[SourceFile] = []
         self.proposals: list[str] = []
         self.notices: dict[str, int] = Counter()
-        self._paths = paths
         self._options = options
         self._format = options.format
         self._missing = options.missing != "error"
@@ -51,8 +50,14 @@ class NpySource:
         self._widths: dict[Path, int] = {}
         for path in paths:
             with self._arrays(path) as (X, y):
-                self._check(X, y, path)
-        self.columns: int | None = self._widths[paths[0]] - (self._label is not None)
+                if len(paths) == 1 or len(X.shape) != 2 or X.rows or not X.shape[1]:
+                    self._check(X, y, path)
+        self._paths = tuple(path for path in paths if path in self._widths)
+        if not self._paths:
+            raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+        if len(self._paths) < len(paths):
+            self.notices[NO_ROWS] = len(paths) - len(self._paths)
+        self.columns: int | None = self._widths[self._paths[0]] - (self._label is not None)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""

@@ -22,6 +22,7 @@ from streamsvm.store.sources.csv.head import Head, head_of
 from streamsvm.store.sources.csv.reader import CSVReader, fault_in, unexplained
 from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.input import Input
+from streamsvm.store.sources.reading.lakes import refuse_partitions
 from streamsvm.store.sources.reading.lines import note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
@@ -56,6 +57,7 @@ class CSVSource:
         self._dialects = dict.fromkeys(paths, self._head.dialect)
         for other in paths[1:]:
             self._dialects[other] = self._dialect_like_first(other)
+        refuse_partitions(paths, self._names)
         self._types_told: dict[str, pa.DataType] | None = None
         if options.encoding is not None:
             self._reopen(schema_from(options.encoding["schema"]))
@@ -89,8 +91,8 @@ class CSVSource:
                 rejects.check(share, last=True)
                 note_form(stream, self.notices)
                 file.sha256 = stream.sha256
-            if file.rows == 0:
-                raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+        if not any(file.rows for file in self.sources):
+            raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""

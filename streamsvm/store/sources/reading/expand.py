@@ -10,13 +10,16 @@ from pathlib import Path
 from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.regular import is_folder, is_there, what_is
 from streamsvm.store.format.manifest import FILE
+from streamsvm.store.sources.reading.lakes import refuse_lake, refuse_partitioned
 from streamsvm.store.sources.reading.standard_input import STANDARD_INPUT
 
 PATTERN = frozenset("*?[")
 
 
 def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Return the files that are meant, directories that are Zarr arrays, and "-" as it is. Raises MissingError, UsageError."""
+    """Return the files that are meant, directories that are Zarr arrays, and "-" as it is. Raises MissingError, UsageError,
+    and DataError for tables whose files are not their rows (``lakes``).
+    """
     found: list[Path] = []
     for path in map(Path, paths):
         if str(path) == STANDARD_INPUT:
@@ -27,6 +30,8 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
             found += _matching(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
+    for file in {file.parent: file for file in reversed(found) if str(file) != STANDARD_INPUT}.values():
+        refuse_lake(file)
     return tuple(found)
 
 
@@ -46,6 +51,8 @@ def _in_directory(path: Path) -> list[Path]:
         raise UsageError(f"{path} is a store already", hint="name the files it was made of")
     if foreign_format(path) == "zarr":
         return [path]
+    refuse_lake(path)
+    refuse_partitioned(path, sorted(p.name for p in path.iterdir() if p.is_dir()))
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
     if not files:
         raise MissingError(f"{path} holds no files", hint="name the files to read")
@@ -56,4 +63,4 @@ def _matching(pattern: str) -> list[Path]:
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
-    return list(expand(matches))
+    return list(dict.fromkeys(expand(matches)))  # '**' names a folder, and the files in it

@@ -86,6 +86,8 @@ class SvmlightSource:
                 self.sources.append(file)
                 yield from self._file(stream, file)
                 file.sha256 = stream.sha256
+        if not any(file.rows for file in self.sources):
+            raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
         self.columns = self._features or self._largest + 1
 
     def encoding(self) -> JsonObject:
@@ -117,8 +119,6 @@ class SvmlightSource:
                 yield batch
         self._options.rejects.check(bad_share(self._options.max_bad), last=True)
         note_form(stream, self.notices)
-        if file.rows == 0:
-            raise DataError(f"{stream.name} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def _batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
         """The rows of a block, and how many lines it has; ``lines``: lines of the file before it."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.reading.digest_beside import DigestBeside
+from streamsvm.store.sources.reading.lakes import refuse_partitions
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of, note_alike
@@ -57,6 +58,7 @@ class TableSource(ABC):
         for other in paths[1:]:
             same_columns(types, self._types(other), (str(paths[0]), str(other)))
         self._check_memory(types)  # now of all files
+        refuse_partitions(paths, list(types))
         if options.encoding is not None:
             self._recorded = schema_from(options.encoding["schema"])
             self.schema = self._recorded.found_in(list(types), options, str(paths[0]))
@@ -80,8 +82,8 @@ class TableSource(ABC):
                     if file.take(made, rows, self.notices):
                         yield made
                 file.sha256 = file.sha256 if digest is None else digest.result()
-            if file.rows == 0:
-                raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+        if not any(file.rows for file in self.sources):
+            raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""

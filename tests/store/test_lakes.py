@@ -1,0 +1,129 @@
+"""Directories of files that are not the rows of a table: lakes with deleted rows, partitions, parts without rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import streamsvm as sv
+from streamsvm import cli
+
+LAKES = {
+    "Delta": "_delta_log/00000000000000000000.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Iceberg": "metadata/00001-5c3a.metadata.json",
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli.cli, ["-q", *map(str, words)])
+
+
+def parquet(path: str, rows: int = 40, **columns: Any) -> None:
+    a = np.arange(rows) % 7
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    pq.write_table(pa.table({"a": a * 1.0, "y": np.where(a > 3, "p", "q"), **columns}), path)
+
+
+@pytest.mark.parametrize("kind", LAKES)
+def test_a_table_of_a_lake_is_refused(kind: str) -> None:
+    """By its folder, a folder in it, patterns, a link, and a file of it, in every command that reads files."""
+    parquet("t/data/part-0.parquet")
+    parquet("t/part-1.parquet")
+    os.makedirs(os.path.dirname(f"t/{LAKES[kind]}"))
+    Path(f"t/{LAKES[kind]}").write_text("{}")
+    os.symlink("t/data", "link")
+    for source in ("t", "t/data", "t/*.parquet", "**/*.parquet", "t/**", "t/data/part-0.parquet", "link"):
+        ended = run("ingest", source, "s.zarr", "--label", "y")
+        assert ended.exit_code == 65, (source, ended.output)
+        assert f"{kind} table: its files also hold rows that were deleted" in ended.output
+    parquet("plain/p.parquet")
+    sv.fit("plain/p.parquet", "m.ssvm", y="y")
+    for words in (("evaluate", "m.ssvm", "t"), ("predict", "m.ssvm", "t/*.parquet", "p.csv")):
+        assert f"{kind} table" in run(*words).output
+    with pytest.raises(sv.DataError, match=f"{kind} table"):
+        sv.ingest("t", "s.zarr", label="y")
+    os.makedirs("metadata")  # a folder of that name alone makes no table
+    Path("metadata/a.metadata.json").write_text("{}")
+    assert run("ingest", "plain/p.parquet", "s.zarr", "--label", "y").exit_code == 0
+
+
+def test_columns_in_names_of_folders_are_not_lost() -> None:
+    """A table in partitions is refused; pyarrow reads it with its columns, and a folder of it may be read alone."""
+    for year in (2019, 2020):
+        parquet(f"t/year={year}/part.parquet")
+        os.makedirs(f"c/year={year}")
+        Path(f"c/year={year}/part.csv").write_text("a,y\n" + "1,p\n2,q\n" * 20)
+    sources = [["t"], ["t/*/*.parquet"], ["t/**"], ["c"], ["c/**/*.csv"]]
+    sources += [["t/year=2019/part.parquet", "t/year=2020/part.parquet"], ["c/year=2019", "c/year=2020"]]
+    for source in sources:
+        ended = run("ingest", *source, "s.zarr", "--label", "y")
+        assert ended.exit_code == 65, (source, ended.output)
+        assert "'year' is in the names of folders" in ended.output, ended.output
+    assert run("ingest", "t/year=2019", "one.zarr", "--label", "y").exit_code == 0
+    whole = sv.ingest(ds.dataset("t", partitioning="hive"), "s.zarr", label="y")
+    assert (whole.rows, whole.columns) == (80, 2)
+    parquet("u/year=1/part.parquet", year=np.arange(40) * 1.0)
+    parquet("u/year=2/part.parquet", year=np.arange(40) * 1.0)
+    assert run("ingest", "u/*/*.parquet", "has-it.zarr", "--label", "y").exit_code == 0
+
+
+def test_a_pattern_names_each_file_once() -> None:
+    parquet("t/part.parquet")
+    assert sv.ingest("t/**", "s.zarr", label="y").rows == 40
+
+
+def write_parts(kind: str, folder: str) -> None:
+    """Three parts of a table of 40 rows; the first holds none, nor does the last."""
+    os.makedirs(folder)
+    if kind == "parquet":
+        parquet(f"{folder}/b.parquet")
+        for name in ("a", "c"):
+            parquet(f"{folder}/{name}.parquet", rows=0)
+        return
+    line = {"csv": "a,y\n", "jsonl": "", "svm": "", "gone.csv": ""}[kind]
+    rows = {"csv": "1,p\n2,q\n", "jsonl": '{"a": 1, "y": "p"}\n{"a": 2, "y": "q"}\n', "svm": "1 1:1\n-1 1:2\n"}
+    Path(f"{folder}/b.{kind}").write_text(
+        ("a,y\n" if kind.endswith("csv") else "") + rows[Path(kind).suffix[1:] or kind] * 20
+    )
+    for name in ("a", "c"):
+        Path(f"{folder}/{name}.{kind}").write_text(line)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "svm", "gone.csv"])
+def test_parts_without_rows_are_passed_over(kind: str) -> None:
+    """They are counted in a notice, when rows are stored, described or predicted; a table of nothing else is an error."""
+    write_parts(kind, "t")
+    label = [] if kind == "svm" else ["--label", "y"]
+    done = run("ingest", "t", "s.zarr", *label)
+    assert done.exit_code == 0, done.output
+    assert "2 files hold no rows" in done.output
+    assert sv.open_store("s.zarr").layout.rows == 40
+    sv.fit("s.zarr", "m.ssvm")
+    assert run("evaluate", "m.ssvm", "t").exit_code == 0
+    done = run("predict", "m.ssvm", "t", "p.csv")
+    assert done.exit_code == 0, done.output
+    assert len(Path("p.csv").read_text().splitlines()) == 41
+    os.remove(next(Path("t").glob("b.*")))
+    assert "E-EMPTY" in run("ingest", "t", "n.zarr", *label).output
+
+
+def test_arrays_without_rows_are_passed_over() -> None:
+    os.mkdir("t")
+    X = np.arange(80.0).reshape(40, 2)
+    np.save("t/b.npy", np.c_[X, np.arange(40) % 2])
+    np.save("t/a.npy", np.zeros((0, 3)))
+    assert sv.ingest("t", "s.zarr", label="last").rows == 40
