@@ -34,7 +34,7 @@ LABEL, DECISION = "label", "decision"
 def predict_dask(model: Model | Path | str, X: Collection, *, output: str = LABEL) -> Collection:
     """What a model says of a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
 
-    ``output``: 'label', text (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
+    ``output``: 'label', as ``Model.predict`` returns it (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
     frame are found by name and read as those the model was trained on. Raises UsageError, and MissingError or DataError for
     the model; rows are looked at when they are computed.
     """
@@ -42,7 +42,7 @@ def predict_dask(model: Model | Path | str, X: Collection, *, output: str = LABE
         raise UsageError(f"output cannot be '{output}'", hint=f"choose from {LABEL}, {DECISION}")
     found = _model(model)
     width = () if output == LABEL or len(found.weights) == 1 else (len(found.weights),)
-    empty = np.empty((0, *width), np.array(found.classes).dtype if output == LABEL else np.float64)
+    empty = np.empty((0, *width), found.labels.dtype if output == LABEL else np.float64)
     shared, blocks = delayed(found), _blocks(X)
     lengths = (np.nan,) * len(blocks) if isinstance(X, DelayedFrame) else X.chunks[0]
     parts = [
@@ -85,7 +85,7 @@ def _predicted(model: Model, number: int, block: tuple[Collection, ...], output:
         decisions += [model.decision(batch.X) for batch in rows or ()]
     decision = np.concatenate(decisions)
     if output == LABEL and not model.numeric:
-        return np.array(model.classes)[model.codes(decision)]
+        return model.labels[model.codes(decision)]
     return decision[:, 0] if len(model.weights) == 1 else decision
 
 

@@ -21,6 +21,7 @@ from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
+from streamsvm.store.format.labels import typed_labels
 from streamsvm.types import Certificate
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ class Model:
     def columns(self) -> int:
         """The number of columns of the rows it is applied to."""
         return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
+
+    @property
+    def labels(self) -> Array:
+        """The label each class code stands for, as it is predicted: bool, int64, float64 or text (classes,)."""
+        return typed_labels(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -148,11 +154,14 @@ class Model:
         return found[:, 0] if found.shape[1] == 1 else found
 
     def predict(self, X: Any) -> Array:
-        """Return the label of each row as text (n,), or the number float64 (n,); ``X`` as for ``decision_function``."""
+        """Return the label of each row (n,), of the type that labels were given in, or the number float64 (n,).
+
+        ``X`` as for ``decision_function``. Labels of files without types, as CSV, are numbers where all classes are, else text.
+        """
         decision = self.decision_function(X).reshape(-1, len(self.weights))
         if self.numeric:
             return decision[:, 0]
-        return np.array(self.classes)[self.codes(decision)]
+        return self.labels[self.codes(decision)]
 
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n, classes) in the order of ``classes``; ``X`` as for ``decision_function``.

@@ -49,7 +49,7 @@ def _linear(model: Model, weights: Float64) -> LinearSVC:
     """The function of these weights (k, d)."""
     found = LinearSVC()
     found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
-    found.classes_, found.n_features_in_, found.n_iter_ = np.array(model.classes), weights.shape[1], 0
+    found.classes_, found.n_features_in_, found.n_iter_ = model.labels, weights.shape[1], 0
     return found
 
 

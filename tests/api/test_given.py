@@ -255,3 +255,53 @@ def test_labels_that_are_given_twice_or_beside_a_store_are_refused(tmp_path: Pat
         sv.fit(tmp_path / "rows.zarr", tmp_path / "m.ssvm", y=Y)
     with pytest.raises(sv.ConfigError, match="'model' is missing"):
         sv.fit(tmp_path / "rows.zarr")
+
+
+LABELS = {
+    "bool": np.array([False, True]),
+    "int": np.array([3, 12]),
+    "float": np.array([-1.0, 1.0]),
+    "text that looks like numbers": np.array(["1", "2"]),
+    "text": np.array(["no", "yes"]),
+}
+"""Two classes each, in the types that labels may have."""
+
+
+def small_rows(labels: Any) -> tuple[pd.DataFrame, Any]:
+    """A frame with categories, and a label of each row."""
+    x = np.linspace(-1.0, 1.0, 60)
+    rows = pd.DataFrame({"x": x, "kind": pd.Categorical(np.where(np.arange(60) % 2, "u", "v"))})
+    return rows, labels[(x > 0.1).astype(int)]
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("kind", ["frame", "array", "dask"])
+def test_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_path: Path) -> None:
+    rows, y = small_rows(labels)
+    X: Any = rows if kind == "frame" else rows[["x"]].to_numpy()
+    if kind == "dask":
+        da = pytest.importorskip("dask.array")
+        model: Any = sv.fit(da.from_array(X, chunks=20), tmp_path / "m", y=da.from_array(y, chunks=20)).model
+    else:
+        model = sv.fit(X, tmp_path / "m", y=y).model
+    for known in (model, sv.load_model(tmp_path / "m")):
+        found = known.predict(X)
+        assert found.dtype == y.dtype
+        assert (found == y).mean() > 0.9
+
+
+def test_predictions_of_a_file_have_the_type_of_its_labels(tmp_path: Path) -> None:
+    for labels in LABELS.values():
+        rows, y = small_rows(labels)
+        rows.assign(y=y).to_parquet(tmp_path / "t.parquet")
+        rows.assign(y=y).to_csv(tmp_path / "t.csv", index=False)
+        np.savez(tmp_path / "t.npz", X=rows[["x"]].to_numpy(), y=y)
+        for name in ("t.parquet", "t.csv", "t.npz"):
+            path = tmp_path / name
+            model = sv.fit(path, **({"y": "y"} if name != "t.npz" else {})).model
+            found = model.predict(rows if name != "t.npz" else rows[["x"]].to_numpy())
+            if name == "t.csv":  # has no types: numbers are whatever looks like numbers
+                assert (found.astype(str) == y.astype(str)).mean() > 0.9 or y.dtype.kind == "f"
+            else:
+                assert found.dtype.kind == y.dtype.kind
+                assert (found == y).mean() > 0.9

@@ -16,6 +16,8 @@ import zarr
 
 pytest.importorskip("sklearn", minversion="1.6")
 
+from sklearn.model_selection import cross_val_score
+
 import streamsvm as sv
 from streamsvm.sklearn import StreamOneClassSVM, StreamSVC, StreamSVCCV, StreamSVR
 from tests.decision_rounding import decision_rounding
@@ -143,3 +145,18 @@ def test_what_was_missing_has_a_column_of_its_own() -> None:
     assert np.allclose(parts[:, 0].sum(axis=1) + found.intercept_[0], found.decision_function(holed[:6]))
     with pytest.raises(ValueError, match="X has 7 columns, the model 9"):
         found.predict(holed[:, :7])
+
+
+@pytest.mark.parametrize("labels", [[False, True], [0.0, 1.0], ["1", "2"], ["01", "02"], [3, 4]], ids=str)
+def test_frames_with_categories_are_scored_by_labels_of_any_type(labels: list[Any]) -> None:
+    x = np.linspace(-1.0, 1.0, 60)
+    X = pd.DataFrame({"x": x, "kind": pd.Categorical(np.where(np.arange(60) % 2, "u", "v"))})
+    y = np.array(labels)[(np.sin(9.0 * x) > 0).astype(int)]
+    found = StreamSVC().fit(X, y)
+    assert found.classes_.dtype == y.dtype
+    assert found.score(X, y) == np.mean(found.predict(X) == y) > 0.5
+    assert np.isfinite(cross_val_score(StreamSVC(), X, y, cv=3)).all()
+    assert StreamSVCCV(Cs=[1.0], cv=3).fit(X, y).predict(X).dtype == y.dtype
+    if y.dtype == bool:
+        heavy = StreamSVC(class_weight={True: 50.0}).fit(X, y)
+        assert heavy.predict(X).sum() > found.predict(X).sum()

@@ -116,7 +116,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
         check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
     columns = source.columns
     assert columns is not None
-    facts = manifest_facts(job, source, rejected)
+    facts = manifest_facts(job, source, rejected, counts.coder)
     if isinstance(counts.coder, Numbers):
         facts[TARGET] = counts.coder.facts()
     committed = stores.commit(counts.coder.table(), columns, facts)

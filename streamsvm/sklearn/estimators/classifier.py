@@ -17,11 +17,10 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.estimators.probabilities import check_calibrated, check_probabilities
-from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, named
+from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, labels_as_given, named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
 from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, rows_counted, store_of
-from streamsvm.sklearn.rows.elsewhere import classes_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
 
 
@@ -62,8 +61,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         self.classes_ = X.known([store.layout.classes[code] for code in in_order(store)])
         take(self, result, result.model, store.layout.rows)
 
-    def _named(self, classes: tuple[str, ...]) -> None:
-        self.classes_ = classes_of(classes)
+    def _named(self, model: Model, y: Any) -> None:
+        self.classes_ = labels_as_given(model, y)
 
     def _start(self, classes: Array) -> Model | None:
         """Return the model that a fit of these classes begins with, as one of class codes."""

@@ -104,8 +104,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """Fit to rows of a store where they lie; ``y`` may only be their labels. Raises ValueError, BudgetError."""
 
     @abstractmethod
-    def _named(self, classes: tuple[str, ...]) -> None:
-        """Take the classes of a model, which are text, as attributes of the task."""
+    def _named(self, model: Model, y: Any) -> None:
+        """Take the classes of a model, which are text, as attributes of the task; ``y``: the labels that were given."""
 
     def _ingested(self) -> ByName:
         """Return the options rows are ingested with that are not in a store yet."""
@@ -124,7 +124,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         self.n_features_in_ = model.columns
         if model.names is not None:
             self.feature_names_in_ = np.array(model.names, dtype=object)
-        self._named(model.classes)
+        self._named(model, y)
         take(self, result, model, result.plan.layout.rows)
 
     @property

@@ -14,6 +14,7 @@ from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.kinds_of_rows import Shaped
+from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.results import take
@@ -92,7 +93,6 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         known = {} if columns is None else {"names": [str(name) for name in columns]}
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
         take(self, result, model, rows_counted(weights, rows))
-        self._named(OUTCOMES)
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """See ``StreamEstimator``."""
@@ -113,7 +113,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         y = np.arange(X.shape[0]) % 2 if y is None and isinstance(X, Shaped) else y
         super()._fit_elsewhere(X, y, sample_weight, chosen)
 
-    def _named(self, classes: tuple[str, ...]) -> None:
+    def _named(self, model: Model, y: Any) -> None:
         """Two outcomes, whatever a store calls them."""
 
     @property

@@ -69,6 +69,7 @@ class StreamSVCCV(StreamClassifier):
         with self._search().of_elsewhere(X, y, sample_weight) as (found, place):
             self._choose(found)
             super()._fit_elsewhere(place, None, None, chosen | {"C": self.C_})
+            self._named(self.model_, y)
 
     def _search(self) -> CostSearch:
         return CostSearch(self, self.Cs, self.cv, self.class_weight, self._ingested())

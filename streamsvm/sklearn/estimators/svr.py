@@ -13,6 +13,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES
+from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.classes import named
@@ -100,7 +101,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         """See ``StreamEstimator``."""
         raise ValueError("StreamRows have classes for labels: fit the path of a store of numbers, or arrays")
 
-    def _named(self, classes: tuple[str, ...]) -> None:
+    def _named(self, model: Model, y: Any) -> None:
         """There are no classes."""
 
     def _ingested(self) -> ByName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from streamsvm.aliases import Array, ByName
+from streamsvm.kinds_of_rows import Shaped, is_dask
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.rows.checked import balanced
-from streamsvm.store.format.labels import label_text, sort_key
+from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
 from streamsvm.types import Store
 
 
@@ -25,6 +26,20 @@ def coded(y: Array) -> tuple[Array, Int32]:
     if len(classes) < 2:
         raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
     return classes, found.ravel().astype(np.int32)
+
+
+def labels_as_given(model: Model, y: Any) -> Array:
+    """Return the labels of a model (k,) as the array ``y`` has them, to the type; ``model.labels`` where ``y`` is a column's name."""
+    if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or is_dask(y):
+        return model.labels
+    given = np.unique(np.asarray(y))
+    known = {label_text(value): value for value in given.tolist()}
+    if given.dtype.kind == "b":
+        known |= {str(value).lower(): value for value in given.tolist()}
+    text = all(isinstance(value, str) for value in known.values())
+    if not set(model.classes) <= set(known) or (given.dtype.kind == "O" and not text):
+        return model.labels
+    return np.array([known[text] for text in model.classes], given.dtype)
 
 
 def in_order(store: Store) -> list[int]:
@@ -50,6 +65,8 @@ def named(model: Model, classes: Array, columns: Array | None) -> Model:
     """Return a model of class codes with the labels these stand for (k,), and names of columns (d,) where there are some."""
     texts = [label_text(label) for label in classes.tolist()]
     known = {} if columns is None else {"names": [str(name) for name in columns]}
+    kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
+    known |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
     return replace(
         model, classes=tuple(texts[int(code)] for code in model.classes), provenance=model.provenance | known
     )

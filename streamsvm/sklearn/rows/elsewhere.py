@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,9 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import ByName
 from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored
 from streamsvm.jobs.fit.options import FitJob
@@ -37,13 +35,3 @@ def located(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) ->
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         place = stored(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
-
-
-def classes_of(labels: Sequence[str]) -> Array:
-    """Return class labels as an array: numbers where all of them are, else text."""
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array([kind(label) for label in labels])
-        except ValueError:
-            continue
-    return np.array(labels)

@@ -17,9 +17,8 @@ from streamsvm.regular import refuse_url
 from streamsvm.rows import Int32, Int64, Rows
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.sklearn.rows.elsewhere import classes_of
 from streamsvm.store import open_store
-from streamsvm.store.format.labels import label_text
+from streamsvm.store.format.labels import label_text, typed_labels
 from streamsvm.store.views.selected import SelectedRows
 from streamsvm.store.views.sliced import SlicedStore
 from streamsvm.types import Store
@@ -120,7 +119,7 @@ class StreamRows:
 
     def known(self, texts: Sequence[str]) -> Array:
         """Return the labels (k,) that a model calls by these texts."""
-        names = [label_text(label) for label in self._whole.classes.tolist()]
+        names = list(self._whole.texts)
         return self._whole.classes[[names.index(text) for text in texts]]
 
     @property
@@ -151,13 +150,19 @@ class _Whole:
         """The rows as a store."""
         if self._path:
             return open_store(self._path)
-        texts = tuple(label_text(label) for label in self.classes.tolist())
-        return SlicedStore(self._X, self.codes, texts)
+        return SlicedStore(self._X, self.codes, self.texts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The labels as a store writes them, by code."""
+        return self.store.layout.classes if self._path else tuple(map(label_text, self.classes.tolist()))
 
     @cached_property
     def classes(self) -> Array:
         """The label each code stands for."""
-        return classes_of(self.store.layout.classes) if self._path else np.unique(np.asarray(self._y))
+        if not self._path:
+            return np.unique(np.asarray(self._y))
+        return typed_labels(self.store.layout.classes, (self.store.facts.get("labels") or {}).get("type", ""))
 
     @cached_property
     def codes(self) -> Int32:

@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Keys, RowArray
-from streamsvm.store.format.labels import Census, as_labels
+from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array.keyed import check_chunk
 from streamsvm.types import Chunk, Layout, Statistics
@@ -59,6 +59,8 @@ class ForeignStore:
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
         self.facts: JsonObject = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
+        if kind_of_labels := type_to_record(census.table(), label_type(next(iter(census.kinds)))):
+            self.facts["labels"] = {"positive": None, "threshold": None} | kind_of_labels
 
     def __reduce__(self) -> Any:
         return ForeignStore, (self._path, self._keys, self._memory)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Int32
 from streamsvm.store.format.numbers import Numbers
@@ -56,6 +56,42 @@ def sort_key(label: str) -> tuple[int, float, str]:
         return 1, 0.0, label
 
 
+def label_type(kind: str) -> str:
+    """Return 'bool', 'int', 'float' or 'text' for the kind of an array of labels; '' for any other kind."""
+    return {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}.get(kind, "")
+
+
+def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
+    """Return class labels, which are written as text, as an array of the type they were given in.
+
+    ``kind``: what ``label_type`` returned for them; without one they are int64 or float64 where all of them are such numbers, else text.
+    """
+    truths = {"0": False, "1": True, "false": False, "true": True}
+    if kind == "bool" and set(texts) <= set(truths):
+        return np.array([truths[text] for text in texts])
+    if kind not in ("text", "float") and all(map(WHOLE_NUMBER.fullmatch, texts)):
+        whole = np.array([int(text) for text in texts])
+        if whole.dtype.kind in "iu":
+            return whole
+    elif kind != "text" and all(map(_is_number, texts)):
+        return np.array([float(text) for text in texts])
+    return np.array(texts)
+
+
+def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
+    """Return the record of the type of labels, {'type': kind}, empty where ``typed_labels`` sees it by the texts alone."""
+    known = typed_labels(texts, kind)
+    return {} if not kind or known.dtype.kind == typed_labels(texts).dtype.kind else {"type": kind}
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a label is a finite number, written as ``label_text`` writes it."""
+    try:
+        return bool(np.isfinite(float(text))) and label_text(text) == text
+    except ValueError:
+        return False
+
+
 @dataclass(slots=True)
 class Census:
     """Hands out class codes in the order of first appearance, and counts the rows of each."""
@@ -75,6 +111,11 @@ class Census:
         found = codes[np.searchsorted(known, labels)]
         self.counts = added(self.counts, found)
         return found
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the arrays that labels were in."""
+        return set(self._known)
 
     def table(self) -> tuple[str, ...]:
         """Return what each code stands for. Raises DataError E-LABEL when there is only one class."""
@@ -177,20 +218,20 @@ class Threshold:
 
 
 def as_labels(values: Array, name: str) -> Array:
-    """Return labels (n,) of any type as float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
+    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
     kind = values.dtype.kind
     if kind in "US":
         return values.astype(np.str_)
     if kind not in "fiub":
         hint = "labels are numbers or text, one a row"
         raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=hint)
-    return values.astype({"i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
+    return values.astype({"b": np.bool_, "i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
 
 
 def labels_from(texts: Sequence[str], kind: str) -> Array:
     """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
-    if kind in "iu":
-        return np.array([int(text) for text in texts], np.int64 if kind == "i" else np.uint64)
+    if kind in "biu":
+        return np.array([int(text) for text in texts], {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind])
     return np.array(texts, np.float64 if kind == "f" else np.str_)
 
 

@@ -165,10 +165,13 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
     if job.class_weight is None:
         return ()
     if isinstance(job.class_weight, dict):
-        for name in job.class_weight:
+        given = job.class_weight
+        if set(layout.classes) == {"false", "true"}:  # tables write truth values so, programs and arrays 0 and 1
+            given = {{"0": "false", "1": "true"}.get(name, name): factor for name, factor in given.items()}
+        for name in given:
             if name not in layout.classes:
                 raise UsageError(f"there is no class '{name}' to weight", hint=f"there are {', '.join(layout.classes)}")
-        return tuple(job.class_weight.get(c, 1.0) for c in layout.classes)
+        return tuple(given.get(c, 1.0) for c in layout.classes)
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     mine, rows = layout.counts[positive], layout.rows

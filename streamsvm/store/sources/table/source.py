@@ -88,7 +88,12 @@ class TableSource(ABC):
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         options = {"missing_words": list(self._options.missing_words)} if self._options.missing_words else {}
-        return {"format": self.form, **({"options": options} if options else {}), "schema": self._recorded.to_json()}
+        found: JsonObject = {"format": self.form, "schema": self._recorded.to_json()}
+        if options:
+            found["options"] = options
+        if kind := self._label_type():
+            found["label_type"] = kind
+        return found
 
     def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns of the table, by default of all, as they are written."""
@@ -100,6 +105,18 @@ class TableSource(ABC):
         words, but = self._options.words, (self._options.weight, self._options.id_column)
         with closing(self._read(path, rows, columns, file)) as read:
             yield from (with_words_missing(table, words, but=but) for table in read)
+
+    def _label_type(self) -> str:
+        """The type of the label's column as ``label_type`` calls it; '' where the columns of the format have no types."""
+        if self.form == "csv" or self.schema.label is None:
+            return ""
+        kind = self._types(self._paths[0])[self.schema.label]
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return "text"
+        if pa.types.is_boolean(kind):
+            return "bool"
+        return "int" if pa.types.is_integer(kind) else "float" if pa.types.is_floating(kind) else ""
 
     def _encoded(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
         """The rows of a table, and how many rows it has, those without a label included."""
