@@ -286,3 +286,34 @@ def test_names_of_columns_reach_the_model() -> None:
     frame = pandas.DataFrame(X, columns=[f"c{k}" for k in range(8)])
     found = StreamSVC().fit(frame, BINARY)
     assert found.model_.explain().names == tuple(frame.columns) == tuple(found.feature_names_in_)
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "multi_class": "ovo"}], ids=str)
+@pytest.mark.parametrize("class_weight", [None, "balanced", {2: 0.0}], ids=str)
+def test_a_class_without_weight_is_never_predicted(options: dict[str, Any], class_weight: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X.argmax(axis=1)
+    weighted = {} if isinstance(class_weight, dict) else {"sample_weight": np.where(y == 2, 0.0, 1.0)}
+    found = StreamSVC(class_weight=class_weight, **options).fit(X, y, **weighted)
+    assert found.classes_.tolist() == [0, 1, 2]
+    assert set(found.predict(X)) == {0, 1}
+    assert np.mean(found.predict(X)[y < 2] == y[y < 2]) > 0.8
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_path: Path) -> None:
+    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["no", "no", "yes", "yes"])
+    with pytest.raises(ValueError, match="at least two classes must have a weight above 0; here: 'no'"):
+        StreamSVC(kernel=kernel, class_weight={"no": 1.0, "yes": 0.0}).fit(X, y)
+    with pytest.raises(sv.UsageError, match="class 'no' alone has weight"):
+        sv.fit(X, y=y, kernel=kernel, class_weight={"yes": 0.0})
+
+
+def test_portions_refuse_balanced_classes() -> None:
+    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 0, 1])
+    found = StreamSVC(solver="sgd", loss="hinge", class_weight="balanced")
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
+        found.partial_fit(X, y, classes=[0, 1])
+    assert not hasattr(found, "classes_")
+    StreamSVC(solver="sgd", loss="hinge", class_weight={0: 0.5, 1: 2.0}).partial_fit(X, y, classes=[0, 1])

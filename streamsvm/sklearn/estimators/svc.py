@@ -185,10 +185,15 @@ class StreamSVC(StreamClassifier):
 
         Only of a linear model, and a stochastic solver: solver='sgd', 'pegasos' or 'assg'. ``classes`` (n_classes,): all that will
         come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
-        of rows that are gone; ``fit`` proves again. 'balanced' classes are not known here, and count alike. Raises ValueError.
+        of rows that are gone; ``fit`` proves again. class_weight='balanced' is refused: it wants all labels. Raises ValueError.
         """
         if self.nu is not None:
             raise ValueError("portions are learned with C: leave nu out")
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' is not supported by partial_fit: the rows of each class are not known before the last portion; "
+                "give class_weight={class: factor}, computed from all labels or from a large sample of them"
+            )
         first = not self.__sklearn_is_fitted__()
         X, y = checked(self, X, y, reset=first)
         known = classes_of_portion(None if first else self.classes_, classes, y)

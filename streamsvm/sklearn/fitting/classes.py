@@ -58,6 +58,9 @@ def class_weights(
         found = balanced(codes, weights, len(classes))
     else:
         found = compute_class_weight(asked, classes=classes, y=classes[codes])
+        if np.count_nonzero(found) < 2:
+            weighted = ", ".join(map(repr, classes[found > 0].tolist())) or "none"
+            raise ValueError(f"class_weight: at least two classes must have a weight above 0; here: {weighted}")
     return {str(code): float(factor) for code, factor in enumerate(found)}
 
 

@@ -128,6 +128,9 @@ def _centered(X: Any) -> tuple[Rows, JsonObject]:
 
 
 def balanced(codes: Int32, weights: Float64 | None, classes: int) -> Array:
-    """Return the factor of each class (classes,) with which all classes weigh the same: n / (classes n_c)."""
+    """Return the factor of each class (classes,) with which all classes that have weight weigh the same: n / (classes n_c); 1 for the others."""
     counts = np.bincount(codes, weights, minlength=classes)
-    return counts.sum() / (classes * np.maximum(counts, np.finfo(float).tiny))
+    present = counts > 0
+    found = np.ones(classes)
+    found[present] = counts.sum() / (present.sum() * counts[present])
+    return found

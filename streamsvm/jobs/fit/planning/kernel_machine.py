@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.aliases import ByName
-from streamsvm.errors import UsageError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
@@ -81,6 +81,12 @@ def machine_of(
     from streamsvm.features.expansion import Expansion
 
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
+    if not len(index):  # of some problems alone, such as that of a class without weight, a constant is an answer
+        raise DataError(
+            "the best function is the same for every row: no row has a coefficient",
+            hint="a class may have no weight at all, all numbers be within epsilon of one, or C be too small for float64: "
+            "check the weights, lower epsilon, raise C",
+        )
     weights = np.zeros((len(solutions), len(index) + 1))
     rows, known = [], np.empty(0, np.int64)
     for k, s in enumerate(solutions):

@@ -171,12 +171,25 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
         for name in given:
             if name not in layout.classes:
                 raise UsageError(f"there is no class '{name}' to weight", hint=f"there are {', '.join(layout.classes)}")
+        weighted = [c for c in layout.classes if given.get(c, 1.0) > 0.0]
+        if len(weighted) < 2 or (job.positive is not None and job.positive not in weighted):
+            what = (
+                f"class '{weighted[0]}' alone has"
+                if len(weighted) == 1
+                else "no class has"
+                if not weighted
+                else f"class '{job.positive}' has no"
+            )
+            raise UsageError(f"{what} weight", hint="give two classes or more a class weight above 0")
         return tuple(given.get(c, 1.0) for c in layout.classes)
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     mine, rows = layout.counts[positive], layout.rows
     if job.multi_class in {OVO, CRAMMER_SINGER}:
-        return tuple(rows / (len(layout.classes) * max(count, 1)) for count in layout.counts)
+        present = sum(count > 0 for count in layout.counts)
+        return tuple(rows / (present * count) if count else 1.0 for count in layout.counts)
+    if mine in (0, rows):  # a class without rows, or no others: there is nothing to balance
+        return (1.0,) * len(layout.classes)
     return tuple(rows / (2 * (mine if c == positive else rows - mine)) for c in range(len(layout.classes)))
 
 

@@ -36,7 +36,7 @@ import numpy as np
 from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.rows import Rows
 from streamsvm.solvers.kernel.decomposition.block_update import catch_up, evaluate_anew, measure, rows_of
 from streamsvm.solvers.kernel.decomposition.candidates import offer, shorten_offer
@@ -206,11 +206,5 @@ class Decomposition:
             raise UsageError(
                 "the last pass came before any row had a coefficient",
                 hint="allow more passes, --max-passes, or more time",
-            )
-        if support.size == 0:
-            raise DataError(
-                "the best function is the same for every row: no row has a coefficient",
-                hint="a class may have no weight at all, all numbers be within epsilon of one, or C be too small for float64: "
-                "check the weights, lower epsilon, raise C",
             )
         return SupportSolution(support.X, support.index, support.x, state.intercept + state.problem.center)
