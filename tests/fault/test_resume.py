@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import streamsvm as sv
+from streamsvm.cli import cli
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
 from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
@@ -231,8 +234,45 @@ def test_resume_without_a_checkpoint_starts(store: Path, tmp_path: Path) -> None
 
 
 def test_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path: Path) -> None:
-    fit(replace(stopped, C=10.0, resume=False))
+    fit(replace(stopped, C=10.0, resume=False, overwrite=True))
     assert not (tmp_path / "m.run" / "checkpoint").exists()
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    """The folder of a store, of a fit that its time limit stopped, and of an embedding and a search that were stopped."""
+    sv.synth("susy", tmp_path / "t.zarr", rows=20000, chunk=65536)
+    commands = (
+        "fit t.zarr m.ssvm --solver dcd --tolerance 1e-12 --time-limit 0.001s --at-limit stop",
+        "embed t.zarr e --landmarks 400 --chunk 256KiB --time-limit 0.2s",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for command in commands:
+            assert CliRunner().invoke(cli, ["-q", *command.split()]).exit_code == 75
+    return tmp_path
+
+
+def test_what_an_interrupted_run_has_left_is_not_lost_without_leave(
+    interrupted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(interrupted)
+    before = {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()}
+    for command in ("fit t.zarr m.ssvm --C 0.1,1", "fit t.zarr m.ssvm --kernel rbf --landmarks 9"):
+        found = CliRunner().invoke(cli, ["-q", *command.split()])
+        assert found.exit_code == 73
+        assert "--resume" in found.output
+        assert "--overwrite" in found.output
+    with pytest.raises(ExistsError, match="checkpoint of a run that was interrupted"):
+        sv.fit("t.zarr", "m.ssvm", C=[0.1, 1.0])
+    found = CliRunner().invoke(cli, ["-q", *["embed", "t.zarr", "e", "--landmarks", "9"]])
+    assert found.exit_code == 78
+    assert "run the command it was begun with" in found.output
+    now = {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()}
+    assert now == before
+    again = ["--solver", "dcd", "--tolerance", "1e-12", "--max-passes", "2"]
+    assert CliRunner().invoke(cli, ["-q", "fit", "t.zarr", "m.ssvm", *again, "--resume"]).exit_code == 0
+    assert CliRunner().invoke(cli, ["-q", *["embed", "t.zarr", "e", "--landmarks", "9", "--overwrite"]]).exit_code == 0
 
 
 @pytest.mark.parametrize("mode", ["flip", "cut", "pickle", "empty"])

@@ -22,7 +22,7 @@ from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.container import opened, pieces
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.errors import DataError, quote
+from streamsvm.errors import DataError, ExistsError, quote
 from streamsvm.scratch import sweep
 
 FORMAT = 2
@@ -104,13 +104,17 @@ def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
     header = json.loads(text)
     if header.get("format") != FORMAT:
         version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
-        hint = "go on with the version that made it, or start again without --resume"
+        hint = "go on with the version that made it, or start again with --overwrite in place of --resume"
         raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
     return Saved(header["number"], header["identity"], header["tree"], header["crcs"], path)
 
 
 def _unusable(path: Path, why: str) -> DataError:
-    return DataError(f"{path} is no usable checkpoint: {why}", code="E-CHECKPOINT", hint="start again without --resume")
+    return DataError(
+        f"{path} is no usable checkpoint: {why}",
+        code="E-CHECKPOINT",
+        hint="start again with --overwrite in place of --resume",
+    )
 
 
 @dataclass(slots=True)
@@ -142,6 +146,14 @@ class CheckpointDirectory:
             raise
         if not self.kept:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def check_absent(self) -> None:
+        """Raise ExistsError where an interrupted run has left a checkpoint: a run that does not resume would remove it."""
+        if any((self.directory / name).exists() for name in GENERATIONS):
+            raise ExistsError(
+                f"{self.directory} holds the checkpoint of a run that was interrupted",
+                hint="pass --resume to go on with that run, --overwrite to discard it, or choose another name",
+            )
 
     def write(self, identity: JsonObject, content: Any) -> None:
         """Write the next checkpoint in place of the older one. Raises StorageError."""

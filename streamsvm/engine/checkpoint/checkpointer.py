@@ -97,7 +97,7 @@ class RunCheckpointer:
             self._restore(training)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             where = self.checkpoints.directory
-            hint = "start again without --resume"
+            hint = "start again with --overwrite in place of --resume"
             raise DataError(
                 f"{where} is no usable checkpoint: {quote(error)}", code="E-CHECKPOINT", hint=hint
             ) from error

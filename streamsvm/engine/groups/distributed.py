@@ -54,7 +54,11 @@ class DistributedTrainer(GroupTrainer):
         result, driver_state, versions = self.result, self._fit.work.driver_state, self._versions
         if result.index and (self._solver.row_state or not result.partials):
             found = f"the checkpoint was made in pass {result.passes + 1}, of which the rows seen have kept something"
-            raise DataError(found, code="E-CHECKPOINT", hint="go on without --cluster, or start again without --resume")
+            raise DataError(
+                found,
+                code="E-CHECKPOINT",
+                hint="go on without --cluster, or start again with --overwrite in place of --resume",
+            )
         result.index, result.partials = 0, []
         if driver_state is not None and versions.to_write:
             active = {one.number: one.state for one in result.active()}

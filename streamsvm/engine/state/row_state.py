@@ -176,7 +176,7 @@ class RowStates:
         return self.layout.rows * self.problems * self.state.nbytes
 
     def _damaged(self, what: str) -> DataError:
-        hint = "start again, without --resume"
+        hint = "start again with --overwrite in place of --resume"
         return DataError(f"the per-row state in {self.file} {what}", code="E-CHECKPOINT", hint=hint)
 
 

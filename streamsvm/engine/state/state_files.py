@@ -94,7 +94,7 @@ class GroupStateFiles:
         body, tail = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
         whole = len(body) == group.rows * self.problems * self.state.nbytes
         if not whole or crc32c(body) != int.from_bytes(tail, "little"):
-            hint = "do all workers see the same files? else start again, without --resume"
+            hint = "do all workers see the same files? else start again with --overwrite in place of --resume"
             raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
         return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
 

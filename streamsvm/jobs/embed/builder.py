@@ -26,7 +26,7 @@ from streamsvm.config.units import mib
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import DataError, ExistsError, StorageError
+from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom
@@ -117,6 +117,12 @@ class Builder:
             raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
         writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
         saved = read_journal(writer.directory, key)
+        if saved is None and has_journal(self.target) and not self.job.overwrite:
+            raise ConfigError(
+                f"{self.target} was begun with other settings or other rows, and was interrupted",
+                code="E-CONFIG",
+                hint="run the command it was begun with to go on, pass --overwrite to start again, or choose another name",
+            )
         if saved is None:
             shutil.rmtree(writer.directory, ignore_errors=True)
             durable.make_directory(writer.directory)
@@ -231,11 +237,21 @@ def _ours(target: Path) -> bool:
 
 def read_journal(directory: Path, key: str) -> JsonObject | None:
     """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
+    saved = _journal(directory)
+    return saved if saved is not None and saved["key"] == key else None
+
+
+def has_journal(directory: Path) -> bool:
+    """Return whether an interrupted build of any embedding has left a journal that can be used."""
+    return _journal(directory) is not None
+
+
+def _journal(directory: Path) -> JsonObject | None:
     try:
         saved = json.loads(read_whole(directory / JOURNAL, LARGEST_JOURNAL))
     except (OSError, ValueError, DataError):
         return None
-    return saved if isinstance(saved, dict) and saved.get("key") == key else None
+    return saved if isinstance(saved, dict) and "key" in saved else None
 
 
 FORMAT = 1

@@ -142,7 +142,7 @@ def refuse_other(saved: JsonObject, now: JsonObject) -> None:
         f"the checkpoint was made with {name}={quote(old, 40)}, now {name}={quote(new, 40)}"
         + (f" (also: {others})" if others else ""),
         code="E-CONFIG",
-        hint="resume with the old values, or start again without --resume",
+        hint="resume with the old values, or start again with --overwrite in place of --resume",
     )
 
 

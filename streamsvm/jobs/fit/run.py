@@ -85,6 +85,8 @@ def _decided(job: FitJob, report: Report, executor: Executor | None, began: floa
     target = output_path(job.model)
     store, held = opened(job)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
+    if not (job.resume or job.overwrite):
+        checkpoints.check_absent()
     saved = checkpoints.read() if job.resume else []
     job, plan = settled(job, store, saved, executor)
     this = DecidedFit(job, store, held, plan, checkpoints, saved, executor, began)

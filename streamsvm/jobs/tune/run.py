@@ -196,5 +196,6 @@ def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
         not path.name.startswith(".") for path in out.iterdir()
     )  # else no more than what was being written
     if begun and not overwrite:
-        raise ExistsError(f"{out} exists already", hint="choose another name, or pass --overwrite")
+        hint = "run the command it was made with to go on with it, pass --overwrite, or choose another name"
+        raise ExistsError(f"{out} exists already", hint=hint)
     return []
