@@ -331,3 +331,29 @@ def test_groups_are_all_chunks_in_their_order(chunks: int, groups: int) -> None:
     assert [chunk for group in found for chunk in group] == list(range(chunks))
     assert len(found) == groups
     assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+@pytest.fixture(scope="module")
+def moons_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two classes."""
+    folder = tmp_path_factory.mktemp("moons")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    sv.ingest(X, folder / "t.zarr", y=(X[:, 0] * X[:, 1] > 0).astype(int), chunk=4096)
+    sv.embed(folder / "t.zarr", folder / "e.zarr", kernel="rbf", landmarks=10, sampling="greedy")
+    return folder
+
+
+def test_rows_whose_labels_chose_the_landmarks_are_not_held_out(moons_store: Path, tmp_path: Path) -> None:
+    landmarks = {"kernel": "rbf", "landmarks": 10, "sampling": "greedy"}
+    with pytest.raises(sv.UsageError, match="--calibrate cannot be combined with --sampling greedy"):
+        sv.fit(moons_store / "t.zarr", tmp_path / "m", calibrate="sigmoid", **landmarks)
+    with pytest.raises(sv.UsageError, match="an embedding that was made with --sampling greedy"):
+        sv.fit(moons_store / "e.zarr", tmp_path / "m", calibrate="sigmoid")
+    for rows in ("t.zarr", "e.zarr"):
+        with pytest.raises(sv.UsageError, match="greedy"):
+            sv.tune(moons_store / rows, tmp_path / "g", C=[0.1, 1.0], **(landmarks if rows == "t.zarr" else {}))
+    sv.fit(moons_store / "e.zarr", tmp_path / "plain")
+    assert sv.fit(
+        moons_store / "t.zarr", tmp_path / "n", calibrate="sigmoid", **landmarks | {"sampling": "kmeans++"}
+    ).model.calibration

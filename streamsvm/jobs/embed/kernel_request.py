@@ -138,6 +138,26 @@ def wanted(job: LandmarkJob) -> bool:
     return job.landmarks is not None or job.landmark_file is not None
 
 
+def check_labels_unseen(store: Store, request: NystromRequest | None, held_out: str) -> None:
+    """Raise UsageError where the labels of rows that are to be held out have chosen the landmarks.
+
+    ``held_out``: what holds rows out, as the beginning of a sentence. The landmarks are those of ``request``, or of ``store`` where it is an embedding.
+    """
+    made = store.facts.get("embedding") or {}
+    drawn = request.describe() if request is not None else made
+    if drawn.get("sampling") != "greedy" or drawn["landmarks"] >= store.layout.rows:
+        return
+    where = (
+        "--sampling greedy"
+        if request is not None
+        else f"{store.name}, an embedding that was made with --sampling greedy"
+    )
+    raise UsageError(
+        f"{held_out} cannot be combined with {where}: the labels of the rows held out have chosen the landmarks",
+        hint="choose landmarks without labels: --sampling uniform, leverage or kmeans++",
+    )
+
+
 def landmark_count(job: LandmarkJob) -> int:
     """Return how many landmarks a job asks for, by number or by a file of them. Raises UsageError, MissingError, DataError."""
     if job.landmarks is not None and job.landmark_file is not None:

@@ -18,6 +18,7 @@ from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.embed.kernel_request import check_labels_unseen
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
@@ -62,6 +63,7 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
     fit_job = FitJob(**shared, **at_point, model=job.out, embedding=FLY)
     plan = make_plan(fit_job, store)
     check_both_kinds(job, store.layout)
+    check_labels_unseen(store, plan.request, "A search")
     memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy)
     low, high = 1, job.folds * len(job.loss_weights)

@@ -143,6 +143,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     solver = solver_of(job, solver_name, problems[0].loss, problems[0].classes)
     features = features_of(job, store)
     request = kernel_request.request_of(job, store, features, constant_of(job))
+    if job.calibrate is not None:
+        kernel_request.check_labels_unseen(store, request, "--calibrate")
     kernel = kernel_machine.kernel_of(job, solver, store, features)
     if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
