@@ -54,6 +54,13 @@ ENDS = {"converged": "", "patience": ", stopped by patience"}
 """What the last line says of ends that were asked for; any other is short of the certificate."""
 
 
+def held_out_text(said: JsonObject) -> tuple[str, str]:
+    """Return what the error on held-out rows is, and its value with C and pass; a share of wrong answers is in percent."""
+    measure = said.get("measure", "error")
+    value = percent(said["error"], 4) if measure == "error" else f"{said['error']:.4g}"
+    return measure, f"{value} (C = {said['C']:g}, pass {said['pass']})"
+
+
 def fit_line(end: JsonObject) -> str:
     """Return the last line of a fit, from its 'done' event: how far from the optimum, and what it took."""
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
@@ -61,7 +68,7 @@ def fit_line(end: JsonObject) -> str:
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
     share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
     simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
-    held = f"held-out error {percent(said['error'], 4)} (C = {said['C']:g}, pass {said['pass']})" if said else ""
+    held = "held-out {} {}".format(*held_out_text(said)) if said else ""
     return " · ".join(
         ([held] if held else [])
         + [

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.display.event_lines import held_out_text
 
 LEVELS = "▁▂▃▄▅▆▇█"
 MIB = 1 << 20
@@ -40,11 +41,7 @@ def fit_card(end: JsonObject) -> list[str]:
             f"gap {percent(end['gap'])} of {percent(end['tolerance'])} asked for",
         ),
         ("optimum", f"between {end['dual']:.7g} and {end['primal']:.7g}, which is this model"),
-        *(
-            [("held-out error", f"{percent(said['error'], 4)} (C = {said['C']:g}, pass {said['pass']})")]
-            if said
-            else []
-        ),
+        *([(f"held-out {held_out_text(said)[0]}", held_out_text(said)[1])] if said else []),
         (
             "took",
             f"{end['passes']} readings, {seconds_text(end['seconds'])}, {round(100 * end['compute_share'])} % computing",

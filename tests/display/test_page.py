@@ -10,8 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm.display.page.page import page_of
 from streamsvm.display.page.record import read_run
 from streamsvm.display.page.sections.provenance import setting_text
@@ -408,3 +410,37 @@ def test_reliability_is_drawn_before_and_after(tmp_path: Path) -> None:
     assert sum(run.calibrations[0].before.weight) == 2000
     (tmp_path / "m.run" / "evaluation.json").unlink()
     assert "Reliability on the evaluated rows" not in page_of([read_run(tmp_path / "m.run")])
+
+
+def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    target = X @ [1.0, 2.0, 0.0, -1.0] + 50.0 + 0.1 * rng.normal(size=600)
+    sv.ingest(X, tmp_path / "n.zarr", y=target, task="regression", test_fraction=0.2, chunk=4096)
+    sv.fit(tmp_path / "n.zarr", tmp_path / "n", loss="squared", C=10, validation=0.2)
+    found = sv.evaluate(tmp_path / "n", tmp_path / "n.test.zarr").evaluation
+    sv.report(tmp_path / "n", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "left out" not in page
+    for text in (f"{found.RMSE:.5g}", f"{found.MAE:.5g}", "test RMSE", "Held-out RMSE", "Residuals"):
+        assert text in page
+    assert "held-out error" not in page
+    assert "y f(x)" not in page
+    sv.report([tmp_path / "n", tmp_path / "n"], tmp_path / "two.html")
+    assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
+
+
+@pytest.mark.parametrize("options", [{}, {"one_class": True, "positive": "bad", "nu": 0.2}], ids=["two", "one class"])
+def test_a_class_has_one_color_on_the_whole_page(tmp_path: Path, options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(800) % 4 > 0, "bad", "good")
+    X = rng.normal(size=(800, 2)) + 5.0 + (y == "good")[:, None]
+    sv.ingest(X, tmp_path / "s.zarr", y=y, chunk=4096)
+    few = np.arange(800) % 16 < 8
+    sv.ingest(X[few][y[few] == "good"][:60], tmp_path / "t.zarr", y=np.repeat(["good", "bad"], [50, 10]))
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m", **options)
+    sv.evaluate(tmp_path / "m", tmp_path / "t.zarr")
+    sv.report(tmp_path / "m", tmp_path / "page.html")
+    legends = re.findall(r'b(\d)"></i>(bad|good)<', (tmp_path / "page.html").read_text())
+    assert len(legends) == 6  # margins of the evaluated rows and of the training rows, shares along the store
+    assert len(set(legends)) == 2

@@ -103,6 +103,8 @@ class Planned(msgspec.Struct):
     """Where such features are kept."""
     threads: int | None = None
     """Threads that compute, where that was decided."""
+    task: str = ""
+    """'classification', 'regression', or nothing in plans of before."""
     together: int = 0
     """Classes in each problem, where all are one; else 0."""
 

@@ -180,6 +180,31 @@ class Evaluated(msgspec.Struct):
     """What its probabilities said and what came true; None for a model without any."""
 
 
+class EvaluatedNumbers(msgspec.Struct):
+    """How far off a regression was found to be: ``evaluation.json`` of a model of numbers."""
+
+    data: list[str]
+    """The store or the files."""
+    rows: int
+    """How many rows these have."""
+    MAE: float
+    """The mean absolute error."""
+    RMSE: float
+    """The root of the mean squared error."""
+    largest_error: float
+    """The largest absolute error."""
+    target_mean: float
+    """The mean of the targets."""
+    target_spread: float
+    """The standard deviation of the targets."""
+    R2: float | None = None
+    """The share of the targets' variance that is explained; None where all targets are equal."""
+    at: str = ""
+    """When, UTC."""
+    primals: list[float] = []
+    """P of the problem of the model: by this it is known to be that of the run."""
+
+
 class GridPoint(msgspec.Struct):
     """A point of a search."""
 

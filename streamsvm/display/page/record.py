@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from streamsvm.aliases import ByName, JsonObject
+from streamsvm.config.units import percent
 from streamsvm.display.page.files import Began, End, HeldOut, Moment, Pass, Planned, Stopped
-from streamsvm.display.page.findings import CalibrationRecord, Evaluated, Facts, Search
+from streamsvm.display.page.findings import CalibrationRecord, Evaluated, EvaluatedNumbers, Facts, Search
 from streamsvm.errors import DataError, MissingError
 from streamsvm.regular import is_folder, open_regular, read_whole
+from streamsvm.tasks import REGRESSION
 
 LARGEST = 16 << 20
 """Bytes of a file that is read whole."""
@@ -45,7 +47,9 @@ class RunRecord:
     facts: Facts | None = None
     """What it recorded of data and model."""
     evaluation: Evaluated | None = None
-    """How good the model was found to be."""
+    """How good a classifier was found to be."""
+    number_evaluation: EvaluatedNumbers | None = None
+    """How far off a regression was found to be."""
     search: Search | None = None
     """What a search found; None for a fit."""
     began: Began | None = None
@@ -69,6 +73,25 @@ class RunRecord:
     def settings(self) -> ByName:
         """What it was asked for."""
         return self.job if self.search is None else self.search.settings
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the model predicts numbers."""
+        return self.plan is not None and self.plan.task == REGRESSION
+
+    def in_class_order(self, names: Iterable[str]) -> list[str]:
+        """Return names of classes in the order of the model's classes, others after them: a class has one color on the whole page."""
+        classes = [] if self.facts is None else list(self.facts.model.get("classes") or ())
+        return sorted(dict.fromkeys(names), key=lambda name: classes.index(name) if name in classes else len(classes))
+
+    def error_text(self, error: float) -> str:
+        """Return an error on held-out rows: a share in percent, of a regression in the units of the target."""
+        return f"{error:.4g}" if self.is_regression else percent(error, 4)
+
+    @property
+    def error_name(self) -> str:
+        """What errors are: 'error', a share of wrong answers, or 'RMSE'."""
+        return "RMSE" if self.is_regression else "error"
 
     def widest(self) -> list[Pass]:
         """Return of each pass the certificate with the largest gap: of several problems the one that is furthest behind."""
@@ -114,7 +137,7 @@ def _read_fit(folder: Path, found: RunRecord) -> None:
     if found.began is None or found.done:  # else they are of an earlier run
         found.end = _file(folder / "certificate.json", End, found)
         found.facts = _file(folder / "record.json", Facts, found)
-        found.evaluation = _of_this(_file(folder / "evaluation.json", Evaluated, found), found.end)
+        _read_evaluation(folder / "evaluation.json", found)
 
 
 def _keep_bounds(passes: list[Pass]) -> None:
@@ -128,11 +151,20 @@ def _keep_bounds(passes: list[Pass]) -> None:
                 one.gap = min(one.gap, (one.primal - one.dual) / abs(one.primal))
 
 
-def _of_this(evaluation: Evaluated | None, end: End | None) -> Evaluated | None:
-    """The evaluation, unless it is one of an earlier model of the same name."""
-    if evaluation is None or end is None:
-        return None
-    return evaluation if set(evaluation.primals) <= {one.primal for one in end.problems} else None
+def _read_evaluation(path: Path, found: RunRecord) -> None:
+    """Read the evaluation, of a classifier or of a regression, unless it is one of an earlier model of the same name."""
+    content = _file(path, dict, found)
+    kind = EvaluatedNumbers if content is not None and "RMSE" in content else Evaluated
+    evaluation = None if content is None else _as(content, kind)
+    if content is not None and evaluation is None:
+        found.unread.append(path.name)
+    if evaluation is None or found.end is None:
+        return
+    if set(evaluation.primals) <= {one.primal for one in found.end.problems}:
+        if isinstance(evaluation, Evaluated):
+            found.evaluation = evaluation
+        else:
+            found.number_evaluation = evaluation
 
 
 def _take(event: JsonObject, found: RunRecord) -> None:

@@ -54,10 +54,16 @@ def _line(run: RunRecord, name: str) -> list[str]:
         seconds_text(end.seconds),
         f"{end.peak / MIB:.0f} MiB",
         size_text(end.bytes_read),
-        "–" if held is None else percent(held, 4),
-        "–" if e is None else percent(1.0 - e.accuracy, 4),
+        "–" if held is None else run.error_text(held) + (" RMSE" if run.is_regression else ""),
+        _test_error(run),
         "–" if e is None or e.AUC is None else f"{e.AUC:.4f}",
     ]
+
+
+def _test_error(run: RunRecord) -> str:
+    if run.number_evaluation is not None:
+        return f"{run.number_evaluation.RMSE:.4g} RMSE"
+    return "–" if run.evaluation is None else percent(1.0 - run.evaluation.accuracy, 4)
 
 
 def _gaps(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup | None:

@@ -96,12 +96,17 @@ def _tiles(run: RunRecord, end: End) -> Markup:
         found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
     held = end.validation
     if held is not None and isinstance(held.get("error"), float):
-        found.append(("held-out error", percent(held["error"], 4), f"C = {held.get('C', 0):g}"))
+        found.append((f"held-out {run.error_name}", run.error_text(held["error"]), f"C = {held.get('C', 0):g}"))
     if run.evaluation is not None:
         e = run.evaluation
         found.append(("test error", percent(1.0 - e.accuracy, 4), f"{figure_text(e.rows)} rows"))
         if e.AUC is not None:
             found.append(("AUC", f"{e.AUC:.4f}", f"within {e.AUC_error or 0:.1g}"))
+    if run.number_evaluation is not None:
+        n = run.number_evaluation
+        found.append(("test RMSE", f"{n.RMSE:.4g}", f"{figure_text(n.rows)} rows"))
+        if n.R2 is not None:
+            found.append(("R2", f"{n.R2:.4f}", f"targets spread by {n.target_spread:.4g}"))
     return tiles(found)
 
 

@@ -104,19 +104,23 @@ def held_out(run: RunRecord) -> PagePart | None:
     costs = sorted({look.C for look in found})
     low, high = min(look.error for look in found), max(look.error for look in found)
     margin = 0.08 * (high - low) or 0.01
-    y = linear(max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v:.3g}")
+    in_percent = not run.is_regression
+    margin = margin if in_percent else 0.08 * (high - low) or 0.01 * high or 1.0
+    y = linear(max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v if in_percent else v:.3g}")
     x = whole(max(look.number for look in found), ACROSS)
-    says = f"Error on held-out rows over readings: {percent(found[0].error, 4)} first, at best {percent(low, 4)}."
-    chart = Chart("Error on held-out rows", says, x, y, ("readings of the data", "error, %"))
+    first, best, name = run.error_text(found[0].error), run.error_text(low), run.error_name
+    title = f"{name[0].upper()}{name[1:]} on held-out rows"
+    says = f"{title} over readings: {first} first, at best {best}."
+    chart = Chart(title, says, x, y, ("readings of the data", f"{name}, %" if in_percent else name))
     for number, C in enumerate(costs[:SERIES]):
         points = [(float(look.number), look.error) for look in found if look.C == C]
         chart.line(points, number, f"C = {C:g}", dots=len(points) <= 40)
     lead = "Rows that training does not see. The model that was written is that of the reading where this was least."
     if len(costs) > SERIES:
         lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
-    rows = [(f"{C:g}", str(b.number), percent(b.error, 4)) for C in costs for b in [_best(found, C)]]
+    rows = [(f"{C:g}", str(b.number), run.error_text(b.error)) for C in costs for b in [_best(found, C)]]
     return PagePart(
-        "held-out", "Held-out error", lead, row(chart.drawn(), table(("C", "best at reading", "error"), rows))
+        "held-out", f"Held-out {name}", lead, row(chart.drawn(), table(("C", "best at reading", name), rows))
     )
 
 

@@ -9,7 +9,7 @@ from streamsvm.display.page.drawing.axis import grouped, linear
 from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart, row
 from streamsvm.display.page.drawing.document import PagePart, table
 from streamsvm.display.page.drawing.markup import Markup, element, joined, shortened
-from streamsvm.display.page.findings import Evaluated, Margins
+from streamsvm.display.page.findings import Evaluated, EvaluatedNumbers, Margins
 from streamsvm.display.page.record import RunRecord
 from streamsvm.display.page.sections.resources import INK
 
@@ -25,6 +25,8 @@ def margins(run: RunRecord) -> PagePart | None:
     known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
     if not known:
         return None
+    if run.is_regression:
+        return _residuals(known[0][0], run)
     binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
     what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
     lead = (
@@ -33,10 +35,34 @@ def margins(run: RunRecord) -> PagePart | None:
     classes = max(len(found.counts) for found, _ in known)
     if classes > SERIES:
         lead += f" The {SERIES} largest of {classes} classes are drawn."
-    return PagePart("margins", "Margins", lead, row(*(_margins(found, title, run) for found, title in known)))
+    names = run.in_class_order(list(known[0][0].counts)[:SERIES])
+    return PagePart("margins", "Margins", lead, row(*(_margins(found, title, run, names) for found, title in known)))
 
 
-def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
+def _residuals(found: Margins, run: RunRecord) -> PagePart:
+    lead = "A residual is f(x) less the target; only rows whose loss is not 0 shape the model."
+    low, high = found.range
+    says = f"Histogram of the residuals of {found.rows} rows, from {low:.3g} to {high:.3g}."
+    names = list(found.counts)
+    drawn = _histogram(
+        found, ("Residuals of a sample of the training rows", says, "residual", "share of the rows, %"), run, names
+    )
+    return PagePart("margins", "Residuals", lead, row(drawn))
+
+
+def _margins(found: Margins, title: str, run: RunRecord, names: list[str]) -> Markup:
+    """A histogram by class; ``names``: the classes that are drawn, in the order of their colors."""
+    bins = max((len(c) for c in found.counts.values()), default=1)
+    low, high = found.range
+    ends = [low + (high - low) * k / bins for k in range(1, bins + 1)]
+    wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in found.counts.values())
+    says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
+    return _histogram(found, (title, says, "margin", "share of the class, %"), run, names)
+
+
+def _histogram(found: Margins, labels: tuple[str, str, str, str], run: RunRecord, names: list[str]) -> Markup:
+    """``labels``: the title, what the figure says, and the names of both axes."""
+    title, says, across, upwards = labels
     low, high = found.range
     if len(found.counts) > 2:
         found = _coarser(found)
@@ -45,10 +71,11 @@ def _margins(found: Margins, title: str, run: RunRecord) -> Markup:
     heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in found.counts.items()}
     top = max((max(h) for h in heights.values() if h), default=1.0)
     x, y = linear(low, high, ACROSS), linear(0.0, top * 1.08, UPWARDS, text=lambda v: f"{100 * v:.3g}")
-    wrong = sum(sum(c for c, e in zip(counts, edges[1:], strict=False) if e <= 0) for counts in found.counts.values())
-    says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
-    chart = Chart(title, says, x, y, ("margin", "share of the class, %"))
-    for number, (name, shares) in enumerate(list(heights.items())[:SERIES]):
+    chart = Chart(title, says, x, y, (across, upwards))
+    for number, name in enumerate(names):
+        if name not in heights:
+            continue
+        shares = heights[name]
         if len(heights) <= 2:
             chart.bars(edges, shares, number, shortened(name, 24))
         else:
@@ -71,6 +98,8 @@ def _coarser(found: Margins) -> Margins:
 
 def evaluation(run: RunRecord) -> PagePart | None:
     """Return the part on rows with labels the model was compared with; None where there are none."""
+    if run.number_evaluation is not None:
+        return _number_evaluation(run.number_evaluation)
     e = run.evaluation
     if e is None:
         return None
@@ -82,6 +111,20 @@ def evaluation(run: RunRecord) -> PagePart | None:
     )
     parts = [row(*curves)] if any(curves) else []
     return PagePart("evaluation", "Evaluation", lead, element("div", joined(parts), _classes(e), _confusion(e)))
+
+
+def _number_evaluation(n: EvaluatedNumbers) -> PagePart:
+    when = f", evaluated on {n.at} UTC" if n.at else ""
+    lead = f"{grouped(n.rows)} rows of {', '.join(shortened(d) for d in n.data[:3])}{when}. All but R2 is in the units of the target."
+    figures = [
+        ("R2, the share of the variance that is explained", "–" if n.R2 is None else f"{n.R2:.5g}"),
+        ("mean absolute error", f"{n.MAE:.5g}"),
+        ("RMSE, the root of the mean squared error", f"{n.RMSE:.5g}"),
+        ("largest error", f"{n.largest_error:.5g}"),
+        ("mean of the targets", f"{n.target_mean:.5g}".replace("-", "−")),
+        ("standard deviation of the targets", f"{n.target_spread:.5g}"),
+    ]
+    return PagePart("evaluation", "Evaluation", lead, table(("what", "value"), figures, kind="words"))
 
 
 def _auc(e: Evaluated) -> str:

@@ -20,7 +20,11 @@ def coefficients(run: RunRecord) -> PagePart | None:
     found = run.facts.coefficients
     lead = (
         "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: "
-        "to the right it speaks for the class, to the left against it."
+        + (
+            "to the right it raises the number."
+            if run.is_regression
+            else "to the right it speaks for the class, to the left against it."
+        )
     )
     several = len(found) > 1
     tables = [_table(one, several=several) for one in found]
@@ -68,7 +72,7 @@ def drift(run: RunRecord) -> PagePart | None:
         return None
     figures = []
     if run.facts.label_drift is not None and len(run.facts.label_drift.rows) > 1:
-        figures.append(_labels(run.facts.label_drift))
+        figures.append(_labels(run.facts.label_drift, run))
     if len(run.facts.feature_drift) > 0 and len(run.facts.feature_drift[0].means) > 1:
         figures.append(_features(run.facts.feature_drift))
     if not figures:
@@ -77,13 +81,13 @@ def drift(run: RunRecord) -> PagePart | None:
     return PagePart("drift", "Drift along the store", lead, row(*figures))
 
 
-def _labels(found: Shares) -> Markup:
+def _labels(found: Shares, run: RunRecord) -> Markup:
     total = found.rows[-1]
     x, y = _rows_axis(total), linear(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
     farthest = max((max(s) - min(s) for s in found.shares.values() if s), default=0.0)
     says = f"Share of each class along {total:.0f} rows; it varies by {100 * farthest:.1f} % at most."
     chart = Chart("Classes", says, x, y, ("rows", "share, %"))
-    names = list(found.shares)[:SERIES]
+    names = run.in_class_order(list(found.shares)[:SERIES])
     for number, name in enumerate(names):
         starts = [0.0, *found.rows]
         shares = found.shares[name]

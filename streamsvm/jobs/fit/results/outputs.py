@@ -40,9 +40,15 @@ def summary(training: Training, plan: Plan) -> JsonObject:
         "bytes_read": training.bytes_read,
         "reads_repeated": training.reads_repeated,
         "compute_share": busy,
-        "validation": verdict(plan.costs, training),
+        "validation": _validation(plan, training),
         "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if simplex else None,
     }
+
+
+def _validation(plan: Plan, training: Training) -> JsonObject | None:
+    """What the held-out rows say; of a regression with the name of the error, which is no share."""
+    found = verdict(plan.costs, training)
+    return found | {"measure": "RMSE"} if found is not None and plan.layout.numeric else found
 
 
 def write_outputs(
