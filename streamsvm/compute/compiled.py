@@ -18,6 +18,7 @@ from numba import njit
 from numba.core import event
 
 from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.compute.owned_threads import undisturbed
 
 NOT_FROM_C: Any = {"no_cfunc_wrapper": True}
@@ -35,17 +36,19 @@ def inlined() -> Callable[[Callable[..., Any]], Any]:
 
 
 class _Undisturbed(event.Listener):
-    """Hears of the main thread entering and leaving the compiler."""
+    """Hears of threads entering and leaving the compiler: the main thread is undisturbed there, and the time is counted."""
 
     def __init__(self) -> None:
         self._entered: list[AbstractContextManager[None]] = []
 
     def on_start(self, event: event.Event) -> None:
+        CLOCK.enter()
         if threading.current_thread() is threading.main_thread():
             self._entered.append(undisturbed())
             self._entered[-1].__enter__()
 
     def on_end(self, event: event.Event) -> None:
+        CLOCK.leave()
         if threading.current_thread() is threading.main_thread() and self._entered:
             self._entered.pop().__exit__(None, None, None)
 

@@ -88,7 +88,9 @@ class StreamTrainer(FitLoop):
         for number, one in enumerate(active, 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
-            run.certified(self._visitor.finish(run.state, self._deadline))
+            with self._working_in_memory() as deadline:
+                certificate = self._visitor.finish(run.state, deadline)
+            run.certified(certificate)
             self._progress.certificate(one.number, run)
 
     def _rows_before(self) -> int:

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.checkpoint.checkpointer import Checkpointer, NoCheckpoint
 from streamsvm.engine.ending import listening_for_end
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.types import (
     AnySolver,
+    Deadline,
     KernelSolver,
     Problem,
     Report,
@@ -30,6 +33,9 @@ from streamsvm.types import (
     StepsBetweenPasses,
     Stop,
 )
+
+RECENT = 3
+"""Passes by which the time of the next one is judged."""
 
 
 class PassEvaluator(Protocol):
@@ -58,8 +64,12 @@ class FitLoop(ABC):
         self._progress = ProgressReporter(self.result, report)
         self._deadline = float("inf")
         """When the time limit is reached, a moment of ``time.perf_counter``."""
-        self._shortest = float("inf")
-        """Seconds of the shortest pass so far: what one that only certifies takes at most, about."""
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        """Seconds of the last passes, without the compiler and without work that ends at a deadline."""
+        self._began = 0.0
+        """When the pass under way was begun, by the clock of ``_working_seconds``."""
+        self._own_seconds = 0.0
+        """Seconds of the pass under way that the solver has worked in memory."""
 
     @abstractmethod
     def run_pass(self, checkpointer: Checkpointer) -> None:
@@ -92,15 +102,16 @@ class FitLoop(ABC):
         self._deadline = self._progress.stopwatch.began + stop.seconds
         with self.reading(), listening_for_end() as asked:
             while True:
-                began = time.perf_counter()
+                self._began, self._own_seconds = _working_seconds(), 0.0
                 self._next_pass(stop, checkpointer)
                 self._work_between(checkpointer)
                 if self.evaluator is not None:
                     with self.saving_on_loss(checkpointer):
                         self.evaluator.evaluate(result)
                 result.seconds = before + self._progress.stopwatch.seconds
-                self._shortest = min(self._shortest, time.perf_counter() - began)
-                if result.over(late=time.perf_counter() + self._reserve() > self._deadline, asked=asked()):
+                self._recent.append(self._pass_seconds())
+                result.seconds_left, result.seconds_needed = self._deadline - time.perf_counter(), self._reserve()
+                if result.over(late=result.seconds_left < result.seconds_needed, asked=asked()):
                     return result
                 if self.leaves is not None and not result.ending and self.leaves(result):
                     result.status = Status.STALLED
@@ -109,7 +120,27 @@ class FitLoop(ABC):
 
     def _reserve(self) -> float:
         """What a pass more, the one that certifies and what follows take. Kernel solvers leave a pass when its time is over."""
-        return 0.0 if isinstance(self._solver, KernelSolver) else (2.0 + self.final_passes) * self._shortest
+        return 0.0 if isinstance(self._solver, KernelSolver) else (2.0 + self.final_passes) * min(self._recent)
+
+    def _pass_seconds(self) -> float:
+        """Return what a pass like the one under way takes: compiling is done once, and work in memory ends in time by itself."""
+        own = self._own_seconds if isinstance(self._solver, Deadline) else 0.0
+        return max(0.0, _working_seconds() - self._began - own)
+
+    def _work_deadline(self) -> float:
+        """Return when work in memory has to end, so that a pass that certifies it and what follows are made in time."""
+        if isinstance(self._solver, KernelSolver):
+            return self._deadline
+        return self._deadline - (1.0 + self.final_passes) * min([*self._recent, self._pass_seconds()])
+
+    @contextmanager
+    def _working_in_memory(self) -> Iterator[float]:
+        """Count the time of what a solver does inside as work in memory; gives the moment when that has to end."""
+        deadline, began = self._work_deadline(), _working_seconds()
+        try:
+            yield deadline
+        finally:
+            self._own_seconds += _working_seconds() - began
 
     def reading(self) -> AbstractContextManager[None]:
         """Hold open what all passes of a training read from."""
@@ -123,10 +154,11 @@ class FitLoop(ABC):
     def _work_between(self, checkpointer: Checkpointer) -> None:
         """Make the steps that solvers make in memory before the next pass; each of them can be the last before a stop."""
         pending = self._pending()
-        for number, one in enumerate(pending, 1):
-            self._progress.closing(number, len(pending))
-            for _ in steps_between(self._solver, one.state, self._deadline):
-                checkpointer.between(self.result)
+        with self._working_in_memory() as deadline:
+            for number, one in enumerate(pending, 1):
+                self._progress.closing(number, len(pending))
+                for _ in steps_between(self._solver, one.state, deadline):
+                    checkpointer.between(self.result)
 
     def _ended_before(self, stop: Stop) -> bool:
         """Whether an earlier run was stopped after its training: all is certified, or all passes are made."""
@@ -154,6 +186,11 @@ class FitLoop(ABC):
             self.result.begin(stop, self._solver)
         self.run_pass(checkpointer)
         checkpointer.check_store()
+
+
+def _working_seconds() -> float:
+    """Return a moment of a clock that stands still while this process compiles."""
+    return time.perf_counter() - CLOCK.seconds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,10 @@ class Training:
     """Whether the pass under way, or the next one, is the last."""
     seconds: float = 0.0
     """Wall-clock time, over all runs that were resumed."""
+    seconds_left: float = 0.0
+    """Of the time limit, when the last pass was begun."""
+    seconds_needed: float = 0.0
+    """What was expected then of a pass more, the one that certifies and what follows."""
     waited: float = 0.0
     """Seconds of them in which solvers waited for blocks to arrive."""
     bytes_read: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.training import Training
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.results import remarks
 from streamsvm.jobs.fit.results.remarks import APART, scale_notice
@@ -63,7 +64,8 @@ def test_a_model_is_too_long_where_no_pass_chose_its_rows(
 
 def test_a_fit_without_its_certificate_says_the_largest_gap_of_its_problems() -> None:
     gaps = [SimpleNamespace(certificate=Certificate(1.0, 1.0 - gap)) for gap in (0.01, 0.25, 0.03)]
-    training: Any = SimpleNamespace(status=Status.PASSES, runs=[*gaps, SimpleNamespace(certificate=None)])
+    runs: Any = [*gaps, SimpleNamespace(certificate=None)]
+    training = Training(runs, Status.PASSES)
     record: Any = SimpleNamespace(request=None, problems=[SimpleNamespace(kernel=None)])
     store: Any = SimpleNamespace(facts={})
     found = remarks.uncertified(FitJob("s", "m", standardize=True, tolerance=1e-3), store, record, training)

@@ -24,6 +24,8 @@ class Closed(NamedTuple):
     """Of each problem that takes part in no further pass, serialized, where that is wanted: see ``Work.witnesses``."""
     spent: Partial
     """What all groups took; its states are gone."""
+    seconds: float = 0.0
+    """How long it took to close the pass, steps in memory included."""
 
     def at_peak(self, peak: int) -> Closed:
         """The same, closed by a process that had as many bytes in use."""
@@ -32,7 +34,7 @@ class Closed(NamedTuple):
 
 def close_round(found: Partial, work: Work, begun: Round) -> Closed:
     """Close the pass of every problem. Raises DataError, StorageError."""
-    numbers = [k for k, _ in begun.states]
+    began, numbers = time.perf_counter(), [k for k, _ in begun.states]
     states = dict(zip(numbers, clone(found.states), strict=True))  # in one go: what they share stays shared
     if work.driver_state is not None:
         work.driver_state.load(begun.version, states)
@@ -50,7 +52,7 @@ def close_round(found: Partial, work: Work, begun: Round) -> Closed:
         work.driver_state.save(begun.version + 1, states, begun.drop)
         left = [work.driver_state.without(state) for state in left]
     spent = found._replace(states=[], peak=max(found.peak, anonymous_bytes()))
-    return Closed([serialize(state) for state in left], certificates, witnesses, spent)
+    return Closed([serialize(state) for state in left], certificates, witnesses, spent, time.perf_counter() - began)
 
 
 def _witnesses(

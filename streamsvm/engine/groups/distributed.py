@@ -74,11 +74,12 @@ class DistributedTrainer(GroupTrainer):
         states = tuple(
             (one.number, serialize(driver_state.without(one.state) if driver_state else one.state)) for one in active
         )
-        deadline = time.time() + (self._deadline - time.perf_counter())
+        deadline = time.time() + (self._work_deadline() - time.perf_counter())
         on_disk = self._versions.version, self._versions.drop()
         begun = Round(result.passes, states, *on_disk, {}, deadline, ending=result.ending)
         with self.saving_on_loss(checkpointer):
             closed = self._closed(begun, self._meanwhile(checkpointer))
+        self._own_seconds += closed.seconds
         self._versions.advance()
         result.passes += 1
         result.bytes_read += self._fit.layout.bytes_per_pass

@@ -124,7 +124,9 @@ class LocalGroupTrainer(GroupTrainer):
                 for name, value in field_values(run.state, self._solver.driver_fields).items():
                     setattr(state, name, value)
             run.state = state
-            run.certified(visitor.finish(state, self._deadline))
+            with self._working_in_memory() as deadline:
+                certificate = visitor.finish(state, deadline)
+            run.certified(certificate)
             self._progress.certificate(one.number, run)
 
     def _visited(self, begun: Round, checkpointer: Checkpointer) -> Partial:

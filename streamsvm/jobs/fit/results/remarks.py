@@ -38,7 +38,7 @@ def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tu
         return _unbounded(plan)
     found = [run.certificate for run in training.runs if run.certificate is not None]
     worst = max(found, key=lambda certificate: certificate.gap)
-    reason, step = _reason(job, training.status, worst)
+    reason, step = _reason(job, training, worst)
     apart = [] if job.standardize else scale_notice(job, store)
     also = f"; {apart[0]}" if apart else ""
     wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
@@ -68,8 +68,9 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
     return (f"the kernel {kernel} is not positive semidefinite: {what}",)
 
 
-def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
+def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
+    status = training.status
     if _too_long(job, worst):
         found = f"no pass was left to choose {job.max_support} of {worst.facts['support']} support rows"
         return found, "a larger --max-passes or --time-limit"
@@ -79,7 +80,7 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
         step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
         return "rounding: the numbers are too large or too close for it", step
     limits = {
-        Status.TIME: (f"the time limit of {job.time_limit:g} s was reached", "a larger --time-limit, or --resume"),
+        Status.TIME: (_out_of_time(job, training), "a larger --time-limit, or --resume"),
         Status.ASKED: ("what was told of a pass asked for the end", "the fit without it"),
         Status.PASSES: (f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"),
         Status.SUPPORT: (f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"),
@@ -95,6 +96,14 @@ def _reason(job: FitJob, status: Status, worst: Certificate) -> tuple[str, str]:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
         return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
     return _short_of_the_end(job)
+
+
+def _out_of_time(job: FitJob, training: Training) -> str:
+    """Which it was: the time limit, or too little time before it for one more pass and the one that certifies."""
+    left, needed = training.seconds_left, training.seconds_needed
+    if left <= 0.0:
+        return f"the time limit of {job.time_limit:g} s was reached"
+    return f"of the time limit of {job.time_limit:g} s {left:.1f} s were left, and two more passes and what follows take about {needed:.1f} s"
 
 
 def _short_of_the_end(job: FitJob) -> tuple[str, str]:

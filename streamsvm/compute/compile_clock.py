@@ -1,0 +1,37 @@
+"""How long this process has spent in the compiler: a pass that had to be compiled, or loaded, says little about the next one."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class CompileClock:
+    """Counts the seconds in which at least one thread is in the compiler, which lets in one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads, self._began, self._seconds = 0, 0.0, 0.0
+
+    def enter(self) -> None:
+        """Count a thread that enters the compiler."""
+        with self._lock:
+            if self._threads == 0:
+                self._began = time.perf_counter()
+            self._threads += 1
+
+    def leave(self) -> None:
+        """Count a thread that leaves the compiler."""
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                self._seconds += time.perf_counter() - self._began
+
+    def seconds(self) -> float:
+        """Return the seconds up to now."""
+        with self._lock:
+            running = time.perf_counter() - self._began if self._threads else 0.0
+            return self._seconds + running
+
+
+CLOCK = CompileClock()
