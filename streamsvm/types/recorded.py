@@ -72,6 +72,8 @@ class _Recorded(msgspec.Struct):
     ids: dict[str, Any] | None = None
     sources: list[dict[str, Any]] = []
     certificates: list[_Certificate] = []
+    map: str | None = None
+    """Of an embedding: its columns are kernel features, and ``encoding`` is that of the rows they were made from."""
     settings: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
 
@@ -82,5 +84,6 @@ def check_recorded(recorded: JsonMapping, columns: int) -> None:
     if found.names is not None and len(found.names) != columns:
         raise ValueError(f"{len(found.names)} names of columns, expected {columns}")
     for column, offset in (found.encoding and found.encoding.offsets) or ():
-        if not 0 <= column < columns or not math.isfinite(offset):
+        exists = column >= 0 if found.map is not None else 0 <= column < columns
+        if not exists or not math.isfinite(offset):
             raise ValueError(f"column {column} of {columns} has an offset of {offset}")

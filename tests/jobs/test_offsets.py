@@ -12,8 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from click.testing import CliRunner
 
+import streamsvm as sv
 from streamsvm import model as models
+from streamsvm.cli import cli
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.opening import moved_from
@@ -275,3 +278,39 @@ def test_a_store_from_before_is_repaired_as_it_was(tmp_path: Path) -> None:
 def _without_offsets(job: IngestJob) -> Path:
     """A store as it was made before there were offsets."""
     return ingest_from(job, lambda options: open_source(job.sources, replace(options, offsets=()))).store
+
+
+def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: Path) -> None:
+    """Of fewer features than the place of a column that has an offset, and of more."""
+    X, y = rows_of("fractions")
+    X = np.column_stack([np.zeros((ROWS, 2)), X])  # the column far from 0 is number 3
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    for landmarks in (2, 8):
+        options = {"kernel": "rbf", "landmarks": landmarks, "gamma": 0.1, "overwrite": True, "tolerance": 1e-8}
+        fitted = [
+            sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", embedding=where, **options).model
+            for where in ("disk", "fly")
+        ]
+        target = tmp_path / f"{landmarks}.zarr"
+        sv.embed(tmp_path / "s.zarr", target, kernel="rbf", landmarks=landmarks, gamma=0.1)
+        for command in ("verify", "info"):
+            found = CliRunner().invoke(cli, [command, str(target)])
+            assert found.exit_code == 0, found.output
+            assert "3 less" not in found.output
+        fitted.append(sv.fit(target, tmp_path / "e.ssvm", overwrite=True, tolerance=1e-8).model)
+        expected, *others = (model.decision_function(X) for model in fitted)
+        for values in others:
+            np.testing.assert_allclose(values, expected, atol=1e-4)
+        refused = CliRunner().invoke(cli, ["predict", str(tmp_path / "e.ssvm"), str(target), str(tmp_path / "p.csv")])
+        assert refused.exit_code == 65
+        assert "is an embedding" in refused.output
+
+
+def test_a_damaged_embedding_of_a_run_is_built_again(tmp_path: Path) -> None:
+    X, y = rows_of("fractions")
+    options = {"kernel": "rbf", "landmarks": 4, "embedding": "disk", "overwrite": True}
+    expected = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
+    manifest = next(tmp_path.glob("*.run/embedding.zarr/manifest.json"))
+    manifest.write_text(manifest.read_text().replace('"rank"', '"rang"'))
+    found = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
+    np.testing.assert_array_equal(found.weights, expected.weights)

@@ -103,6 +103,12 @@ def source_options(model: Model, request: FileRequest) -> SourceOptions:
 def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatches:
     store = open_store(path, memory_limit=memory_limit)
     layout = store.layout
+    if store.facts.get("map") is not None:
+        raise DataError(
+            f"store '{path}' is an embedding: its columns are kernel features, and a model is applied to rows",
+            code="E-SCHEMA",
+            hint="name the store or the files that the embedding was made from",
+        )
     check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise width_error(f"store '{path}'", layout.columns, model.columns)

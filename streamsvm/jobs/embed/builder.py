@@ -47,6 +47,7 @@ from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.sources.centering.offsets import offsets_of_store
 from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, Store
@@ -101,11 +102,20 @@ class Builder:
         claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = key_of(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
-        if committed_key(self.target) == key:  # nothing is written: it may be in use
+        if self._committed_key() == key:  # nothing is written: it may be in use
             return self._reused(began)
         with locked(self.target):
-            found = committed_key(self.target)
+            found = self._committed_key()
             return self._reused(began) if found == key else self._built(points, key, found, began)
+
+    def _committed_key(self) -> str | None:
+        """Return ``committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
+        try:
+            return committed_key(self.target)
+        except DataError:
+            if not self.job.overwrite:
+                raise
+            return ""
 
     def _reused(self, began: float) -> EmbedResult:
         return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
@@ -264,6 +274,8 @@ def key_of(store: Store, points: Points, request: NystromRequest, dtype: str, ch
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
     kernel = {"kernel": request.kernel, **parameters_of(request.record)}
     parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
+    if offsets := offsets_of_store(store.facts).to_json():  # the same stored rows at other offsets are other rows
+        parts.append(offsets)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,7 +18,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.read.retry import retries
-from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.centering.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5
@@ -65,14 +65,14 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
 
 def _offsets(facts: JsonMapping) -> dict[str, float]:
     """What was taken from columns before they were stored, by name or number; ``facts`` of a store or of a model."""
-    names, offsets = facts.get("names"), offsets_from(facts.get("encoding"))
+    names, offsets = facts.get("names"), offsets_of_store(facts)
     return {str(names[j] if names else j): float(o) for j, o in zip(*offsets, strict=True)}
 
 
 def _statistics(store: StoredFiles) -> list[JsonObject]:
     """Name, mean, standard deviation, minimum and maximum of every column, as the sources have it."""
     moments, rows = store.statistics(), store.layout.rows
-    offsets = offsets_from(store.facts.get("encoding"))
+    offsets = offsets_of_store(store.facts)
     for ends in (moments.mean, moments.minimum, moments.maximum):
         ends[offsets.columns] += offsets.values
     names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]

@@ -61,6 +61,15 @@ def offsets_from(encoding: JsonMapping | None) -> Offsets:
     return Offsets(np.array(columns, np.int64), np.array(values, np.float64))
 
 
+def offsets_of_store(facts: JsonMapping) -> Offsets:
+    """Return the offsets of the columns of a store with these facts.
+
+    The columns of an embedding are kernel features, which have none: the offsets in its encoding are those of the rows
+    that it was made from.
+    """
+    return offsets_from(None if facts.get("map") is not None else facts.get("encoding"))
+
+
 def name_of(names: Sequence[str] | None, column: int) -> str:
     """What people call a column: by its name, else by its number."""
     return f"'{names[column]}'" if names else f"column {column}"
