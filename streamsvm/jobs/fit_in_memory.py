@@ -52,6 +52,8 @@ NEARLY_EXACT = 1e-12
 """What exact kernels, and one class with a free offset, are asked for ..."""
 NEARLY_EXACT_WORK = 1e7
 """... where all kernel values take fewer multiplications than this: rows x rows x columns."""
+FAR_FROM = 0.01
+"""Problems that are asked for less than this share of the tolerance have rows so far from 0 that there is nothing more to be had."""
 EXACT_FROM = 0.5
 """Problems that are asked for less than this share of the tolerance are to end exactly; for rounding they have some less anyway."""
 PASSES_MORE = 20
@@ -148,7 +150,8 @@ def _exact(plan: Plan) -> Plan:
         wanted = EXACT if small else wanted
     elif first.nu is not None or isinstance(plan.solver, Decomposition):
         small = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
-        wanted = NEARLY_EXACT if small else wanted
+        far = first.tolerance < FAR_FROM * plan.tolerance
+        wanted = first.tolerance if far else (NEARLY_EXACT if small else wanted)
     if wanted >= plan.tolerance:
         return plan
     return replace(plan, problems=[replace(problem, tolerance=wanted) for problem in plan.problems])

@@ -14,12 +14,25 @@ below once their sum T is nu S: with T above it they are scaled by nu S / T; bel
 
 which takes V = sum s_i x_i beside v = sum a_i x_i. Both are feasible, for nu <= 1.
 
+**Columns stored less an offset.** Neither value is the same for rows x and for rows x - o: a hyperplane is to be far from 0. Rows are read as
+x_i - o and are x_i all the same: with rho' = rho - o.w a row's term is that of w.(x_i - o) and rho', and
+
+    P(w, rho') = 1/2 ||w||^2 - nu S (rho' + o.w) + sum_i s_i max(0, rho' - w.(x_i - o)),
+    D(a)       = -1/2 ||sum_i a_i (x_i - o) + nu S o||^2,
+
+as sum_i a_i = nu S: what differs is a term that is linear in w. ``Problem.origin`` is o.
+
+**Rows far from 0.** With m the mean row and d the root mean square of x_i - m both values are -1/2 ||nu S m||^2 and something of the order of
+(nu S)^2 ||m|| d, which is all that tells one row from another. A gap relative to P says nothing of it where d is small beside ||m||: there the
+relative gap that is asked for is to be that much less (``relative_spread``).
+
 The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w / rho it
 is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball (Tsang, Kwok and Cheung, JMLR 6, 2005).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +49,16 @@ CORNER = Hinge(margin=0.0)
 """The loss of a row."""
 DEGENERATE = 1e-10
 """Of the optimum of rows of the usual length that point one way: an optimum of less is 0 but for rounding."""
+
+
+FAR, LEAST_SPREAD = 10.0, 1e-4
+"""A mean of more than so many deviations from 0 is far; the least share of the gap that is asked for instead."""
+
+
+def relative_spread(mean: Float64, variance: Float64) -> float:
+    """Return by which factor the relative gap has to be less for rows of such columns, (columns,), to be told from one another; at most 1."""
+    far, deviation = float(np.linalg.norm(mean)), math.sqrt(float(variance.sum()))
+    return 1.0 if far <= FAR * deviation else max(FAR * deviation / far, LEAST_SPREAD)
 
 
 @saved_as("one_class.row_sums")
@@ -93,6 +116,8 @@ class OffsetObjective:
     """The share of the weight that a sums up to."""
     rows: RowSums
     """The sums over all rows."""
+    origin: Float64 | None = None
+    """(p - 1,) o, what is taken from every row that is read; None: nothing is."""
 
     @property
     def mass(self) -> float:
@@ -100,14 +125,30 @@ class OffsetObjective:
         return self.nu * self.rows.total
 
     @property
+    def usual(self) -> float:
+        """The mean of ||x||^2 of the rows as they are, not as they are read."""
+        if self.origin is None:
+            return self.rows.usual
+        mean = self.rows.v[:-1] / self.rows.total if self.rows.total else np.zeros(len(self.origin))
+        return max(self.rows.usual + float(self.origin @ (2.0 * mean + self.origin)), float(np.finfo(np.float32).tiny))
+
+    @property
     def least(self) -> float:
         """D at a_i = nu s_i."""
-        inner = self.rows.v[:-1]
-        return -0.5 * self.nu * self.nu * float(inner @ inner)
+        if self.origin is None:
+            inner = self.rows.v[:-1]
+            return -0.5 * self.nu * self.nu * float(inner @ inner)
+        inner = self._with_origin(self.nu * self.rows.v[:-1])
+        return -0.5 * float(inner @ inner)
 
     def value(self, w: Float64) -> float:
-        """1/2 ||w||^2 - nu S rho, w (p,) with rho last."""
-        return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * float(w[-1])
+        """1/2 ||w||^2 - nu S (rho' + o.w), w (p,) with rho' last."""
+        held = float(w[-1]) if self.origin is None else float(w[-1]) + float(self.origin @ w[:-1])
+        return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * held
+
+    def _with_origin(self, inner: Float64) -> Float64:
+        """Return sum a_i x_i of the rows as they are, for a_i that sum up to nu S; ``inner`` is that of the rows as they are read."""
+        return inner if self.origin is None else inner + self.mass * self.origin
 
     def dual(self, gain: float, v: Float64) -> float:
         """D of slopes with v = sum a_i x_i (p,), made feasible; ``gain`` is 0 for this loss."""
@@ -121,11 +162,12 @@ class OffsetObjective:
         else:
             t = (self.mass - found) / (self.rows.total - found)
             inner = v + t * (whole - v)
+        inner = self._with_origin(inner)
         return -0.5 * float(inner @ inner)
 
     def degenerate(self, dual: float) -> bool:
         """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the origin."""
-        return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.rows.usual
+        return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.usual
 
 
 def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:

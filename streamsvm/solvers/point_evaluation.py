@@ -139,7 +139,7 @@ class PointSums:
         scale = best_scale(problem.loss, linear, quadratic, square)
         dual = dual_at(scale, linear, quadratic, square)
         if problem.nu is not None and self.rows is not None:
-            objective = OffsetObjective(problem.nu, self.rows)
+            objective = OffsetObjective(problem.nu, self.rows, problem.origin)
             half, dual = objective.value(w), objective.dual(0.0, v)
             if problem.two_classes_by_nu:  # the slopes are those of a margin of 1, so that their sum is ``linear``
                 half = primal_of_weights(problem.nu, self.rows.total, losses, w) - losses

@@ -73,6 +73,9 @@ class Problem:
     """Of numbers with a free intercept: what is taken from every target, and added to the intercept in the end. As sum a_i = 0 neither P nor D
     changes; without it both are differences of large numbers where targets are far from 0."""
 
+    origin: Float64 | None = field(default=None, compare=False, repr=False)
+    """Of one class in the form with a free offset, (columns,): what rows that are read are less than the rows that the problem is of; None: nothing."""
+
     @property
     def task(self) -> LearningTask:
         """How the codes of rows are read."""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from click.testing import CliRunner
+from sklearn.svm import LinearSVC, OneClassSVM
 
 import streamsvm as sv
 from streamsvm import model as models
@@ -28,6 +29,7 @@ from streamsvm.jobs.ingest.describe import describe
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest, ingest_from
 from streamsvm.jobs.inspect.info import info
+from streamsvm.sklearn import StreamOneClassSVM
 from streamsvm.store import open_store
 from streamsvm.store.sources import open_source
 from streamsvm.store.sources.centering.offsets import offsets_from
@@ -314,3 +316,56 @@ def test_a_damaged_embedding_of_a_run_is_built_again(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"rank"', '"rang"'))
     found = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
     np.testing.assert_array_equal(found.weights, expected.weights)
+
+
+def far_rows(place: float) -> tuple[Any, Any]:
+    """Rows (300, 3) float64 around 0 but for the second column, which lies at ``place``, and labels."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0.3, "q", "p")
+    X[:, 1] += place
+    return X, y
+
+
+@pytest.mark.parametrize("place", [1e4, -1e5, 1e6])
+def test_one_class_is_told_from_the_zero_of_the_data(tmp_path: Path, place: float) -> None:
+    """A hyperplane that is to be far from 0 is another one when columns are stored less an offset."""
+    X, y = far_rows(place)
+    expected = OneClassSVM(kernel="linear", nu=0.2).fit(X)
+    w, rho = expected.coef_.ravel(), expected.offset_[0]
+    least = 0.5 * w @ w - 0.2 * len(X) * rho + np.maximum(0.0, rho - X @ w).sum()
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", one_class=True, nu=0.2, strict=True).model
+    values = found.decision_function(X).ravel()
+    assert np.mean(values < 0.0) == pytest.approx(0.2, abs=0.02)
+    assert np.mean((values < 0.0) == (expected.decision_function(X) < 0.0)) >= 0.98
+    (certificate,) = found.certificates
+    spread = 0.04 * len(X) ** 2 * abs(place)
+    assert certificate.dual - certificate.rounding <= least + 1e-3 * spread
+    assert abs(certificate.primal - least) <= 0.05 * spread
+    estimator = StreamOneClassSVM(kernel="linear", nu=0.2).fit(X)
+    assert estimator.offset_ == pytest.approx(rho, rel=1e-4)
+    assert np.mean(estimator.predict(X) == expected.predict(X)) >= 0.98
+
+
+def test_a_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) -> None:
+    """Without a bias, of one class by C, and of kernels of x.z: what it is of the float32 rows, with a notice."""
+    X, y = far_rows(1e5)
+    seen = X.astype(np.float32).astype(np.float64)
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+
+    def fit(**options: Any) -> Any:
+        return sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", overwrite=True, tolerance=1e-6, **options)
+
+    found = fit(bias=0, loss="squared_hinge")
+    expected = LinearSVC(fit_intercept=False, tol=1e-8, max_iter=10**6).fit(seen, y)
+    np.testing.assert_allclose(found.model.coef, expected.coef_, rtol=1e-3)
+    assert "column 1" in found.notices[0]
+    assert not fit(loss="squared_hinge").notices
+    polynomial = {"kernel": "polynomial", "kernel_options": {"degree": 2, "gamma": 1e-10}}
+    for landmarks in ({}, {"landmarks": 40}):
+        found = fit(loss="hinge", **polynomial, **landmarks)
+        assert "column 1" in found.notices[0]
+        assert np.abs(found.model.expansion.points.values[:, 1]).min() > 9e4 or landmarks
+    found = fit(one_class=True, C=1.0, loss="hinge")
+    assert "--nu in place of C" in found.notices[0]
+    assert found.model.certificates[0].primal == pytest.approx(0.5e-10, rel=1e-2)  # w = x / ||x||^2

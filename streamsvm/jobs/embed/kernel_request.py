@@ -17,6 +17,7 @@ from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.model_options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
+from streamsvm.store.sources.centering.offsets import offsets_of_store
 from streamsvm.types import Kernel, Layout, Store, Term
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: 
     count = landmark_count(job)
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = min(count, store.layout.rows) if job.landmark_file is None else count
-    inner = centered(inner, store) if record.translation_invariant() else inner
+    inner = seen_by(record, inner, store)
     drawn = (job.sampling, job.landmark_file, job.seed, job.cutoff)
     stored = bytes_per_row(store.layout.columns, store.layout.rows, store.layout.nonzeros)
     return NystromRequest(job.kernel, record, count, inner, bias, *drawn, stored_bytes=stored)
@@ -192,8 +193,28 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
         raise UsageError(f"a degree of {degree} is not a whole number", hint="for example degree=3")
     if kernel.gamma is None or "gamma" in options:
         return kernel
-    seen = centered(inner, store) if kernel.translation_invariant() else inner
+    seen = seen_by(kernel, inner, store)
     return kernel.with_gamma(resolved_gamma(gamma, store, seen, city_block=kernel.city_block()))
+
+
+def seen_by(kernel: Kernel, inner: Raw | Standardized, store: Store) -> Raw | Standardized:
+    """Return the map from stored rows to what a kernel is evaluated on: near 0 where that changes nothing, else where they lie."""
+    return centered(inner, store) if kernel.translation_invariant() else where_they_lie(inner, store)
+
+
+def where_they_lie(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
+    """Return the same map of rows whose columns are not less an offset, for functions that are others about another zero.
+
+    A column comes to x = (x - o) + o in float32: what float32 keeps of it there. Columns that are centered stay so.
+    """
+    offsets = offsets_of_store(store.facts)
+    if not len(offsets.columns):
+        return inner
+    known = isinstance(inner, Standardized)
+    shift = inner.shift.copy() if known else np.zeros(store.layout.columns, np.float32)
+    apart = offsets.columns[shift[offsets.columns] == 0.0]
+    shift[apart] = -offsets.at(np.arange(store.layout.columns))[apart]
+    return Standardized(shift, inner.scale if known else np.ones_like(shift), inner.bias)
 
 
 def parameters_of(kernel: Kernel) -> dict[str, float]:

@@ -29,7 +29,14 @@ from streamsvm.jobs.fit.results.earlier_run import finished, made_anew, outputs_
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs
 from streamsvm.jobs.fit.results.places import EVENTS, model_paths, path_names, run_folder
-from streamsvm.jobs.fit.results.remarks import idle_settings, not_calibrated, scale_notice, strict_failure, uncertified
+from streamsvm.jobs.fit.results.remarks import (
+    idle_settings,
+    not_calibrated,
+    offset_notice,
+    scale_notice,
+    strict_failure,
+    uncertified,
+)
 from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loop, trained
 from streamsvm.jobs.fit.validation.evaluator import best_cost
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
@@ -200,7 +207,8 @@ def _result(this: DecidedFit, plan: Plan, training: Training, models: dict[float
     """What ``fit`` answers with."""
     notice, best = this.store.facts.get("notice"), best_cost(plan.costs, training)
     idle = idle_settings(this.job, plan)
-    notices = (*this.said, *([notice] if notice else []), *scale_notice(this.job, this.store), *idle)
+    about = [*scale_notice(this.job, this.store), *offset_notice(plan, this.store)]
+    notices = (*this.said, *([notice] if notice else []), *about, *idle)
     warnings = (*uncertified(this.job, this.store, plan, training), *not_calibrated(this.job, models))
     failure = strict_failure(warnings) if this.job.strict else None
     return FitResult(

@@ -120,7 +120,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     def offset_(self) -> float:
         """Rho of the last fit."""
         check_is_fitted(self)
-        return -float(self.model_.weights[0, -1])
+        return -float(self.model_.intercept[0])
 
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,): above 0 inside, below 0 outside; ``score_samples`` less ``offset_`` to the last bit."""
@@ -132,8 +132,8 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         Rows on the border have the offset itself, which rounding would put them a little to either side of: they are inside.
         """
         check_is_fitted(self)
-        found, offset = self._decisions(self.model_, X), self.offset_
-        return np.where(np.abs(found) <= BORDER * abs(offset), 0.0, found) + offset
+        found, border = self._decisions(self.model_, X), BORDER * abs(float(self.model_.weights[0, -1]))
+        return np.where(np.abs(found) <= border, 0.0, found) + self.offset_
 
     def predict(self, X: Any) -> Int64:
         """Return 1 for rows inside and -1 for rows outside, (n_samples,)."""

@@ -7,10 +7,12 @@ near where it is, so that the matrix is definite. At the end sum a_i is therefor
 the value of the dual point is that of one which is feasible.
 
 Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are c times, P is c^2 times as large.
+Where rows are read less an offset o, -nu S o.w is one more term that is linear.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,15 +72,20 @@ class OffsetProblem:
 
 
 def _unit(objective: OffsetObjective) -> float:
-    return 1.0 / (objective.mass * objective.rows.usual)
+    """c; where rows are read less an offset o margins are about nu S ||x|| ||x - o||."""
+    if objective.origin is None:
+        return 1.0 / (objective.mass * objective.rows.usual)
+    return 1.0 / (objective.mass * math.sqrt(objective.usual * objective.rows.usual))
 
 
 def _outer(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) -> OuterTerms:
     """1/2 w'Gw + q.w about w, in units of margins: what rows that stay add, the norm, and what holds the step back."""
-    usual = objective.rows.usual
+    usual = objective.rows.usual if objective.origin is None else 1.0 / (_unit(objective) * objective.mass)
     diagonal, linear = 1.0 + bend, -(u + bend * w)
     diagonal[-1] = HELD / usual + bend[-1]
     linear[-1] -= 1.0 / usual + HELD / usual * w[-1]
+    if objective.origin is not None:
+        linear[:-1] -= objective.origin / usual
     return OuterTerms(diagonal, linear)
 
 

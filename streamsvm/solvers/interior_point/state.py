@@ -79,4 +79,4 @@ class InteriorPointState(SegmentState):
             return NumberProblem(self.problem)
         if self.problem.nu is None or self.rows is None:
             return ReducedProblem(self.problem)
-        return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows))
+        return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows, self.problem.origin))

@@ -9,15 +9,20 @@ constant feature beside, rows are inside where the decision value is above 0, an
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
+from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.model_options import NU
 from streamsvm.losses import LOSSES, threshold
-from streamsvm.solvers.one_class import CORNER, OFFSET
+from streamsvm.solvers.one_class import CORNER, OFFSET, relative_spread
 from streamsvm.store.format.labels import REST
-from streamsvm.types import EVERY_ROW, Layout, Problem
+from streamsvm.store.sources.centering.offsets import offsets_of_store
+from streamsvm.types import EVERY_ROW, Layout, Problem, Store
 
 OUTCOMES = ("-1", "1")
 """What rows outside and inside are called where the store has no name for them, as scikit-learn does."""
@@ -64,6 +69,18 @@ def problem_of(job: FitJob, layout: Layout, C: float) -> Problem:
         nonzeros=nonzeros,
         nu=nu,
     )
+
+
+def as_rows_are(problem: Problem, features: Raw | Standardized, store: Store) -> Problem:
+    """Return the linear problem with a free offset, of the rows where they lie: columns less no offset, and to a gap that tells them apart."""
+    offsets, statistics = offsets_of_store(store.facts), store.statistics()
+    origin = offsets.at(np.arange(store.layout.columns))
+    mean, variance = statistics.mean + origin, statistics.M2 / store.layout.rows
+    if isinstance(features, Standardized):
+        scale = features.scale.astype(np.float64)
+        origin, mean, variance = origin * scale, mean * scale, variance * np.square(scale)
+    tolerance = problem.tolerance * relative_spread(mean, variance)
+    return replace(problem, origin=origin if len(offsets.columns) else None, tolerance=tolerance)
 
 
 def outcomes_of(job: FitJob, layout: Layout) -> tuple[str, str]:

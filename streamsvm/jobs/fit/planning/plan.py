@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, Standardized, centered, scaling_of, typical_reach
+from streamsvm.features.scaling import Raw, Standardized, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
@@ -18,7 +18,7 @@ from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
 from streamsvm.jobs.fit.planning.landmarks import expected_passes, landmarks_that_fit, placed
 from streamsvm.jobs.fit.planning.memory_plan import fitted, memory_settings, remedy_for
-from streamsvm.jobs.fit.planning.one_class import constant_of
+from streamsvm.jobs.fit.planning.one_class import as_rows_are, constant_of, share_of
 from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver, short_of_rows
 from streamsvm.model import Model, load
@@ -151,8 +151,10 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if job.warm_start is not None:
         starting, where = able_to_start(solver, solver_name, request), job.warm_start
         problems = warm_started(load(Path(where)), where, starting, store, features, problems, names)
+    if share_of(job) is not None and job.one_class and kernel is None and request is None:
+        problems = [as_rows_are(problem, features, store) for problem in problems]
     if kernel is not None:
-        features = centered(features, store) if kernel.translation_invariant() else features
+        features = kernel_request.seen_by(kernel, features, store)
         reach = typical_reach(features, store)
         center = kernel_machine.center_of(solver, store)
         problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
@@ -203,13 +205,15 @@ def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:
     """The map from stored rows to what the solver sees."""
     about_origin = bool(job.one_class) and job.kernel == "linear"
-    return scaling_of(
+    found = scaling_of(
         store,
         standardize=job.standardize,
         every=bool(job.standardize_all),
         bias=constant_of(job),
         centered_too=not about_origin,
     )
+    linear = job.kernel == "linear" and not kernel_request.wanted(job)
+    return kernel_request.where_they_lie(found, store) if linear and found.bias == 0.0 else found
 
 
 def fold_rows(plan: Plan, w: Float64) -> Float64:

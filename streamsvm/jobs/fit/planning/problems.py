@@ -32,6 +32,9 @@ from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.types import Layout, Loss, Problem, Store, Term, WarmStart
 from streamsvm.types.problem import TWO
 
+ROUNDED = 1e-6
+"""Of a sum of weights times shifts: a constant that is less is what rounding the shifts has left."""
+
 
 def problems_of(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[str, ...]]:
     """One problem, or one per class against the rest; and the names of the outcomes."""
@@ -248,6 +251,8 @@ def unfolded(row: Float64, features: Raw | Standardized, path: str) -> Float64:
     scale = features.scale.astype(np.float64) if isinstance(features, Standardized) else 1.0
     shift = features.shift.astype(np.float64) if isinstance(features, Standardized) else np.zeros(len(row) - 1)
     constant = float(row[-1] + row[:-1] @ shift)
+    if features.bias == 0.0 and abs(constant) <= ROUNDED * float(np.abs(row[:-1]) @ np.abs(shift)):
+        constant = 0.0  # offsets are float64, shifts float32
     if features.bias == 0.0 and constant != 0.0:
         raise UsageError(f"{path} has a bias, this fit has none", hint="fit with a bias, or leave out --warm-start")
     return np.append(row[:-1] / scale, constant / features.bias if features.bias else 0.0)

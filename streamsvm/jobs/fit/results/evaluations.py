@@ -89,6 +89,8 @@ def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
     if run.problem.nu is None or weights is None:
         return found
     rho = abs(float(w[-1])) if run.problem.positive == EVERY_ROW else unit_of(run)
+    if run.problem.origin is not None:
+        rho += float(np.abs(run.problem.origin) @ np.abs(w[:-1]))
     return found + 2.0 * run.problem.nu * weights.total * rho
 
 

@@ -13,6 +13,7 @@ from streamsvm.config.fields import field_values
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
+from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_machine import options_of
@@ -23,11 +24,15 @@ from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.solvers import SOLVERS
+from streamsvm.solvers.one_class import LEAST_SPREAD
 from streamsvm.store.foreign import foreign_format
-from streamsvm.types import AnySolver, Certificate, IdleSettings, KernelSolver, Status, Store
+from streamsvm.store.sources.centering.offsets import name_of, offsets_of_store
+from streamsvm.types import EVERY_ROW, AnySolver, Certificate, IdleSettings, KernelSolver, Status, Store
 
 APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
+SHOWN = 3
+"""Columns that a notice names, at most."""
 BIG = 0.1
 """Of the gap: rounding that is more is named as the reason."""
 
@@ -142,6 +147,33 @@ def _scales(store: Store) -> Float64:
     if store.layout.dense:
         return np.sqrt(statistics.M2 / store.layout.rows)
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
+
+
+def offset_notice(plan: Plan, store: Store) -> list[str]:
+    """A line where columns that are stored less an offset are seen where they lie, as the problem is another one elsewhere."""
+    if plan.problems[0].tolerance <= LEAST_SPREAD * plan.tolerance:
+        what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
+        return [f"{what}; measure them from another zero, or choose --kernel rbf"]
+    offsets = offsets_of_store(store.facts)
+    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    if not len(offsets.columns) or (kernel is not None and kernel.translation_invariant()):
+        return []
+    seen = plan.request.inner if plan.request is not None else plan.features
+    if not isinstance(seen, Standardized) or (seen.shift[offsets.columns] != -offsets.values.astype(np.float32)).all():
+        return []
+    names: Any = store.facts.get("names")
+    shown = ", ".join(name_of(names, int(j)) for j in offsets.columns[:SHOWN])
+    more = len(offsets.columns) - SHOWN
+    shown += f" and {more} more" if more > 0 else ""
+    why = "without a bias" if kernel is None else f"of the kernel {type(kernel).__name__.lower()}"
+    better = "a bias or --standardize does" if kernel is None else "--kernel rbf or --standardize does"
+    if plan.problems[0].positive == EVERY_ROW:
+        why, better = (
+            f"of one class {why}",
+            "--kernel rbf" + (", or --nu in place of C, does" if kernel is None else " does"),
+        )
+    what = f"a fit {why} depends on where 0 is, so that columns far from it are seen there, in float32, which keeps little of them"
+    return [f"{what}: {shown}; {better} without"]
 
 
 def idle_settings(job: FitJob, plan: Plan) -> list[str]:
