@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-MEMORY = ["--memory", "1GiB"]
+MEMORY = ["--memory", "4GiB"]
 
 LINEAR = ["dcd", "mpu", "assg", "pegasos", "sgd", "sgd_qn", "active_set", "interior_point", "cutting_plane", "newton"]
 KERNEL = ["decomposition", "kernel_active_set", "blended", "fw", "mfw", "swap", "partan"]
