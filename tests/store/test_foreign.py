@@ -19,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+import streamsvm as sv
 from streamsvm.errors import BudgetError, DataError, SecurityError, StreamSVMError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -432,3 +433,187 @@ def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:
     ingest(IngestJob(sources=(h5(tmp_path / "a.h5"),), store=tmp_path / "s.zarr"))
     with pytest.raises(UsageError, match="is a store already"):
         open_source([tmp_path / "s.zarr"])
+
+
+OBS = np.where(np.arange(ROWS) % 3 == 0, "B", "T")
+
+
+def annotated(path: Path, matrix: Any = SPARSE, names: bool = True) -> Path:
+    """The layout that anndata 0.8 - 0.12 writes, in HDF5 or Zarr."""
+    zipped = path.suffix == ".zarr"
+    root: Any = zarr.open_group(path, mode="w", zarr_format=2) if zipped else h5py.File(path, "w")
+
+    def put(key: str, values: Any) -> None:
+        values = np.asarray(values)
+        text = values.dtype.kind == "U"
+        if zipped:
+            kind = np.dtypes.StringDType() if text else values.dtype
+            root.create_array(key, data=values.astype(kind))
+        else:
+            root.create_dataset(
+                key, data=values.astype(object) if text else values, dtype=h5py.string_dtype() if text else None
+            )
+
+    def group(key: str, **attributes: Any) -> None:
+        root.create_group(key).attrs.update(attributes)
+
+    if sp.issparse(matrix):
+        group("X", **{"encoding-type": f"{matrix.format}_matrix", "shape": list(matrix.shape)})
+        for part in ("data", "indices", "indptr"):
+            put(f"X/{part}", getattr(matrix, part))
+    else:
+        put("X", matrix)
+    group("obs", **{"encoding-type": "dataframe"})
+    group("obs/kind", **{"encoding-type": "categorical", "ordered": False})
+    put("obs/kind/codes", (OBS == "T").astype("i1"))
+    put("obs/kind/categories", np.array(["B", "T"]))
+    group("obs/whole", **{"encoding-type": "nullable-integer"})
+    put("obs/whole/values", np.where(OBS == "T", 7, 4))
+    put("obs/whole/mask", np.zeros(ROWS, np.bool_))
+    group("obs/yes", **{"encoding-type": "nullable-boolean"})
+    put("obs/yes/values", OBS == "T")
+    put("obs/yes/mask", np.arange(ROWS) == 17)
+    put("obs/text", OBS)
+    if names:
+        group("var", **{"encoding-type": "dataframe", "_index": "gene"})
+        put("var/gene", np.array([f"g{k}" for k in range(COLUMNS)]))
+    if not zipped:
+        root.close()
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_labels_of_anndata_are_its_categories(suffix: str, tmp_path: Path) -> None:
+    """Of categories, of values with a mask and of text, ingested and in place; other groups and missing labels are refused."""
+    path = annotated(tmp_path / f"a.{suffix}")
+    for key, classes in (("obs/kind", {"B", "T"}), ("obs/whole", {"7", "4"}), ("obs/text", {"B", "T"})):
+        stored = sv.ingest(path, tmp_path / "s.zarr", labels_key=key, overwrite=True)
+        counts = dict(zip(stored.classes, stored.counts, strict=True))
+        assert set(counts) == classes
+        assert min(counts.values()) == (OBS == "B").sum()
+        opened = sv.open_store(path, labels_key=key).layout
+        assert (opened.classes, opened.counts) == (stored.classes, stored.counts)
+    model = sv.fit(path, tmp_path / "m.ssvm", labels_key="obs/kind").model
+    assert set(model.classes) == {"B", "T"}
+    assert sv.evaluate(tmp_path / "m.ssvm", path).evaluation.rows == ROWS
+    for key, code in (("obs/yes", "row 18 has no label"), ("obs", "is a group of type 'dataframe'")):
+        for use in (
+            lambda key=key: sv.ingest(path, tmp_path / "n.zarr", labels_key=key),
+            lambda key=key: sv.open_store(path, labels_key=key),
+        ):
+            with pytest.raises(DataError, match=code):
+                use()
+
+
+def test_labels_of_early_anndata_are_its_categories(tmp_path: Path) -> None:
+    """Before 0.8 codes were an array, whose categories lie beside it."""
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X"], file["obs/kind"] = X, (OBS == "T").astype("i1")
+        file["obs/__categories/kind"] = np.array(["B", "T"], h5py.string_dtype())
+        file["obs/kind"].attrs["categories"] = file["obs/__categories/kind"].ref
+    assert set(sv.ingest(tmp_path / "a.h5ad", tmp_path / "s.zarr", labels_key="obs/kind").classes) == {"B", "T"}
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_matrix_by_columns_is_read_by_rows(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store and the model are those of the same matrix by rows, also where its rows are gathered in several spans."""
+    by_rows = annotated(tmp_path / f"rows.{suffix}")
+    by_columns = annotated(tmp_path / f"columns.{suffix}", SPARSE.tocsc())
+    expected = sv.ingest(by_rows, tmp_path / "rows-store.zarr", labels_key="obs/kind")
+    for spans in (1, 4):
+        monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SPAN_ENTRIES", -(-SPARSE.nnz // spans))
+        monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SLICE_BYTES", (4 << 20) // (100 if spans > 1 else 1))
+        found = sv.ingest(by_columns, tmp_path / "columns-store.zarr", labels_key="obs/kind", overwrite=True)
+        assert found.counts == expected.counts
+        one, other = (sv.open_store(tmp_path / f"{name}-store.zarr") for name in ("rows", "columns"))
+        assert one.digest == other.digest
+    with pytest.raises(DataError, match="by columns"):
+        sv.fit(by_columns, tmp_path / "m.ssvm", labels_key="obs/kind")
+    monkeypatch.undo()
+    fits = [sv.fit(p, tmp_path / "m.ssvm", labels_key="obs/kind", overwrite=True) for p in (by_rows, by_columns)]
+    assert np.array_equal(fits[0].model.weights, fits[1].model.weights)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_columns_of_anndata_have_the_names_of_var(suffix: str, tmp_path: Path) -> None:
+    """In stores and models; a file with other columns, or in another order, is refused."""
+    path = annotated(tmp_path / f"a.{suffix}")
+    names = [f"g{k}" for k in range(COLUMNS)]
+    sv.ingest(path, tmp_path / "s.zarr", labels_key="obs/kind")
+    assert sv.open_store(tmp_path / "s.zarr").facts["names"] == names
+    for source in (tmp_path / "s.zarr", path):
+        assert (
+            sv.fit(source, tmp_path / "m.ssvm", labels_key="obs/kind", overwrite=True).model.provenance["names"]
+            == names
+        )
+        other = annotated(tmp_path / f"b.{suffix}", SPARSE[:, ::-1].tocsr())
+        sv.predict(tmp_path / "m.ssvm", str(other), tmp_path / "p.csv", overwrite=True)
+        if suffix == "zarr":
+            group: Any = zarr.open_group(other)
+            group["var/gene"][:] = np.array(names[::-1], np.dtypes.StringDType())
+        else:
+            with h5py.File(other, "a") as file:
+                file["var/gene"][:] = names[::-1]
+        with pytest.raises(DataError, match=r"column 1 of .* is 'g5', expected 'g0'"):
+            sv.predict(tmp_path / "m.ssvm", str(other), tmp_path / "p.csv", overwrite=True)
+
+
+def test_matlab_files_have_a_user_block_and_columns_first(tmp_path: Path) -> None:
+    """Version 7.3 is HDF5 after 512 bytes; its matrices are written by columns, sparse ones as well."""
+    path = tmp_path / "a.mat"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, values in (("X", X.T), ("y", Y[None])):
+            file.create_dataset(name, data=values, chunks=True, compression="gzip").attrs["MATLAB_class"] = b"double"
+        matrix = SPARSE.tocsc()
+        group = file.create_group("S")
+        group.attrs.update({"MATLAB_class": b"double", "MATLAB_sparse": ROWS})
+        group["data"], group["ir"], group["jc"] = matrix.data, matrix.indices.astype("u8"), matrix.indptr.astype("u8")
+    with open(path, "r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
+    h5(tmp_path / "plain.h5")
+    for source, store in ((path, "a.zarr"), (tmp_path / "plain.h5", "b.zarr")):
+        sv.ingest(source, tmp_path / store)
+    one, other = (sv.open_store(tmp_path / store) for store in ("a.zarr", "b.zarr"))
+    assert one.digest == other.digest
+    assert sv.open_store(path).digest == sv.open_store(tmp_path / "plain.h5").digest
+    assert sv.ingest(path, tmp_path / "c.zarr", features_key="S").columns == COLUMNS
+
+
+def test_soft_links_within_a_file_are_followed(tmp_path: Path) -> None:
+    """As NeXus has them, relative and absolute, of groups and arrays; links to other files, and in circles, are not."""
+    path = h5(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file["entry/data"] = h5py.SoftLink("/deep")
+        file["deep/rows"], file["deep/labels"] = h5py.SoftLink("/X"), h5py.SoftLink("names")
+        file["deep/names"] = h5py.SoftLink("/y")
+        file["round"], file["gone"] = h5py.SoftLink("/round"), h5py.SoftLink("/nothing")
+        file["away"] = h5py.ExternalLink("b.h5", "/X")
+    keys: Any = {"features_key": "entry/data/rows", "labels_key": "entry/data/labels"}
+    assert sv.open_store(path, **keys).digest == sv.open_store(path).digest
+    assert sv.ingest(path, tmp_path / "s.zarr", **keys).rows == ROWS
+    for key, error in (("round", SecurityError), ("away", SecurityError), ("gone", DataError)):
+        with pytest.raises(error):
+            sv.open_store(path, features_key=key)
+
+
+@pytest.mark.parametrize(("chunks", "shards"), [((10, 6), (60, 6)), ((10, 4), (20, 8)), ((300, 2), (900, 4))])
+def test_the_last_shard_may_end_beyond_the_array(chunks: Any, shards: Any, tmp_path: Path) -> None:
+    """Its inner chunks outside the array are never written; one within it that is missing is still an error."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    array = group.create_array("X", shape=X.shape, dtype="f4", chunks=chunks, shards=shards)
+    array[:] = X
+    group.create_array("y", data=Y)
+    assert sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr").rows == ROWS
+    assert sv.open_store(tmp_path / "a.zarr").layout.rows == ROWS
+    array[-1:] = 0
+    array[: chunks[0]] = 0
+    with pytest.raises(DataError, match="missing"):
+        sv.ingest(tmp_path / "a.zarr", tmp_path / "t.zarr")
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+def test_text_of_one_length_is_read_from_zarr(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=X)
+    group.create_array("y", data=OBS)
+    assert set(sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr").classes) == {"B", "T"}

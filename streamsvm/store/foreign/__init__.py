@@ -7,7 +7,7 @@ nothing points elsewhere, that no foreign code is asked for, and how much memory
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.regular import is_file, is_folder, open_regular
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+USER_BLOCKS = 12
+"""A user block has 512, 1024, ... bytes: so many sizes are tried, up to 1 MiB."""
 NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they were written cannot be noticed"
 
 
@@ -29,11 +31,23 @@ def foreign_format(path: Path) -> str | None:
         return None
     try:
         with open(open_regular(path, follow=True), "rb") as file:
-            return "hdf5" if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC else None
+            return "hdf5" if _is_hdf5(file) else None
     except OSError as error:
         raise StorageError(
             f"reading {path} failed: {error.strerror}", hint="check the disk and its permissions"
         ) from error
+
+
+def _is_hdf5(file: BinaryIO) -> bool:
+    """Return whether a file is HDF5: it begins with its signature, perhaps after a block of its user, as MATLAB has one."""
+    for at in (0, *(512 << k for k in range(USER_BLOCKS))):
+        file.seek(at)
+        found = file.read(len(HDF5_MAGIC))
+        if found == HDF5_MAGIC:
+            return True
+        if len(found) < len(HDF5_MAGIC):
+            break
+    return False
 
 
 def _is_ours(path: Path) -> bool:

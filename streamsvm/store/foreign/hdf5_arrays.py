@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.aliases import Array, DType
+from streamsvm.aliases import Array, ByName, DType
 from streamsvm.errors import DataError, quote
-from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, check_rows, unreadable
+from streamsvm.store.foreign.members import features_of, labels_of, names_of
+from streamsvm.store.foreign.row_arrays import Foreign, Keys, RowArray, check_rows, unreadable
 from streamsvm.store.hdf5 import h5_file
 from streamsvm.store.hdf5.h5_file import H5Object
 
@@ -23,12 +24,14 @@ class H5Array:
         self._dataset = h5_file.plain(dataset, path)
         self._path = path
         self.name = f"{path}:{dataset.name.lstrip('/')}"
-        self.shape: tuple[int, ...] = dataset.shape
+        self._turned = "MATLAB_class" in dataset.attrs and len(dataset.shape) == 2  # it writes columns first
+        self.shape: tuple[int, ...] = dataset.shape[::-1] if self._turned else dataset.shape
         check_rows(self.name, self.shape)
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype: DType = dataset.dtype
         self.sliced = not h5_file.filtered(dataset)
-        self.chunk: tuple[int, ...] = dataset.chunks or (max(1, self.shape[0]), *self.shape[1:])
+        chunk = dataset.chunks[::-1] if dataset.chunks and self._turned else dataset.chunks
+        self.chunk: tuple[int, ...] = chunk or (max(1, self.shape[0]), *self.shape[1:])
         if dataset.chunks:
             h5_file.units_of(dataset, path, allow_fill=allow_fill)
         elif not allow_fill and dataset.size and dataset.id.get_offset() is None and not _compact(dataset):
@@ -40,6 +43,8 @@ class H5Array:
         try:
             if self._text:
                 return self._dataset.asstr()[start:stop].astype(np.str_)
+            if self._turned:
+                return np.ascontiguousarray(self._dataset[:, start:stop].T)
             return self._dataset[start:stop]
         except (OSError, RuntimeError) as error:
             text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
@@ -52,28 +57,45 @@ def _compact(dataset: H5Object) -> bool:
     return bool(dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT)
 
 
+class H5File:
+    """An HDF5 file, as a ``ForeignFile``."""
+
+    def __init__(self, file: H5Object, path: Path, *, allow_fill: bool) -> None:
+        self._file, self._path, self._allow_fill = file, path, allow_fill
+        self.name = str(path)
+
+    def kind(self, key: str) -> str | None:
+        """Return 'array', 'group' or None. Raises SecurityError for what lies in another file."""
+        import h5py
+
+        found = h5_file.find(self._file, key, self._path, soft_links=True)
+        return None if found is None else "array" if isinstance(found, h5py.Dataset) else "group"
+
+    def attributes(self, key: str) -> ByName:
+        """Return the attributes of a member."""
+        return dict(h5_file.member(self._file, key, self._path, soft_links=True).attrs)
+
+    def array(self, key: str, *, may_lack_chunks: bool = False) -> RowArray:
+        """Open a dataset. Raises DataError, SecurityError."""
+        import h5py
+
+        found = h5_file.member(self._file, key, self._path, soft_links=True)
+        if not isinstance(found, h5py.Dataset):
+            raise DataError(
+                f"{quote(key)} of {self._path} is a group, not an array", code="E-LAYOUT", hint="name an array"
+            )
+        return H5Array(found, self._path, allow_fill=self._allow_fill or may_lack_chunks)
+
+    def members(self, key: str) -> list[str]:
+        """Return the names in a group."""
+        return list(h5_file.member(self._file, key, self._path, soft_links=True) if key else self._file)
+
+
 def open_file(path: Path, keys: Keys) -> Foreign:
     """Open the arrays of a file that ``keys`` names. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
     with ExitStack() as stack:
-        file = stack.enter_context(h5_file.opened(path))
-        labels = None
-        if keys.labels is not None and keys.labels in file:
-            labels = H5Array(h5_file.member(file, keys.labels, path), path, allow_fill=keys.allow_fill)
-        features = _features(file, path, keys)
-        return Foreign(features, labels, stack.pop_all().close)
-
-
-def _features(file: H5Object, path: Path, keys: Keys) -> Features:
-    import h5py
-
-    found = h5_file.member(file, keys.features, path)
-    if isinstance(found, h5py.Dataset):
-        return DenseRows(H5Array(found, path, allow_fill=keys.allow_fill))
-    encoding = found.attrs.get("encoding-type", "csr_matrix")
-    if encoding != "csr_matrix" or "shape" not in found.attrs:
-        text = f"'{keys.features}' of {path} is a group of type {quote(encoding)}"
-        raise DataError(text, code="E-LAYOUT", hint="an array, or a csr_matrix as AnnData writes it, is needed")
-    names = (f"{keys.features}/{part}" for part in ("data", "indices", "indptr"))
-    parts = [H5Array(h5_file.member(file, name, path), path, allow_fill=keys.allow_fill) for name in names]
-    rows, columns = (int(n) for n in found.attrs["shape"])
-    return SparseRows(f"{path}:{keys.features}", (parts[0], parts[1], parts[2]), (rows, columns))
+        file = H5File(stack.enter_context(h5_file.opened(path)), path, allow_fill=keys.allow_fill)
+        labels = None if keys.labels is None else labels_of(file, keys.labels)
+        features = features_of(file, keys.features)
+        names = names_of(file, keys.features, features.columns)
+        return Foreign(features, labels, stack.pop_all().close, names)

@@ -24,6 +24,14 @@ LARGEST_INDEX = 2**31 - 1
 """The largest column index a CSR block can hold: its indices are int32."""
 
 
+PIECE_ENTRIES = 1 << 20
+"""Entries of a matrix by columns that are read at a time."""
+SPAN_ENTRIES = 4 << 20
+"""Entries of rows of a matrix by columns that are in memory together."""
+GATHERED_BYTES = 48
+"""Bytes of such an entry while it is put in its place."""
+
+
 class Keys(NamedTuple):
     """The names of the arrays in a file, and what is asked of them."""
 
@@ -95,6 +103,8 @@ class Foreign:
     """The labels, one a row; None where there are none."""
     close: Callable[[], None]
     """Closes the file."""
+    names: tuple[str, ...] | None = None
+    """The names of the columns of features; None where they have none."""
 
 
 class DenseRows:
@@ -180,6 +190,104 @@ class SparseRows:
     def _unfit(self) -> DataError:
         found = f"{self.name}: data, indices and indptr do not fit together"
         return DataError(found, code="E-SHAPE", hint="write the matrix again")
+
+
+class SparseColumns:
+    """The features of a matrix that is stored by columns (CSC): rows are gathered from all columns, a span at a time.
+
+    A span of rows that has been gathered stays in memory, of at most ``SPAN_ENTRIES``; each span reads the matrix once.
+    """
+
+    sparse = True
+
+    def __init__(
+        self, name: str, parts: tuple[RowArray, RowArray, RowArray], rows: int, columns: int | None = None
+    ) -> None:
+        self._data, self._indices, self._indptr = parts
+        for part in parts:
+            check_numbers(part, dimensions=1)
+        self.name, self.rows = name, rows
+        self.columns = self._indptr.shape[0] - 1 if columns is None else columns
+        self._entries = self._data.shape[0]
+        fits = self._indptr.shape == (self.columns + 1,) and self._indices.shape == (self._entries,)
+        if not fits or not 0 < self.columns <= LARGEST_INDEX or rows < 1:
+            raise self._unfit()
+        self.in_one_span = self._entries <= SPAN_ENTRIES
+        self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, self._entries / self.rows)))
+        chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
+        self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk + GATHERED_BYTES * min(self._entries, SPAN_ENTRIES)
+        self._ends: Int64 | None = None
+        self._span = (0, 0)
+        self._gathered = CSR(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64))
+        self._read_as: tuple[bool, bool] | None = None
+
+    def entries(self) -> tuple[int, ...] | None:
+        """Return the stored entries of each ``step`` rows."""
+        ends = np.concatenate([[0], self._row_ends()])
+        cuts = [*range(0, self.rows, self.step), self.rows]
+        return tuple(np.diff(ends[cuts]).tolist())
+
+    def read(self, start: int, stop: int, *, missing: bool = False, exact: bool = False) -> Rows:
+        """Return rows [start, stop) as CSR of float32 with sorted indices; see ``Features.read``."""
+        first, last = self._span
+        if not (first <= start and stop <= last) or self._read_as != (missing, exact):
+            self._gather(start, max(stop, self._span_end(start)), missing=missing, exact=exact)
+            first = start
+        indptr = self._gathered.indptr[start - first : stop - first + 1]
+        low, high = int(indptr[0]), int(indptr[-1])
+        return CSR(self._gathered.data[low:high].copy(), self._gathered.indices[low:high].copy(), indptr - low)
+
+    def _row_ends(self) -> Int64:
+        """The entries of all rows up to each row, that row included; all indices are checked. Raises DataError E-INDEX."""
+        if self._ends is None:
+            counts = np.zeros(self.rows, np.int64)
+            for low in range(0, self._entries, PIECE_ENTRIES):
+                rows = self._rows_of(low, min(low + PIECE_ENTRIES, self._entries))
+                counts += np.bincount(rows, minlength=self.rows)
+            self._ends = np.cumsum(counts)
+        return self._ends
+
+    def _rows_of(self, low: int, high: int) -> Array:
+        rows = self._indices.read(low, high)
+        if len(rows) and not (0 <= rows.min() and rows.max() < self.rows):
+            found = f"{self.name} entry {low + int(rows.argmax()) + 1}: an index is not below {self.rows}"
+            raise DataError(found, code="E-INDEX", hint="write the matrix again")
+        return rows
+
+    def _span_end(self, start: int) -> int:
+        ends = self._row_ends()
+        before = int(ends[start - 1]) if start else 0
+        return int(np.searchsorted(ends, before + SPAN_ENTRIES, side="right"))
+
+    def _gather(self, start: int, stop: int, *, missing: bool, exact: bool) -> None:
+        """Read all columns for the entries of rows [start, stop)."""
+        indptr = self._indptr.read(0, self.columns + 1).astype(np.int64)
+        if indptr[0] != 0 or indptr[-1] != self._entries or (np.diff(indptr) < 0).any():
+            raise self._unfit()
+        rows, columns, values = [], [], []
+        for low in range(0, self._entries, PIECE_ENTRIES):
+            high = min(low + PIECE_ENTRIES, self._entries)
+            row = self._rows_of(low, high)
+            chosen = np.flatnonzero((row >= start) & (row < stop))
+            if not len(chosen):
+                continue
+            rows.append((row[chosen] - start).astype(np.int32))
+            columns.append((np.searchsorted(indptr, low + chosen, side="right") - 1).astype(np.int32))
+            given = self._data.read(low, high)[chosen].reshape(-1, 1)
+            values.append(as_numbers(given, self.name, low, missing=missing, exact=exact).ravel())
+        kind = np.float64 if exact else np.float32
+        row = np.concatenate(rows) if rows else np.empty(0, np.int32)
+        order = np.argsort(row, kind="stable")
+        data: Array = np.concatenate(values)[order] if rows else np.empty(0, kind)
+        indices = np.concatenate(columns)[order] if rows else np.empty(0, np.int32)
+        ends = np.zeros(stop - start + 1, np.int64)
+        np.cumsum(np.bincount(row, minlength=stop - start), out=ends[1:])
+        self._gathered = _sorted_rows(CSR(data, indices, ends))
+        self._span, self._read_as = (start, stop), (missing, exact)
+
+    def _unfit(self) -> DataError:
+        text = f"{self.name}: data, indices and indptr do not fit together"
+        return DataError(text, code="E-SHAPE", hint="write the matrix again")
 
 
 def _sorted_rows(X: CSR) -> CSR:

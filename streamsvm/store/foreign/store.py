@@ -16,7 +16,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
-from streamsvm.store.foreign.row_arrays import Keys, RowArray
+from streamsvm.store.foreign.row_arrays import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array.keyed import check_chunk
@@ -49,6 +49,12 @@ class ForeignStore:
         self._foreign = open_foreign(path, kind, keys)
         features, labels = self._foreign.features, self._foreign.labels
         assert labels is not None
+        if isinstance(features, SparseColumns) and not features.in_one_span:
+            raise DataError(
+                f"{features.name} is stored by columns: every pass would read it many times",
+                code="E-LAYOUT",
+                hint=f"ingest it, which gathers its rows once: streamsvm ingest {path} STORE",
+            )
         check_chunk(features, memory)
         self.name, self.root = str(path), path
         self._codes, census = codes_of(labels)
@@ -58,7 +64,14 @@ class ForeignStore:
         self._crcs: list[int] = []
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
-        self.facts: JsonObject = {"names": None, "encoding": encoding, "notice": NO_CHECKSUMS}
+        names = self._foreign.names
+        if names is not None:
+            encoding["names"] = list(names)
+        self.facts: JsonObject = {
+            "names": None if names is None else list(names),
+            "encoding": encoding,
+            "notice": NO_CHECKSUMS,
+        }
         if kind_of_labels := type_to_record(census.table(), label_type(next(iter(census.kinds)))):
             self.facts["labels"] = {"positive": None, "threshold": None} | kind_of_labels
 

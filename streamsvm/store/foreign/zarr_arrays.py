@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
-from streamsvm.errors import DataError, quote
+from streamsvm.aliases import Array, ByName
 from streamsvm.store.foreign import zarr_metadata
-from streamsvm.store.foreign.row_arrays import DenseRows, Features, Foreign, Keys, SparseRows, check_rows, unreadable
+from streamsvm.store.foreign.members import features_of, labels_of, names_of
+from streamsvm.store.foreign.row_arrays import Foreign, Keys, RowArray, check_rows, unreadable
 from streamsvm.store.foreign.zarr_metadata import ArrayMeta
 
 
@@ -35,7 +36,7 @@ class ZArray:
             self._array = _opened(self._directory, self.name)
         try:
             values = np.asarray(self._array[start:stop])
-            return values.astype(np.str_) if self.dtype.kind == "U" else values
+            return np.array(values.tolist(), np.str_) if self.dtype.kind == "U" else values
         except Exception as error:  # whatever codecs say of damaged data
             text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
             raise unreadable(error, text, "E-CRC", "get the array again") from error
@@ -47,33 +48,44 @@ def _opened(directory: Path, name: str) -> Any:
 
     zarr.config.set({"async.concurrency": 1, "threading.max_workers": 1})
     try:
-        return zarr.open_array(directory, mode="r")
+        with warnings.catch_warnings():  # of types that another version of zarr-python may not read
+            warnings.simplefilter("ignore")
+            return zarr.open_array(directory, mode="r")
     except Exception as error:  # whatever it says of metadata
         raise unreadable(error, f"the metadata of {name} cannot be read", "E-META", "write the array again") from error
+
+
+class ZDirectory:
+    """A Zarr directory, as a ``ForeignFile``; one that is an array itself has it at the key ''."""
+
+    def __init__(self, path: Path, *, allow_fill: bool) -> None:
+        self._path, self._allow_fill = path, allow_fill
+        self.name = str(path)
+
+    def kind(self, key: str) -> str | None:
+        """Return 'array', 'group' or None."""
+        return zarr_metadata.node_type(self._path / key.strip("/"))
+
+    def attributes(self, key: str) -> ByName:
+        """Return the attributes of a member."""
+        return zarr_metadata.attributes(self._path / key.strip("/"))
+
+    def array(self, key: str, *, may_lack_chunks: bool = False) -> RowArray:
+        """Open an array. Raises DataError, SecurityError."""
+        return ZArray(self._path, key.strip("/"), allow_fill=self._allow_fill or may_lack_chunks)
+
+    def members(self, key: str) -> list[str]:
+        """Return the names in a group."""
+        return sorted(place.name for place in (self._path / key.strip("/")).iterdir() if place.is_dir())
 
 
 def open_group(path: Path, keys: Keys) -> Foreign:
     """Open the arrays of a directory that ``keys`` names; a directory that is an array itself is the features. Raises
     DataError, SecurityError.
     """
-    alone = zarr_metadata.node_type(path) == "array"
-    labels = None
-    if keys.labels is not None and not alone and zarr_metadata.node_type(path / keys.labels) == "array":
-        labels = ZArray(path, keys.labels, allow_fill=keys.allow_fill)
-    return Foreign(_features(path, "" if alone else keys.features, keys), labels, lambda: None)
-
-
-def _features(path: Path, key: str, keys: Keys) -> Features:
-    kind = zarr_metadata.node_type(path / key) if key else "array"
-    if kind is None:
-        there = ", ".join(sorted(quote(p.name, 40) for p in path.iterdir() if p.is_dir())[:12])
-        raise DataError(f"{path} has no array {quote(key)}", code="E-SCHEMA", hint=f"it has {there}")
-    if kind == "array":
-        return DenseRows(ZArray(path, key, allow_fill=keys.allow_fill))
-    attributes = zarr_metadata.attributes(path / key)
-    if attributes.get("encoding-type", "csr_matrix") != "csr_matrix" or "shape" not in attributes:
-        text = f"'{key}' of {path} is a group of type {quote(attributes.get('encoding-type'))}"
-        raise DataError(text, code="E-LAYOUT", hint="an array, or a csr_matrix as AnnData writes it, is needed")
-    parts = [ZArray(path, f"{key}/{part}", allow_fill=keys.allow_fill) for part in ("data", "indices", "indptr")]
-    rows, columns = (int(n) for n in attributes["shape"])
-    return SparseRows(f"{path}:{key}", (parts[0], parts[1], parts[2]), (rows, columns))
+    file = ZDirectory(path, allow_fill=keys.allow_fill)
+    if file.kind("") == "array":
+        return Foreign(features_of(file, ""), None, lambda: None)
+    labels = None if keys.labels is None else labels_of(file, keys.labels)
+    features = features_of(file, keys.features)
+    return Foreign(features, labels, lambda: None, names_of(file, keys.features, features.columns))

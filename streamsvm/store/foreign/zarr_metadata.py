@@ -21,8 +21,12 @@ MOST_CHUNKS = 10**7
 CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
 """The codecs of Zarr v2 that are read. Neither list has one that makes objects or runs code ('pickle')."""
+FIXED_TEXT = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1)}
+"""Types of text of one length: the letter numpy has for them, and the bytes of a character."""
 HINT = "write the array again"
 HINT_FILL = "copy what is missing; if it is meant to be, pass --allow-fill"
+LARGEST_TEXT = 1024
+"""Bytes of an item of text of any length, on the average of a chunk."""
 ABSENT = 2**64 - 1
 
 
@@ -148,6 +152,9 @@ def _sizes(values: Any) -> tuple[int, ...]:
 
 
 def _dtype(name: Any) -> DType:
+    if isinstance(name, dict) and name.get("name") in FIXED_TEXT:
+        letter, width = FIXED_TEXT[name["name"]]
+        return np.dtype(f"{letter}{int(name['configuration']['length_bytes']) // width}")
     if not isinstance(name, str):
         raise TypeError(f"a type of {quote(name, 40)}")
     return np.dtype("U") if name in ("string", "|O") else np.dtype(name)
@@ -171,7 +178,7 @@ def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
         total += 1
         if path.is_symlink():
             raise SecurityError(f"{path} is a link to somewhere else", hint="copy the array with its chunks")
-        if not path.is_file() or (meta.inner and _holes(path, meta)):
+        if not path.is_file() or (meta.inner and _holes(path, meta, index)):
             missing.append(path)
         elif path.stat().st_size == 0:
             raise DataError(f"{path} is empty", code="E-CRC", hint="copy the array again")
@@ -180,14 +187,21 @@ def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
         raise DataError(f"{found}: they would read as fill values", code="E-CHUNKS", hint=HINT_FILL)
 
 
-def _holes(shard: Path, meta: ArrayMeta) -> bool:
-    """Whether a shard lacks an inner chunk: its index, at its end, is of offsets and lengths, then a crc32c."""
+def _holes(shard: Path, meta: ArrayMeta, place: tuple[int, ...]) -> bool:
+    """Whether the shard at a ``place`` of the grid lacks an inner chunk that has a part of the array: its index, at its
+    end, is of offsets and lengths, then a crc32c. Inner chunks outside the array are never written.
+    """
     assert meta.inner is not None
-    count = math.prod(-(-c // i) for c, i in zip(meta.chunk, meta.inner, strict=True))
+    grid = tuple(-(-c // i) for c, i in zip(meta.chunk, meta.inner, strict=True))
+    count = math.prod(grid)
     with open(shard, "rb") as file:
         file.seek(max(0, shard.stat().st_size - 16 * count - 4))
         index = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
-    return len(index) < count or bool((index[:, 0] == ABSENT).any())
+    if len(index) < count:
+        return True
+    absent = (index[:, 0] == ABSENT).reshape(grid)
+    inside = [-(-min(c, n - k * c) // i) for n, c, i, k in zip(meta.shape, meta.chunk, meta.inner, place, strict=True)]
+    return bool(absent[tuple(slice(0, end) for end in inside)].any())
 
 
 def _grid(meta: ArrayMeta, start: int, stop: int) -> Iterator[tuple[int, ...]]:
@@ -207,8 +221,11 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
             continue
         with open(path, "rb") as file:
             found = _unpacked(file.read(32), meta.codec)
-        if found is not None and found != meta.chunk_bytes:
-            text = f"{path} unpacks to {found} bytes, expected {meta.chunk_bytes}"
+        if found is None:
+            continue
+        of_text = meta.dtype.itemsize == 0 and 0 <= found <= LARGEST_TEXT * math.prod(meta.chunk)
+        if found != meta.chunk_bytes and not of_text:
+            text = f"{path} unpacks to {found} bytes, expected {meta.chunk_bytes or 'text'}"
             raise DataError(text, code="E-LIMIT", hint="get the array again")
 
 

@@ -1,6 +1,6 @@
-"""HDF5 files that others may have made: opened, walked along hard links only, their chunks found - and nothing followed.
+"""HDF5 files that others may have made: opened, walked along links within the file only, their chunks found.
 
-An HDF5 file can ask for other files (external storage, external and soft links, virtual datasets) and for code (filters
+An HDF5 file can ask for other files (external storage, external links, virtual datasets) and for code (filters
 loaded by number). Data must not ask for either: all of it is refused before a byte of a dataset is read.
 """
 
@@ -24,6 +24,8 @@ BUILT_IN_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 6: "scale-offset",
 """The filters HDF5 or h5py bring along; szip (4) is left out, because not every build can read it."""
 HINT_CLOSED = "write it again, or copy it from where it is whole"
 HINT_SWMR = "a writer was killed, or still writes: check with h5ls, then 'h5clear -s FILE'"
+MOST_LINKS = 16
+"""Soft links that are followed on the way to a member."""
 HINT_LINK = "copy the data into one plain file: h5repack"
 
 
@@ -74,19 +76,48 @@ def _unopened(path: Path, error: OSError) -> DataError | StorageError:
     return DataError(f"{path} is no HDF5 file: {quote(text, 160)}", code="E-HDF5", hint=HINT_CLOSED)
 
 
-def member(file: H5Object, key: str, path: Path) -> H5Object:
-    """Return the dataset or group ``key``, reached by hard links only. Raises DataError E-SCHEMA, SecurityError."""
+def member(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H5Object:
+    """Return the dataset or group ``key``; see ``find``. Raises DataError E-SCHEMA, SecurityError."""
+    found = find(file, key, path, soft_links=soft_links)
+    if found is None:
+        there = ", ".join(quote(k, 40) for k in list(file)[:12])
+        raise DataError(f"{path} has no array {quote(key)}", code="E-SCHEMA", hint=f"it has {there}")
+    return found
+
+
+def find(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H5Object | None:
+    """Return the dataset or group ``key``, reached by hard links, and by ``soft_links`` where they are allowed, which
+    stay in the file; None where there is none. Raises SecurityError for other links.
+    """
     import h5py
 
-    found = file
-    for name in key.strip("/").split("/"):
-        if not isinstance(found, h5py.Group) or name.encode() not in found.id:
-            there = ", ".join(quote(k, 40) for k in list(file)[:12])
-            raise DataError(f"{path} has no array {quote(key)}", code="E-SCHEMA", hint=f"it has {there}")
-        if found.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+    found, names, links = file, _names_in(key), 0
+    above: list[H5Object] = []
+    while names:
+        name = names.pop(0)
+        if name == b"..":
+            found = above.pop() if above else found
+            continue
+        if not isinstance(found, h5py.Group) or name not in found.id:
+            return None
+        kind = found.id.links.get_info(name).type
+        if kind == h5py.h5l.TYPE_SOFT and soft_links and links < MOST_LINKS:
+            target, links = found.id.links.get_val(name), links + 1
+            if target.startswith(b"/"):
+                found, above = file, []
+            names = _names_in(target) + names
+            continue
+        if kind != h5py.h5l.TYPE_HARD:
             raise SecurityError(f"{quote(key)} of {path} is a link to somewhere else", hint=HINT_LINK)
+        above.append(found)
         found = found[name]
     return found
+
+
+def _names_in(place: str | bytes) -> list[bytes]:
+    """The names on the way to a place in a file."""
+    text = place.encode() if isinstance(place, str) else place
+    return [name for name in text.split(b"/") if name not in (b"", b".")]
 
 
 def plain(dataset: H5Object, path: Path) -> H5Object:

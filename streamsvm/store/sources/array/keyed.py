@@ -13,7 +13,7 @@ from threading import Event
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.errors import BudgetError, DataError
+from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
@@ -29,7 +29,6 @@ MIB = 1 << 20
 class KeyedSource:
     """Arrays in HDF5 files or Zarr directories; see ``Source``."""
 
-    names = None
     id_column = None
     exact = False
 
@@ -43,10 +42,11 @@ class KeyedSource:
         needed = options.encoding is None and labels is not None
         self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
         self.columns: int | None = recorded.get("columns")
+        self.names: tuple[str, ...] | None = tuple(recorded["names"]) if recorded.get("names") else None
         self.sparse = False
         for path in paths:
             with closing(self._open(path)) as foreign:
-                self._check(path, foreign.features)
+                self._check(path, foreign)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
@@ -69,18 +69,36 @@ class KeyedSource:
     def encoding(self) -> JsonObject:
         """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
-        return {"format": self._options.format, "options": keys, "columns": self.columns}
+        known = {"format": self._options.format, "options": keys, "columns": self.columns}
+        return known if self.names is None else known | {"names": list(self.names)}
 
     def _open(self, path: Path) -> Foreign:
         return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
 
-    def _check(self, path: Path, features: Features) -> None:
-        """Raise DataError E-SCHEMA for another width, BudgetError for chunks that do not fit."""
+    def _check(self, path: Path, foreign: Foreign) -> None:
+        """Raise DataError E-SCHEMA for other columns, BudgetError for chunks that do not fit."""
+        features, names = foreign.features, foreign.names
         if self.columns not in (None, features.columns):
             found = f"{path} has {features.columns} columns, expected {self.columns}"
             raise DataError(found, code="E-SCHEMA", hint="read arrays with the same columns")
+        if self.columns is None:
+            self.names = names
+        check_same_names(self.names, names, str(path))
         self.columns, self.sparse = features.columns, features.sparse
         check_chunk(features, self._options.memory)
+
+
+def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | None, where: str) -> None:
+    """Raise DataError E-SCHEMA for the first column that has another name; without names nothing is known."""
+    if expected is None or found is None:
+        return
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one != other:
+            raise DataError(
+                f"column {number + 1} of {where} is {quote(other)}, expected {quote(one)}",
+                code="E-SCHEMA",
+                hint="read matrices with the same columns in the same order: adata[:, NAMES]",
+            )
 
 
 def check_chunk(features: Features, memory: int | None) -> None:

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 from streamsvm.errors import DataError
+from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.array.stream import is_idx
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import check_encoding
 
 HEAD = 1 << 16
-MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"\x89HDF\r\n": "hdf5"}
-UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"<": "markup"}
+MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
+UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"MATLAB 5.0": "MATLAB before v7.3", b"<": "markup"}
 NAMES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -39,7 +40,7 @@ def detect(paths: tuple[Path, ...]) -> str:
 
 def binary_format(path: Path) -> str | None:
     """Return the format of what is not text; None for text and for what nobody knows."""
-    return "zarr" if path.is_dir() else _format_by(_head(path))
+    return "zarr" if path.is_dir() else _format_by(_head(path), path)
 
 
 def table_form(path: Path) -> str:
@@ -55,16 +56,16 @@ def _head(path: Path) -> bytes:
         return stream.read(HEAD)
 
 
-def _format_by(head: bytes) -> str | None:
+def _format_by(head: bytes, path: Path) -> str | None:
     found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-    return found or ("idx" if is_idx(head) else None)
+    return found or ("idx" if is_idx(head) else None) or foreign_format(path)
 
 
 def _format_of(path: Path) -> str:
     if path.is_dir():
         return "zarr"
     head = _head(path)
-    if found := _format_by(head):
+    if found := _format_by(head, path):
         return found
     for magic, name in UNREADABLE.items():
         if head.startswith(magic):

@@ -56,9 +56,10 @@ def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
     files have themselves, lack a 'year': it would be lost.
     """
     found: dict[str, set[str | None]] = {}
-    places = [
-        dict(match.groups() for part in file.parent.parts if (match := PARTITION.fullmatch(part))) for file in files
-    ]
+    places: list[dict[str, str]] = []
+    for file in files:
+        matches = [match for part in file.parent.parts if (match := PARTITION.fullmatch(part))]
+        places.append({match[1]: match[2] for match in matches})
     for key in dict.fromkeys(key for place in places for key in place):
         found[key] = {place.get(key) for place in places}
     lost = [unquote(key) for key, values in found.items() if len(values) > 1 and unquote(key) not in columns]
