@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamsvm.errors import BudgetError, StreamSVMError
+import streamsvm as sv
+from streamsvm.errors import BudgetError, DataError, StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
@@ -373,3 +375,36 @@ def test_a_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: P
     signs = [-1.0 if code >> 63 else 1.0 for code in hashes]
     assert batch.X.data.tolist() == signs
     assert 16 < signs.count(-1.0) < 48
+
+
+@pytest.mark.parametrize(("form", "typed"), [("parquet", False), ("parquet", True), ("jsonl", False)])
+@pytest.mark.parametrize("without", ["a", "b"])
+def test_a_column_may_have_no_values_in_one_part(form: str, typed: bool, without: str, tmp_path: Path) -> None:
+    """It is that of the other parts, numbers and words alike, and missing where it has none; whichever part comes first."""
+    u = np.arange(60.0)
+    y = np.where(u % 2, "p", "q")
+    full: dict[str, Any] = {"u": u, "v": u, "w": np.where(u % 3, "red", "blue"), "y": y}
+    for name in ("a", "b"):
+        nothing = {"v": pa.nulls(60), "w": pa.nulls(60, pa.string() if typed else pa.null())}
+        table = pa.table(full | nothing if name == without else full)
+        if form == "parquet":
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        else:
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    parts = str(tmp_path / f"*.{form}")
+    ingested = sv.ingest(parts, tmp_path / "s.zarr", label="y", missing="zero")
+    assert sv.open_store(tmp_path / "s.zarr").facts["names"] == ["u", "v", "w=blue", "w=red"]
+    assert ingested.rows == 120
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm")
+    for data in (parts, str(tmp_path / f"{without}.{form}")):
+        assert sv.evaluate(tmp_path / "m.ssvm", data).evaluation.rows in (60, 120)
+
+
+def test_a_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pq.write_table(
+            pa.table({"u": np.arange(9.0), "v": pa.nulls(9), "y": ["p", "q", "p"] * 3}), tmp_path / f"{name}.parquet"
+        )
+    with pytest.raises(DataError, match="holds null") as refused:
+        sv.ingest(str(tmp_path / "*.parquet"), tmp_path / "s.zarr", label="y")
+    assert "--drop v" in refused.value.hint

@@ -45,6 +45,7 @@ class JSONLinesSource(TableSource):
 
     form = "jsonl"
     hashes_as_it_reads = True
+    without_values = pa.float64()
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._known: dict[Path, dict[str, pa.DataType]] = {}
@@ -71,7 +72,7 @@ class JSONLinesSource(TableSource):
         return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        types = self._types(self._paths[0])
+        types = self._agreed
         schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
         rejects, share, number = self._options.rejects, bad_share(self._options.max_bad), 0
         rejects.clear()
@@ -183,8 +184,10 @@ def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
         what = "objects" if kinds[dict] else "lists"
         hint = "write one value a key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
         raise DataError(f"column {quote(key)} of {where} holds {what}", code="E-DTYPE", hint=hint)
+    if not any(counts.values()):
+        return pa.null()
     if most is float:
-        if kinds[float] or not numbers:
+        if kinds[float]:
             return pa.float64()
         return pa.uint64() if kinds[Unsigned] else pa.int64()
     return pa.bool_() if most is bool else pa.string()

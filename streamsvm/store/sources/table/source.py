@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +33,8 @@ from streamsvm.types import Batch
 CENSUS_ROWS = 65_536
 SAMPLE_ROWS = 5000
 """Rows by which it is told what a column holds."""
+LOOKED_AT = 16
+"""Files, and batches of a file, that are looked at for a first value of a column."""
 GROUP = 4096
 """Columns of a wide table whose first values are in memory together."""
 
@@ -46,6 +49,8 @@ class TableSource(ABC):
     """The name of the format."""
     hashes_as_it_reads: ClassVar[bool] = False
     """Whether reading a file notes its sha256."""
+    without_values: ClassVar[pa.DataType] = pa.null()
+    """The type of a column that has no value in any file."""
     exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
@@ -53,10 +58,14 @@ class TableSource(ABC):
         self.notices: dict[str, int] = Counter()
         self.proposals: list[str] = []
         self._paths, self._options = paths, options
-        types = self._types(paths[0])
+        types = dict(self._types(paths[0]))
         self._check_memory(types)
         for other in paths[1:]:
-            same_columns(types, self._types(other), (str(paths[0]), str(other)))
+            found = self._types(other)
+            same_columns(types, found, (str(paths[0]), str(other)))
+            types = {name: found[name] if pa.types.is_null(kind) else kind for name, kind in types.items()}
+        types = {name: self.without_values if pa.types.is_null(kind) else kind for name, kind in types.items()}
+        self._agreed = types
         self._check_memory(types)  # now of all files
         refuse_partitions(paths, list(types))
         if options.encoding is not None:
@@ -101,16 +110,20 @@ class TableSource(ABC):
             yield from self._rows(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
 
     def _rows(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file as ``_read`` does, with null for what the user says stands for a missing value."""
+        """Yield some columns of a file as ``_read`` does, with null for what the user says stands for a missing value.
+
+        A column that has no values in this file has the type it has in other files.
+        """
         words, but = self._options.words, (self._options.weight, self._options.id_column)
         with closing(self._read(path, rows, columns, file)) as read:
-            yield from (with_words_missing(table, words, but=but) for table in read)
+            for table in read:
+                yield with_words_missing(self._with_agreed_types(table), words, but=but)
 
     def _label_type(self) -> str:
         """The type of the label's column as ``label_type`` calls it; '' where the columns of the format have no types."""
         if self.form == "csv" or self.schema.label is None:
             return ""
-        kind = self._types(self._paths[0])[self.schema.label]
+        kind = self._agreed[self.schema.label]
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
             return "text"
@@ -126,7 +139,7 @@ class TableSource(ABC):
     def _planned(self, types: dict[str, pa.DataType]) -> Schema:
         """The schema of files of which nothing is recorded, after all rows were counted where that is needed."""
         path, options = self._paths[0], self._options
-        samples = self._samples(path, types) if options.recognize else {}
+        samples = self._samples(types) if options.recognize else {}
         planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
         census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
@@ -144,18 +157,37 @@ class TableSource(ABC):
         self.proposals = proposals(schema, planned, census, samples)
         return schema
 
-    def _samples(self, path: Path, names: Iterable[str]) -> Samples:
-        """The values of each column in the first rows of a file."""
-        return Samples(list(names), self._together(path), partial(self._first_values, path))
+    def _samples(self, names: Iterable[str]) -> Samples:
+        """The values of each column in the first rows that have any."""
+        return Samples(list(names), self._together(self._paths[0]), self._first_values)
 
-    def _first_values(self, path: Path, names: list[str]) -> dict[str, Any]:
-        """The values of some columns in the first rows of a file."""
-        first = next(self._rows(path, SAMPLE_ROWS, names, SourceFile(str(path))), None)
-        return (
-            dict.fromkeys(names, pa.nulls(0))
-            if first is None
-            else dict(zip(first.schema.names, first.columns, strict=True))
-        )
+    def _first_values(self, names: list[str]) -> dict[str, Any]:
+        """The values of some columns in the first rows that have any, of the first batches and of the first files."""
+        found: dict[str, Any] = dict.fromkeys(names, pa.nulls(0))
+        without = list(names)
+        for path in self._paths[:LOOKED_AT]:
+            for batch in islice(self._rows(path, SAMPLE_ROWS, without, SourceFile(str(path))), LOOKED_AT):
+                for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                    if not len(found[name]) or values.null_count < len(values):
+                        found[name] = values
+                without = [name for name in without if found[name].null_count == len(found[name])]
+                if not without:
+                    return found
+        return found
+
+    def _with_agreed_types(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        kinds = [self._agreed.get(field.name, field.type) for field in table.schema]
+        empty = [
+            pa.types.is_null(field.type) and not pa.types.is_null(kind)
+            for field, kind in zip(table.schema, kinds, strict=True)
+        ]
+        if not any(empty):
+            return table
+        columns = [
+            pa.nulls(table.num_rows, kind) if none else column
+            for none, kind, column in zip(empty, kinds, table.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=table.schema.names)
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         """Raise BudgetError where knowing and reading so many columns takes more memory than there is."""
