@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing.spawn
 import signal
 import ssl
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from streamsvm.errors import ClusterError, SecurityError, UsageError
 CONNECT_SECONDS = 20
 SILENT_SECONDS = "30s"
 """After which a worker of our own that gives no sign of life is given up."""
+WORKER_PROCESS = "Dask Worker process (from Nanny)"
+"""What Dask calls the process of a worker."""
 FAREWELL_SECONDS = 0.5
 """Given to workers of our own to end by themselves: no longer, because a job that was asked to stop has seconds itself."""
 
@@ -104,6 +107,7 @@ def _started(workers: int, memory: int) -> Iterator[Client]:
     }
     with (
         dask.config.set(settings),
+        _without_the_script(),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -122,6 +126,29 @@ def _started(workers: int, memory: int) -> Iterator[Client]:
             yield client
         finally:
             cluster.sync(_end, list(cluster.workers.values()))
+
+
+@contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Keep worker processes that are started meanwhile from running the script of the program once more.
+
+    A new process of ``multiprocessing`` runs the main module under another name, so that what it defines is known there. Tasks of ours
+    need nothing of it, and a script without ``if __name__ == "__main__":`` would do its work again, on the same files.
+    """
+    prepared = multiprocessing.spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        found = prepared(name)
+        if name == WORKER_PROCESS:
+            for main in ("init_main_from_name", "init_main_from_path"):
+                found.pop(main, None)
+        return found
+
+    multiprocessing.spawn.get_preparation_data = get_preparation_data
+    try:
+        yield
+    finally:
+        multiprocessing.spawn.get_preparation_data = prepared
 
 
 async def _end(workers: list[Any]) -> None:

@@ -407,3 +407,21 @@ def test_a_job_that_is_refused_starts_no_workers(store: Path, tmp_path: Path, mo
         assert executor._client.status == "running"
         assert (executor.threads, executor.limit(None), executor.limit(1 << 20)) == (3, *before)
         assert DaskExecutor.limit(executor, None) == before[0]
+
+
+def test_a_script_without_a_guard_is_run_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np, streamsvm as sv\n"
+        "open('runs', 'a').write('once ')\n"
+        "X = np.arange(40.0).reshape(20, 2)\n"
+        "sv.ingest(X, 's.zarr', y=X[:, 0] > 20)\n"
+        "sv.fit('s.zarr', 'm', cluster='local:1')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    ended = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "runs").read_text() == "once "
+    assert (tmp_path / "m").is_file()

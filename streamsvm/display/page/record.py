@@ -154,8 +154,10 @@ def _keep_bounds(passes: list[Pass]) -> None:
 def _read_evaluation(path: Path, found: RunRecord) -> None:
     """Read the evaluation, of a classifier or of a regression, unless it is one of an earlier model of the same name."""
     content = _file(path, dict, found)
-    kind = EvaluatedNumbers if content is not None and "RMSE" in content else Evaluated
-    evaluation = None if content is None else _as(content, kind)
+    kind: type[Evaluated | EvaluatedNumbers] = (
+        EvaluatedNumbers if content is not None and "RMSE" in content else Evaluated
+    )
+    evaluation: Evaluated | EvaluatedNumbers | None = None if content is None else _as(content, kind)
     if content is not None and evaluation is None:
         found.unread.append(path.name)
     if evaluation is None or found.end is None:
