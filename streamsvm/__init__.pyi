@@ -96,7 +96,7 @@ def embed(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> EmbedResult: ...
 def evaluate(
-    model: Model | str | PathLike[str],
+    model: FitResult | Model | str | PathLike[str],
     data: Any,
     *,
     y: Any = None,
@@ -129,7 +129,7 @@ def evaluate(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> EvaluateResult: ...
 def export(
-    model: str | PathLike[str],
+    model: FitResult | Model | str | PathLike[str],
     out: str | PathLike[str],
     *,
     overwrite: bool = False,
@@ -172,7 +172,7 @@ def fit(
     max_support: int | None = None,
     solver: str = "auto",
     options: Mapping[Any, Any] = ...,
-    warm_start: str | PathLike[str] | None = None,
+    warm_start: FitResult | Model | str | PathLike[str] | None = None,
     validation: float | str | PathLike[str] | None = None,
     patience: int | None = None,
     tolerance: float = ...,
@@ -311,7 +311,7 @@ def plan(
     report: str | PathLike[str] | None = None,
 ) -> Plan: ...
 def predict(
-    model: str | PathLike[str],
+    model: FitResult | Model | str | PathLike[str],
     data: str | Sequence[str],
     out: str | PathLike[str],
     *,
@@ -343,7 +343,7 @@ def predict(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> PredictResult: ...
 def report(
-    runs: str | Sequence[str],
+    runs: FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]],
     out: str | PathLike[str],
     *,
     overwrite: bool = False,

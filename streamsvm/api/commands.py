@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamsvm.api.given import fitted_rows, judged_rows, rows_given
+from streamsvm.api.given import fitted_rows, given_models, judged_rows, models_placed, rows_given
 from streamsvm.api.running import run_job
-from streamsvm.api.signature import documentation, of_programs, signature_of, with_rows
+from streamsvm.api.signature import WITH_ROWS, documentation, of_programs, signature_of, with_rows
 from streamsvm.api.values import by_field
 from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.registry import load
@@ -49,12 +49,12 @@ Placed = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]
 def _made(step: str, placed: Placed = nullcontext) -> Callable[..., Any]:
     """The function of a step; ``placed`` puts rows that are given where the job finds them."""
     declared = signature_of(step, COMMANDS[step].result)
-    declared = declared if placed is nullcontext else with_rows(step, declared)
+    declared = with_rows(step, declared) if step in WITH_ROWS else declared
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bound(step, declared, arguments, options)
         asked = _asked(step, given)
-        with placed(given) as known:
+        with models_placed(given, given_models(step)) as known, placed(known) as known:
             return run_job(load(STEPS[step].action), _job(step, step, known), **asked)
 
     return _named(call, step, declared, documentation(step, STEPS[step].summary, declared, COMMANDS[step].example))
@@ -88,8 +88,9 @@ def _plan() -> Callable[..., Any]:
         from streamsvm.jobs.fit.planning.plan import make_plan
         from streamsvm.jobs.fit.validation.held_out_chunks import opened
 
-        job = _job("fit", "plan", bound("plan", declared, arguments, options), OF_A_MODEL, model="")
-        return make_plan(job, opened(job)[0])
+        with models_placed(bound("plan", declared, arguments, options), given_models("fit")) as given:
+            job = _job("fit", "plan", given, OF_A_MODEL, model="")
+            return make_plan(job, opened(job)[0])
 
     return _named(call, "plan", declared, documentation("fit", summary, declared, example))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import ByName
-from streamsvm.errors import UsageError
+from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import gives_batches, is_dask, is_given
@@ -91,6 +91,65 @@ def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Pat
     return path
 
 
+def given_models(step: str) -> tuple[str, ...]:
+    """Return the options of a step that name models to read."""
+    return {
+        "fit": ("warm_start",),
+        "report": ("runs",),
+        "predict": ("model",),
+        "evaluate": ("model",),
+        "export": ("model",),
+    }.get(step, ())
+
+
+@contextmanager
+def models_placed(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
+    """Give options with files in place of models, of results of fits, and of estimators. Raises UsageError."""
+    asked = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
+    if not asked:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+        known = {}
+        for name, value in asked.items():
+            place = Path(folder) / f"{name}.ssvm"
+            if name == "runs":
+                known[name] = [_run_of(one) for one in (value if isinstance(value, list | tuple) else [value])]
+            else:
+                known[name] = _file_of(value, place)
+        yield given | known
+
+
+def _file_of(value: Any, place: Path) -> Any:
+    """The file of a model that a program has: the one that its fit has written, or ``place``; what is no model is left as it is."""
+    from streamsvm.model import load, model_of
+
+    model = model_of(value)
+    if model is None:
+        return value
+    run = getattr(value, "run", None)
+    written = None if run is None else Path(str(run).removesuffix(".run"))
+    if written is not None and written.is_file() and load(written) == model:
+        return written
+    model.save(place)
+    return place
+
+
+def _run_of(value: Any) -> Any:
+    """The folder of the run, or of the search, that a result is of; names are left as they are. Raises UsageError."""
+    from streamsvm.model import model_of
+
+    place = getattr(value, "run", None) or getattr(value, "out", None)
+    if isinstance(place, Path) and place.is_dir():
+        return str(place)
+    if isinstance(place, Path) or model_of(value) is not None:
+        raise UsageError(
+            "the fit has left no record of its run",
+            hint="name the model's file in the fit, sv.fit(X, 'model.ssvm', y=y), and report on that file or on the result",
+        )
+    return value
+
+
 @contextmanager
 def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
     """Give the options of a fit with a store in place of files or rows; it is removed at the end.
@@ -107,10 +166,33 @@ def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
     if X is None or (files and y is None and weight is None and not is_file(Path(X))):
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, without_the_way_back(given.get("model")):
         place = stored(ingest, X, y, weight, Path(folder))
         kept = {} if given.get("model") is not None or str(place) == str(X) else {"model": Path(folder) / "model.ssvm"}
         yield given | {"store": place} | kept
+
+
+@contextmanager
+def without_the_way_back(model: Any) -> Iterator[None]:
+    """Have an interruption say what is kept of a fit whose rows are in a store that is removed now; ``model``: the file that was asked for.
+
+    The command to resume that the error gives names that store.
+    """
+    try:
+        yield
+    except InterruptedRun as error:
+        what, found, _ = error.message.partition(". Resume: ")
+        if model is None:
+            what = f"{what.partition(':')[0]}: the fit was stopped, and nothing of it is kept"
+            hint = "name a file for the model to be able to resume: sv.fit(X, 'model.ssvm', y=y), then the same call with resume=True"
+        elif found and Path(f"{model}.run", "checkpoint").is_dir():
+            hint = "to go on, make the same call with the same rows and resume=True"
+        else:
+            what, hint = (
+                f"{what.partition(':')[0]}: the fit was stopped before there was a checkpoint",
+                "make the same call again",
+            )
+        raise InterruptedRun(what, hint=hint) from error
 
 
 @contextmanager
@@ -119,14 +201,9 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
 
     A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
-    from streamsvm.model import Model
-
-    y, model, X = given.pop("y", None), given.get("model"), given.get("data")
+    y, X = given.pop("y", None), given.get("data")
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         known = dict(given)
-        if isinstance(model, Model):
-            known["model"] = Path(folder) / "model.ssvm"
-            model.save(known["model"])
         if is_given(X) or is_dask(X):
             known |= _judged(ingest, known["model"], X, y, Path(folder))
         elif y is not None:

@@ -50,6 +50,8 @@ OF_ROWS: Given = {
     "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
 }
 """Parameters of ``ingest``, which takes rows of a program beside files, as in ``OF_PROGRAMS``."""
+MODELS = "FitResult | Model | str | PathLike[str]"
+"""The types that a model may be given in; at run time a fitted estimator of ``streamsvm.sklearn`` will do, too."""
 OF_ROWS_TO_FIT: Given = {
     "store": (
         "Any",
@@ -63,10 +65,25 @@ OF_ROWS_TO_FIT: Given = {
     ),
     "y": OF_ROWS["y"],
     "weight": OF_ROWS["weight"],
+    "warm_start": (
+        f"{MODELS} | None",
+        "",
+        "A linear model of the same columns and classes to start from, or the result of its fit; C, loss and scaling may differ.",
+    ),
 }
 """The same of ``fit``."""
+OF_A_MODEL: Given = {"model": (MODELS, "", "The model, the result of the fit that made it, or its file.")}
+"""The same of functions that take a model."""
+OF_RUNS: Given = {
+    "runs": (
+        "FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]]",
+        "",
+        "Models whose MODEL.run lies beside them, what tune has written, or results of both; several are compared.",
+    )
+}
+"""The same of ``report``."""
 OF_ROWS_TO_JUDGE: Given = {
-    "model": ("Model | str | PathLike[str]", "", "The model, or its file."),
+    **OF_A_MODEL,
     "data": (
         "Any",
         "",
@@ -75,8 +92,15 @@ OF_ROWS_TO_JUDGE: Given = {
     "y": OF_ROWS["y"],
 }
 """The same of ``evaluate``."""
-WITH_ROWS = {"ingest": OF_ROWS, "fit": OF_ROWS_TO_FIT, "evaluate": OF_ROWS_TO_JUDGE}
-"""By step, what takes rows of a program, and how they are given."""
+WITH_ROWS = {
+    "ingest": OF_ROWS,
+    "fit": OF_ROWS_TO_FIT,
+    "evaluate": OF_ROWS_TO_JUDGE,
+    "predict": OF_A_MODEL,
+    "export": OF_A_MODEL,
+    "report": OF_RUNS,
+}
+"""By step, what takes rows and models of a program, and how they are given."""
 
 
 def of_programs(step: str) -> Given:
@@ -162,7 +186,8 @@ def documentation(step: str, summary: str, declared: inspect.Signature, example:
     """Return the docstring of a command's function: what it does, each parameter, what comes back, and an example."""
     fields = {parameter_name(field): field for field in STEPS[step].fields}
     lines = [summary, "", "Parameters", "----------"]
-    special = of_programs(step) | (WITH_ROWS[step] if "y" in declared.parameters else {})
+    given = WITH_ROWS.get(step, {})
+    special = of_programs(step) | (given if given.keys() <= declared.parameters.keys() else {})
     for name, parameter in declared.parameters.items():
         text, default = (special[name][2], "") if name in special else _described(fields[name])
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]

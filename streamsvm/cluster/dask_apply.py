@@ -24,7 +24,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
 from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
 from streamsvm.jobs.apply.row_batches import RowBatches
-from streamsvm.model import Model, load
+from streamsvm.model import Model, load, model_of
 from streamsvm.store.sources.parts.source import array_source, frame_source
 from streamsvm.store.sources.parts.writing import write_arrays, write_frames
 
@@ -65,8 +65,10 @@ def evaluate_dask(
     return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_joined)))
 
 
-def _model(model: Model | Path | str) -> Model:
-    return model if isinstance(model, Model) else load(Path(model))
+def _model(model: Any) -> Model:
+    """The model itself, also of the result of a fit or of a fitted estimator, or that of a file."""
+    found = model_of(model)
+    return load(Path(model)) if found is None else found
 
 
 def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:

@@ -278,6 +278,14 @@ class Model:
         return json.dumps(header, sort_keys=True), tensors
 
 
+def model_of(value: Any) -> Model | None:
+    """Return the model that a program hands over: a model, the result of a fit, or a fitted estimator; None for all else."""
+    for found in (value, getattr(value, "model", None), getattr(value, "model_", None)):
+        if isinstance(found, Model):
+            return found
+    return None
+
+
 def seal(header: str, tensors: dict[str, Array]) -> str:
     """Return the sha256 of all that a model consists of."""
     digest = hashlib.sha256(header.encode())

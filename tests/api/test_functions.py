@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -336,3 +338,59 @@ def test_text_of_what_is_no_character_is_refused_by_name(tmp_path: Path) -> None
         sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", max_passes=passes)
     assert caught.value.code == "E-CONFIG"
     assert str(caught.value).isprintable() or "\n" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def fitted_to_arrays(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any, Any]:
+    """A folder, rows, their labels, and the result of a fit to them that named no file."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = (X[:, 0] > 0).astype(int)
+    folder = tmp_path_factory.mktemp("arrays")
+    sv.ingest(X, folder / "s.zarr", y=y)
+    return folder, X, y, sv.fit(X, y=y)
+
+
+def test_a_model_its_result_and_its_file_are_taken_alike(fitted_to_arrays: Any, tmp_path: Path) -> None:
+    folder, X, y, result = fitted_to_arrays
+    named: Any = sv.fit(folder / "s.zarr", tmp_path / "m")
+    result.model.save(tmp_path / "saved")
+    written, shown = set(), set()
+    for number, given in enumerate((result, result.model, tmp_path / "saved", str(tmp_path / "saved"))):
+        sv.export(given, tmp_path / f"e{number}")
+        sv.predict(given, folder / "s.zarr", tmp_path / f"p{number}.csv")
+        written.add(((tmp_path / f"e{number}").read_bytes(), (tmp_path / f"p{number}.csv").read_bytes()))
+        shown |= {
+            sv.evaluate(given, rows, **more).evaluation.accuracy
+            for rows, more in ((folder / "s.zarr", {}), (X, {"y": y}))
+        }
+        again = sv.fit(folder / "s.zarr", tmp_path / f"w{number}", warm_start=given, solver="newton")
+        assert np.allclose(again.model.weights, result.model.weights, atol=1e-2)
+    assert len(written) == len(shown) == 1
+    sv.evaluate(named, folder / "s.zarr")
+    assert (tmp_path / "m.run" / "evaluation.json").is_file()
+    for number, run in enumerate((named, [named, str(tmp_path / "m")], tmp_path / "m")):
+        assert sv.report(run, tmp_path / f"page{number}.html").bytes > 0
+    with pytest.raises(sv.UsageError, match="no record of its run"):
+        sv.report(result, tmp_path / "none.html")
+
+
+def test_an_interrupted_fit_to_arrays_says_what_is_kept(fitted_to_arrays: Any, tmp_path: Path) -> None:
+    _, X, y, _ = fitted_to_arrays
+    options: dict[str, Any] = {"solver": "dcd", "tolerance": 1e-12, "loss": "hinge"}
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["pass"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(sv.InterruptedRun, match="nothing of it is kept") as lost:
+        sv.fit(X, y=y, on_pass=stop, **options)
+    with pytest.raises(sv.InterruptedRun, match="checkpoint saved") as kept:
+        sv.fit(X, tmp_path / "m", y=y, on_pass=stop, **options)
+    for error in (lost.value, kept.value):
+        assert "streamsvm fit" not in str(error)
+        assert tempfile.gettempdir() + "/streamsvm-" not in str(error)
+        assert "resume=True" in error.hint
+    with pytest.warns(sv.StreamSVMWarning, match="all 5 passes"):
+        resumed: Any = sv.fit(X, tmp_path / "m", y=y, resume=True, max_passes=5, **options)
+    assert resumed.training.passes == 5

@@ -419,14 +419,14 @@ def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> Non
     sv.ingest(X, tmp_path / "n.zarr", y=target, task="regression", test_fraction=0.2, chunk=4096)
     sv.fit(tmp_path / "n.zarr", tmp_path / "n", loss="squared", C=10, validation=0.2)
     found = sv.evaluate(tmp_path / "n", tmp_path / "n.test.zarr").evaluation
-    sv.report(tmp_path / "n", tmp_path / "page.html")
+    sv.report(str(tmp_path / "n"), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "left out" not in page
     for text in (f"{found.RMSE:.5g}", f"{found.MAE:.5g}", "test RMSE", "Held-out RMSE", "Residuals"):
         assert text in page
     assert "held-out error" not in page
     assert "y f(x)" not in page
-    sv.report([tmp_path / "n", tmp_path / "n"], tmp_path / "two.html")
+    sv.report([str(tmp_path / "n")] * 2, tmp_path / "two.html")
     assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
 
 
@@ -440,7 +440,7 @@ def test_a_class_has_one_color_on_the_whole_page(tmp_path: Path, options: dict[s
     sv.ingest(X[few][y[few] == "good"][:60], tmp_path / "t.zarr", y=np.repeat(["good", "bad"], [50, 10]))
     sv.fit(tmp_path / "s.zarr", tmp_path / "m", **options)
     sv.evaluate(tmp_path / "m", tmp_path / "t.zarr")
-    sv.report(tmp_path / "m", tmp_path / "page.html")
+    sv.report(str(tmp_path / "m"), tmp_path / "page.html")
     legends = re.findall(r'b(\d)"></i>(bad|good)<', (tmp_path / "page.html").read_text())
     assert len(legends) == 6  # margins of the evaluated rows and of the training rows, shares along the store
     assert len(set(legends)) == 2

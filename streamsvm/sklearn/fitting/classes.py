@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.kinds_of_rows import Shaped, is_dask
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32
@@ -67,7 +67,7 @@ def class_weights(
 def named(model: Model, classes: Array, columns: Array | None) -> Model:
     """Return a model of class codes with the labels these stand for (k,), and names of columns (d,) where there are some."""
     texts = [label_text(label) for label in classes.tolist()]
-    known = {} if columns is None else {"names": [str(name) for name in columns]}
+    known: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
     kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
     known |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
     return replace(

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamsvm.aliases import ByName
 from streamsvm.api.commands import ingest
-from streamsvm.api.given import stored
+from streamsvm.api.given import stored, without_the_way_back
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kinds_of_rows import gives_batches, is_numeric_frame, is_on_disk
 
@@ -32,6 +32,6 @@ def located(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) ->
     ``options`` are those of the ingest. The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
     ``ingest`` raises.
     """
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, without_the_way_back(None):
         place = stored(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
