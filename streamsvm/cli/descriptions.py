@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.aliases import JsonObject
 from streamsvm.cli.tables import number_text, shares, table
-from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.config.units import mib, percent, seconds_text, size_text
 
 if TYPE_CHECKING:
     from streamsvm.jobs.ingest.describe import DescribeResult
@@ -53,6 +53,9 @@ def plan_lines(facts: JsonObject) -> Iterator[str]:
         yield f"{term['bytes'] / MIB:9.1f} MiB  {term['term']:<24} {term['why']}"
     verdict = "fits" if facts["fits"] else "DOES NOT FIT"
     yield f"{facts['total'] / MIB:9.1f} MiB  of {facts['limit'] / MIB:.1f} MiB: {verdict}"
+    if facts.get("limit_taken"):
+        limit = mib(facts["limit"])
+        yield f"no --memory was given: {limit} was taken, from what this machine has free; --memory {limit} repeats it"
     yield ""
     yield f"per-row state: in {facts['row_state']}"
     size = size_text(facts["bytes_per_pass"])

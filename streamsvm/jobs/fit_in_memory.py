@@ -33,7 +33,7 @@ from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, tim
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan, started, starting_there
+from streamsvm.jobs.fit.planning.plan import Plan, limit_notice, make_plan, started, starting_there
 from streamsvm.jobs.fit.results.certified import final_passes
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
@@ -102,7 +102,9 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         found = _calibrated(job, seen, plan, training, time_left(job, began))
         models = with_calibration(models_of(job, store, plan, training), found)
     warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
-    return MemoryFitResult(models[plan.costs[-1]], models, training, plan, warnings=warnings)
+    return MemoryFitResult(
+        models[plan.costs[-1]], models, training, plan, warnings=warnings, notices=limit_notice(plan)
+    )
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from streamsvm.compute import freed_memory, passes_loaded
@@ -34,6 +36,10 @@ FILE_BYTES, PATH_COPIES = 4096, 8
 of an ingest: 3.2 KiB a file with paths of 25 characters, and 6.5 bytes for each one more; a prediction holds 0.9 KiB)."""
 SHARE = 0.75
 """Of the memory that is available, when the user states no limit."""
+SMALL = 1 << 30
+"""Bytes: a job that needs no more is planned from its data alone when the user states no limit."""
+UNLIMITED = 1 << 62
+_ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,23 @@ def memory_limit(stated: int | None) -> int:
     """min(stated, control group, RLIMIT, 75 % of what is available), in bytes."""
     import psutil
 
+    if (assumed := _ASSUMED.get()) is not None:
+        return assumed
     bounds = [stated or int(SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *_group_limits()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
     return min(bounds)
+
+
+@contextmanager
+def assuming_limit(limit: int) -> Iterator[None]:
+    """Plan inside as if the memory limit were ``limit`` bytes, whatever this machine has."""
+    token = _ASSUMED.set(limit)
+    try:
+        yield
+    finally:
+        _ASSUMED.reset(token)
 
 
 def check_addresses() -> None:

@@ -24,7 +24,7 @@ from streamsvm.jobs.fit.distributed import with_task_memory
 from streamsvm.jobs.fit.identity import settled
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.plan import Plan, starting_there
+from streamsvm.jobs.fit.planning.plan import Plan, limit_notice, starting_there
 from streamsvm.jobs.fit.results.earlier_run import finished, made_anew, outputs_of
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.outputs import summary, write_outputs
@@ -207,8 +207,8 @@ def _result(this: DecidedFit, plan: Plan, training: Training, models: dict[float
     """What ``fit`` answers with."""
     notice, best = this.store.facts.get("notice"), best_cost(plan.costs, training)
     idle = idle_settings(this.job, plan)
-    about = [*scale_notice(this.job, this.store), *offset_notice(plan, this.store)]
-    notices = (*this.said, *([notice] if notice else []), *about, *idle)
+    about = [*limit_notice(plan), *([notice] if notice else []), *scale_notice(this.job, this.store)]
+    notices = (*this.said, *about, *offset_notice(plan, this.store), *idle)
     warnings = (*uncertified(this.job, this.store, plan, training), *not_calibrated(this.job, models))
     failure = strict_failure(warnings) if this.job.strict else None
     return FitResult(

@@ -23,7 +23,7 @@ from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.memory_plan import plan_memory
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan, stating_limit, with_limit_taken
 from streamsvm.jobs.fit.planning.problems import checked_cost
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.folds import Trial
@@ -62,9 +62,14 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
     fit_job = FitJob(**shared, **at_point, model=job.out, embedding=FLY)
     plan = make_plan(fit_job, store)
+    fit_job = stating_limit(fit_job, plan)
     check_both_kinds(job, store.layout)
     check_labels_unseen(store, plan.request, "A search")
     memory = _memory(job, store, fit_job, plan, 1)
+    if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
+        plan = with_limit_taken(fit_job, store, memory.limit)
+        fit_job = stating_limit(fit_job, plan)
+        memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy)
     low, high = 1, job.folds * len(job.loss_weights)
     while low < high:

@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import Executor, Task, executor_for, task_limit
 from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.fit.planning.plan import limit_notice
 from streamsvm.jobs.report.run import write_page
 from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
@@ -101,12 +103,18 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
     key = key_of(job, store)
-    with locked(out), threadpool_limits(1):
+    with ExitStack() as stack:
+        stack.enter_context(locked(out))
+        stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
         claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
         done = journal_of(out, key, overwrite=job.overwrite)
         sweep_beside(out)
         cells = [planned(job, store, *point) for point in grid_of(job)]
+        taken = [cell.plan for cell in cells if cell.plan.taken is not None][:1]
+        if taken:
+            job = replace(job, memory=taken[0].taken)
+            stack.enter_context(signals.resumed_by(command_of("tune", job)))
         durable.make_directory(out)
         _note(out, key, done)  # before the files of a cell: a search that is killed within the first one is known again
         if executor is None:
@@ -125,6 +133,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             fresh = scratch / out.name
             durable.make_directory(fresh)
             notices = write_results(fresh, table, facts, measure_of(job, store))
+            notices += tuple(line for plan in taken for line in limit_notice(plan))
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
         if job.report is not None:

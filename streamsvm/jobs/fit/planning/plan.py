@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.config.units import mib
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, Standardized, scaling_of, typical_reach
 from streamsvm.jobs.embed import kernel_request
@@ -23,6 +24,7 @@ from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
 from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver, short_of_rows
 from streamsvm.model import Model, load
 from streamsvm.rows import Float64
+from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.types import (
@@ -73,6 +75,8 @@ class Plan:
     """The kernel features to be made before training; the problems have at most so many columns."""
     embedding: Choice | None = None
     """Where kernel features are kept, and why; None without such features."""
+    taken: int | None = None
+    """The memory limit that was taken because none was stated; None: one was stated, or the plan is the same under every limit it fits."""
 
     @property
     def costs(self) -> list[float]:
@@ -101,6 +105,7 @@ class Plan:
             "memory": [{"term": t.name, "bytes": t.nbytes, "why": t.why} for t in self.memory.terms],
             "total": self.memory.total,
             "limit": self.memory.limit,
+            "limit_taken": self.taken is not None,
             "fits": self.memory.total <= self.memory.limit,
             "threads": self.memory.threads,
             "row_state": "memory" if self.memory.resident else "file beside the run",
@@ -112,11 +117,49 @@ class Plan:
 
 def make_plan(job: FitJob, store: Store) -> Plan:
     """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
-    plan = _first_that_fits(job, store)
+    plan = _first_that_fits(job, store) if job.memory is not None else _without_stated_limit(job, store)
     if plan.request is None or plan.memory.total <= plan.memory.limit:
         return plan
     most = landmarks_that_fit(job, store, plan.solver_name, plan.problems, plan.request)
     return replace(plan, remedy=f"{plan.remedy}, or --landmarks {most}")
+
+
+def _without_stated_limit(job: FitJob, store: Store) -> Plan:
+    """The plan where no memory limit is stated: of small data the same on every machine that has room for it.
+
+    Where the data is not small, or the room is missing, what this machine has decides, and the plan has the limit that was taken.
+    """
+    limit = budget.memory_limit(None)
+    if kernel_request.wanted(job):  # where features are kept depends on what is measured here
+        plan = _first_that_fits(job, store)
+        return plan if plan.memory.total <= min(budget.SMALL, limit) else with_limit_taken(job, store, limit)
+    with budget.assuming_limit(budget.UNLIMITED):
+        plan = _first_that_fits(job, store)
+    if plan.memory.total > min(budget.SMALL, limit):
+        return with_limit_taken(job, store, limit)
+    retain = store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
+    return replace(plan, memory=replace(plan.memory, limit=limit, retain=retain))
+
+
+def with_limit_taken(job: FitJob, store: Store, limit: int) -> Plan:
+    """The plan under the limit that is taken, in whole MiB, so that it can be stated to the same effect."""
+    limit = limit // budget.MIB * budget.MIB or limit
+    return replace(_first_that_fits(replace(job, memory=limit), store), taken=limit)
+
+
+def stating_limit(job: FitJob, plan: Plan) -> FitJob:
+    """Return the job with the memory limit that was taken where none was stated and it decided the plan: to repeat it, it is stated."""
+    return job if plan.taken is None else replace(job, memory=plan.taken)
+
+
+def limit_notice(plan: Plan) -> tuple[str, ...]:
+    """A line where a memory limit that nobody stated has decided how the fit is made."""
+    if plan.taken is None:
+        return ()
+    taken = mib(plan.taken)
+    return (
+        f"no --memory was given: {taken} was taken, from what this machine has free, and may decide solver and result; --memory {taken} repeats it",
+    )
 
 
 def _first_that_fits(job: FitJob, store: Store) -> Plan:
