@@ -100,6 +100,8 @@ def _other_settings() -> dict[str, Settings]:
         ("fw", "two", {"sample": 20}, squared),
         ("mfw", "two", {"sample": 20, "pool": 60}, squared),
         ("swap", "two", {"sample": 20, "epsilon": 1e-3}, squared),
+        ("mfw", "two", {"sample": 20, "pool": 60, "away": "drawn"}, squared),
+        ("swap", "two", {"sample": 20, "epsilon": 1e-3, "away": "drawn"}, squared),
         ("partan", "two", {"sample": 20, "iterations": 300}, squared),
         ("fw", "two", {"step": "open"}, squared),
         ("mfw", "two", {"cache": 20_000}, squared),

@@ -85,6 +85,10 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
         RBF | {"solver": "fw", "options": {"seed": 4}},
         "--set solver.seed, because no rows are drawn without sample",
     ),
+    "away": (
+        RBF | {"solver": "partan", "options": {"sample": 20, "away": "drawn"}},
+        "--set solver.away, because partan takes weight from no vertex alone",
+    ),
     "cache": (
         RBF | {"solver": "fw", "options": {"sample": 20, "cache": 4096}},
         "--set solver.cache, because kernel values of the rows drawn are not stored",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tools.measure.harness import Row, arguments
+from tools.reproduce.frank_wolfe import away_of
 from tools.reproduce.paper_figures import EPSILONS, METHODS, TABLE_2, TABLE_3, TABLE_4, Figures
 
 SHOWN = (*METHODS, "blended")
@@ -47,8 +48,8 @@ def comparison(rows: list[Row], number: str, paper: dict[str, dict[str, Figures]
     """Table 2 or 4: the mean over the runs there are."""
     body = []
     for name in SETS:
-        for method in SHOWN:
-            runs = chosen(rows, table=number, set=name, method=method)
+        for method, away in product(SHOWN, ("exact", "drawn")):
+            runs = [row for row in chosen(rows, table=number, set=name, method=method) if away_of(row) == away]
             if not runs:
                 continue
             mean = {key: float(np.mean([run[key] for run in runs])) for key in MEANS}
@@ -57,7 +58,7 @@ def comparison(rows: list[Row], number: str, paper: dict[str, dict[str, Figures]
             pairs = zip(FIGURES.items(), theirs, strict=True)
             cells = [beside(mean[key], their, form) for (key, form), their in pairs]
             again = f"{runs[0]['gap64']:.3g}" if "gap64" in runs[0] else "-"
-            body.append([name, method, *settings, *cells, f"{mean['gap']:.3g}", again])
+            body.append([name, method + ", drawn" * (away == "drawn"), *settings, *cells, f"{mean['gap']:.3g}", again])
     yield from lines(
         [
             "set",

@@ -15,8 +15,8 @@ i, to a~ with f~, and goes on along d = a~ - b, b the iterate before a. With W =
 
     f+ = (1 + m)^2 f~ - m (1 + m) A + m^2 f(b)          W+ = a'Ka+ = (1 + m) ((1 - s) 2f + s g_i) - m W
 
-for the step m, cut where the first component reaches 0 (and at -1, which is b itself). The signs printed in the paper's
-(9), (11) - (15) do not agree with one another; these were derived anew and are tested against explicit matrices.
+for the step m, cut where the first component reaches 0 (and at -1, which is b itself). The paper's (9) and (11) - (15)
+hold as printed for f = -1/2 a'Ka, which its algorithm 2 maximizes; here, as in its (5), (6) and (10), f = 1/2 a'Ka is minimized.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) ->
 
 @compiled(fastmath=FAST)
 def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
-    """Move weight between two vertices: g += length (K_i - K_v)."""
+    """Move weight between two vertices: g += length (K_i - K_v), in float64 whatever the columns are."""
     for t in range(g.size):
-        g[t] += length * (gains[t] - loses[t])
+        g[t] += length * (np.float64(gains[t]) - np.float64(loses[t]))
 
 
 @compiled(fastmath=FAST)

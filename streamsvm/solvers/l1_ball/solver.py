@@ -65,6 +65,8 @@ class OnL1Ball(PoolSolver):
     """The Frank-Wolfe gap at which the run may end too; 0: only the relative gap counts."""
     seed: int = 0
     """Of the draws."""
+    away: str = "exact"
+    """Where mfw and swap with a sample look for the vertex that weight is taken from: ``exact`` or ``drawn``."""
     driver_fields: ClassVar[tuple[str, ...]] = ("gram", "work")
     """What only the steps between passes look at."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=True)
@@ -163,7 +165,7 @@ class OnL1Ball(PoolSolver):
         steps = (self.variant, self.open_step, state.iterations)
         method: Iterations | SampledVertices
         if self.sample:
-            method = SampledVertices(vertices, *steps)
+            method = SampledVertices(vertices, *steps, away=self.away)
             method.begin(weights_at(w, v, t), found.primal)
         else:
             g = np.concatenate([-t * v, t * v]) + found.sums.linear

@@ -98,6 +98,10 @@ class SampledVertices(StepsFromSamples):
     _v: int = 0
     _g: tuple[float, float, float] = (0.0, 0.0, 0.0)
     _across: float = 0.0
+    away: str = "drawn"
+    """See ``StepsFromSamples``."""
+    _gradients: Float64 = field(default_factory=lambda: np.empty(0))
+    _columns: tuple[Float64, ...] = ()
 
     def begin(self, weights: Float64, f: float) -> None:
         """Begin at the weights (2 m,) of all vertices, where f is what it is."""
@@ -107,6 +111,9 @@ class SampledVertices(StepsFromSamples):
         self._place[self.members] = np.arange(self.size)
         self.a = np.concatenate([weights[self.members], np.zeros(self.size + ROOM)])
         self.before = self.a.copy()
+        if self.away == "exact":
+            places = np.array(self.members, np.int64)
+            self._gradients = self.a[: self.size] @ self.vertices.between(places, places)
 
     def weights(self) -> Float64:
         """Return the weights of all vertices (2 m,), which sum to 1."""
@@ -124,6 +131,9 @@ class SampledVertices(StepsFromSamples):
 
     def _value(self, K: Array, k: int) -> float:
         return float(K[self._place[self._v], k])
+
+    def _column(self, K: Array, k: int, vertex: int) -> Float64:
+        return np.array(K[:, k])
 
     def _bring(self, vertex: int) -> None:
         """Nothing: K is at hand."""

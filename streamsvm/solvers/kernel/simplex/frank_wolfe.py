@@ -8,7 +8,8 @@ algorithm, thousands of iterations to a reading; the next pass certifies.
 
 *randomized* (``sample`` 194): the vertex is the smallest g of so many rows drawn from the pool, computed from the support
 alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with probability
-0.98.) A sampled gap within epsilon must be met twice in succession. Pools are drawn anew in every pass, from all blocks,
+0.98.) The vertex that mfw and swap take weight from is the worst of the whole support, or with ``away`` drawn of as many draws from
+it: the paper does not say which it has. A sampled gap within epsilon must be met twice in succession. Pools are drawn anew in every pass, from all blocks,
 so that every row can be drawn without a disk seek; where they do not hold all rows, a pool is left after some draws of
 each row, and the gap must be met in one on whose rows no step was made. The pass after the stop says the true gap.
 """
@@ -29,6 +30,7 @@ from streamsvm.solvers.kernel.kernel_cache import KernelCache
 from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
+from streamsvm.solvers.kernel.simplex.sampled_steps import TAKE_WEIGHT
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
 from streamsvm.solvers.l1_ball.solver import OnL1Ball
@@ -81,6 +83,14 @@ class FrankWolfe(OnSimplex):
         int, Option("Memory for columns of the kernel matrix.", unit=Quantity.BYTES, bounds=Bounds(least=0))
     ] = 256 << 20
     seed: Annotated[int, Option("Seed of the rows that are drawn.", bounds=Bounds(least=0))] = 0
+    away: Annotated[
+        str,
+        Option(
+            "Vertex that weight is taken from where rows are drawn (mfw, swap): the worst of the support (exact), or of as "
+            "many draws from it (drawn).",
+            choices=("exact", "drawn"),
+        ),
+    ] = "exact"
     variant: ClassVar[str] = "fw"
     """Steps toward the best vertex alone."""
 
@@ -102,7 +112,9 @@ class FrankWolfe(OnSimplex):
         """See ``types.IdleSettings``."""
         ball = problem.l1_ball is not None
         return {
-            "no rows are drawn without sample": ("seed",) if self.sample == 0 else (),
+            "no rows are drawn without sample": ("seed", "away") if self.sample == 0 else (),
+            f"{self.variant} takes weight from no vertex alone": ("away",)
+            * (self.variant not in TAKE_WEIGHT and self.sample > 0),
             "kernel values of the rows drawn are not stored": ("cache",) if self.sample and not ball else (),
             "there is no kernel, and there are columns in the place of rows": ("cache", "keep") if ball else (),
         }
@@ -110,7 +122,14 @@ class FrankWolfe(OnSimplex):
     def in_l1_ball(self) -> OnL1Ball:
         """See ``types.BallConstrained``: the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
         return OnL1Ball(
-            self.pool, self.variant, self.step == "open", self.sample, self.iterations, self.epsilon, self.seed
+            self.pool,
+            self.variant,
+            self.step == "open",
+            self.sample,
+            self.iterations,
+            self.epsilon,
+            self.seed,
+            self.away,
         )
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
@@ -179,7 +198,9 @@ class FrankWolfe(OnSimplex):
     def _sampled(self, state: SimplexState, work: PoolWork) -> SampledWork:
         if work.pool.size < state.problem.rows:
             work.left = min(work.left, DRAWS_PER_ROW * work.pool.size // self.sample + 1)
-        iterations = SampledIterations(work.pool, state.form, self.variant, self.step == "open", state.iterations)
+        iterations = SampledIterations(
+            work.pool, state.form, self.variant, self.step == "open", state.iterations, away=self.away
+        )
         draws = np.random.default_rng((self.seed, state.passes)).bit_generator.state
         return SampledWork(iterations, iterations.count, dict(draws))
 

@@ -63,6 +63,12 @@ class SampledIterations(StepsFromSamples):
     """g_i, g_v, and the gradient at ``before`` of i."""
     _across: float = 0.0
     """K_iv."""
+    away: str = "drawn"
+    """Where the vertex that weight is taken from is looked for: ``exact`` among all with weight, ``drawn`` among a sample of them."""
+    _gradients: Float64 = field(default_factory=lambda: np.empty(0))
+    """(members,) g, kept up where ``away`` is exact and the variant takes weight from a vertex."""
+    _columns: tuple[Float64, ...] = ()
+    """(members,) K_i and K_v of the next step, where ``_gradients`` are kept up; else empty."""
 
     def __post_init__(self) -> None:
         pool = self.pool
@@ -76,6 +82,7 @@ class SampledIterations(StepsFromSamples):
         self.a[: self.size] = self.before[: self.size] = pool.x[self.members]
         self._lots = [take(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
+        self._gradients = -pool.v[self.members]
 
     def _kernel(self, asked: Int64) -> Array:
         """K between the members and the rows asked for, (members, asked)."""
@@ -100,6 +107,13 @@ class SampledIterations(StepsFromSamples):
         sign = self.pool.sign[self._i] * self.pool.sign[self._v]
         value: float = sign * (float(K[self._place[self._v], k]) + self.form.constant)
         return value
+
+    def _column(self, K: Array, k: int, vertex: int) -> Float64:
+        sign, place = self.pool.sign, self._place[vertex]
+        column: Float64 = (sign[vertex] * sign[self.members]) * (K[:, k].astype(np.float64) + self.form.constant)
+        if place >= 0:
+            column[place] = self._diagonal[vertex]
+        return column
 
     def _bring(self, vertex: int) -> None:
         fresh = take(self.pool.X, np.array([vertex]))

@@ -1,7 +1,8 @@
 """Steps of the Frank-Wolfe family from samples: g is computed for the vertices drawn, from those with weight alone.
 
-f and, for PARTAN, W follow their recursions; nothing is kept for vertices without weight. The formulas are in
-``compute/passes/simplex.py``. What the matrix K is made of is the business of who has these steps: rows and a kernel
+f and, for PARTAN, W follow their recursions; nothing is kept for vertices without weight. Where weight is also taken from a vertex,
+that is by default the one of largest g among all with weight: their g is kept up with every step, by the two columns of K that
+the step is made of, so that one vertex is asked for in the place of a second sample. The formulas are in ``compute/passes/simplex.py``. What the matrix K is made of is the business of who has these steps: rows and a kernel
 (``sampled_iterations``), or columns of a least-squares problem (``solvers.l1_ball``).
 """
 
@@ -16,6 +17,7 @@ from streamsvm.compute.passes.simplex import (
     Tangent,
     away_room,
     away_step,
+    highest,
     swap_step,
     tangent_room,
     tangent_step,
@@ -24,6 +26,9 @@ from streamsvm.compute.passes.simplex import (
     toward_value,
 )
 from streamsvm.rows import Float64, Int64
+
+TAKE_WEIGHT = frozenset({"mfw", "swap"})
+"""The variants that also take weight from a vertex."""
 
 
 class StepsFromSamples(ABC):
@@ -51,6 +56,8 @@ class StepsFromSamples(ABC):
     """What PARTAN's second search needs of the iterate before; None before there is one, and for other variants."""
     size: int
     """How many members there are: so much of ``a`` and ``before`` counts."""
+    away: str
+    """Where the vertex that weight is taken from is looked for: ``exact`` among all with weight, ``drawn`` among a sample of them."""
     _diagonal: Float64
     _place: Int64
     """Where a vertex stands among the members; -1: nowhere."""
@@ -60,6 +67,10 @@ class StepsFromSamples(ABC):
     """g_i, g_v, and the gradient at ``before`` of i."""
     _across: float
     """K_iv."""
+    _gradients: Float64
+    """(members,) g, kept up where ``away`` is exact and the variant takes weight from a vertex."""
+    _columns: tuple[Float64, ...]
+    """(members,) K_i and K_v of the next step, where ``_gradients`` are kept up; else empty."""
 
     @abstractmethod
     def _kernel(self, asked: Int64) -> Array:
@@ -74,6 +85,10 @@ class StepsFromSamples(ABC):
         """K_iv of the vertices of the next step, i the k-th of those asked for."""
 
     @abstractmethod
+    def _column(self, K: Array, k: int, vertex: int) -> Float64:
+        """K of the members and ``vertex``, the k-th of those asked for."""
+
+    @abstractmethod
     def _bring(self, vertex: int) -> None:
         """Take in what is known of a new member."""
 
@@ -84,8 +99,14 @@ class StepsFromSamples(ABC):
 
     def find_vertices(self, drawn: Int64, draw: np.random.Generator) -> float:
         """The gap over the rows drawn; finds the vertices of the next step."""
-        away = self.variant in {"mfw", "swap"}
-        chosen = np.array(self.members, np.int64)[draw.integers(0, self.size, len(drawn))] if away else drawn[:0]
+        away = self.variant in TAKE_WEIGHT
+        exact, self._columns = away and self.away == "exact", ()
+        if exact:
+            chosen = np.array([self.members[highest(self._gradients, self.a[: self.size])]], np.int64)
+        elif away:
+            chosen = np.array(self.members, np.int64)[draw.integers(0, self.size, len(drawn))]
+        else:
+            chosen = drawn[:0]
         asked = np.concatenate([drawn, chosen])
         K = self._kernel(asked)
         g = self._gradient(K, asked, self.a)
@@ -97,6 +118,8 @@ class StepsFromSamples(ABC):
         self._v = int(asked[top])
         if away:
             self._across = self._diagonal[self._i] if self._i == self._v else self._value(K, k)
+        if exact:
+            self._columns = self._column(K, k, self._i), self._column(K, top, self._v)
         self._g = (float(g[k]), float(g[top]), float(h))
         return 2.0 * self.f - self._g[0]
 
@@ -125,6 +148,7 @@ class StepsFromSamples(ABC):
         length = 2.0 / (self.count + 1.0) if self.open_step else toward_step(self.f, g_i, K_ii).length
         self.f = toward_value(self.f, g_i, K_ii, length)
         place = self._admit(self._i)
+        self._follow(1.0 - length, length, 0.0)
         self.a[: self.size] *= 1.0 - length
         self.a[place] += length
         return length
@@ -132,6 +156,7 @@ class StepsFromSamples(ABC):
     def _away(self, a_v: float, g_v: float, K_vv: float) -> None:
         step = away_step(self.f, g_v, K_vv, a_v)
         dropped = 0.0 < away_room(a_v) <= step.length
+        self._follow(1.0 + step.length, 0.0, -step.length)
         self.a[: self.size] *= 1.0 + step.length
         place = self._place[self._v]
         self.a[place] = 0.0 if dropped else self.a[place] - step.length
@@ -139,8 +164,15 @@ class StepsFromSamples(ABC):
 
     def _exchange(self, length: float) -> None:
         place = self._admit(self._i)  # before self.a is looked up: it may grow
+        self._follow(1.0, length, -length)
         self.a[place] += length
         self.a[self._place[self._v]] -= length
+
+    def _follow(self, keep: float, gained: float, lost: float) -> None:
+        """Keep g up with the step from a to keep a + gained e_i + lost e_v."""
+        if self._columns:
+            K_i, K_v = self._columns
+            self._gradients = keep * self._gradients + gained * K_i + lost * K_v
 
     def _partan(self) -> None:
         g_i, _, h_i = self._g
@@ -164,6 +196,10 @@ class StepsFromSamples(ABC):
             return int(self._place[row])
         if self.size == len(self.a):
             self.a, self.before = (np.concatenate([b, np.zeros(len(b))]) for b in (self.a, self.before))
+        if self._columns:
+            K_i, K_v = self._columns
+            self._gradients = np.append(self._gradients, self.a[: self.size] @ K_i)
+            self._columns = np.append(K_i, self._diagonal[row]), np.append(K_v, self._across)
         self._place[row] = self.size
         self.members.append(row)
         self.size += 1
