@@ -1,7 +1,7 @@
 """Count the kinds of malformed and odd source files that tests read: ``python -m tools.malformed_kinds [--list]``.
 
 The kinds are the tables ACCEPTED (read as meant) and REFUSED (with a code, file and line) of the tests of each format; each
-entry is a test of its own. The README and note 0006 give the sum that is printed here, and a test holds them to it.
+entry is a test of its own. The page on promises gives the sum that is printed here, and a test holds them to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dual coordinate descent with chunks as blocks against all rows as one block: passes and certified gap.
 
-The same rows, the same seed; only how far apart the rows of a visit may lie differs (tools/notes/0002).
+The same rows, the same seed; only how far apart the rows of a visit may lie differs.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def one_class(seed: int) -> Drawn:
     X = rows_of(rng).astype(np.float64)
     X[:, -1] += 0.05 * rng.normal(
         size=len(X)
-    )  # copies of a row that lie on the edge are a limit that note 0026 tells of
+    )  # copies of a row that lie on the edge are a limit: see "What is not done" in the design decisions
     X += rng.uniform(0.5, 3.0, X.shape[1]) * np.abs(X).mean(0)
     nu = float(rng.choice([0.05, 0.1, 0.3, 0.5, 0.9]))
     C = 10.0 ** float(rng.uniform(-2, 0))

@@ -21,7 +21,7 @@ CLUSTER = (
     "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
     "this one half a minute or more"
 )
-"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled (note 0020)."""
+"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled."""
 
 
 def doctor(directory: Path) -> JsonObject:
