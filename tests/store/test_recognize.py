@@ -104,7 +104,7 @@ def test_a_table_as_people_have_it(tmp_path: Path, form: str) -> None:
 def test_a_value_that_is_none_of_its_kind(tmp_path: Path, form: str, column: str, value: str, expected: str) -> None:
     encoding = read(write(tmp_path / f"a.{form}", ROWS))[1].encoding()
     row = tuple(value if name == column else cell for name, cell in zip(NAMES, ROWS[0], strict=True))
-    with pytest.raises(DataError, match=rf"row 2, column '{column}': expected {expected}.*, found '{value}'"):
+    with pytest.raises(DataError, match=rf"(row 2|line 3), column '{column}': expected {expected}.*, found '{value}'"):
         read(write(tmp_path / f"b.{form}", [ROWS[1], row]), encoding=encoding, label=None)
 
 

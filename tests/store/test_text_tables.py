@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,9 @@ def values_of(store: Path) -> Any:
 @pytest.mark.parametrize("wrong", ["2019-02-30", "2019-04-31 10:00", "2019-02-29T10:00:00Z", "0000-01-01"])
 def test_a_day_that_no_month_has_is_no_date(tmp_path: Path, form: str, wrong: str) -> None:
     path = write(tmp_path / f"a.{form}", day=[*DAYS[:9], wrong, *DAYS[10:]], y=[0, 1] * 30)
-    with pytest.raises(DataError, match=rf"row 10, column 'day': expected a date such as 1997-02-28, found '{wrong}'"):
+    with pytest.raises(
+        DataError, match=rf"(row 10|line 11), column 'day': expected a date such as 1997-02-28, found '{wrong}'"
+    ):
         ingest(path)
 
 
@@ -208,3 +211,51 @@ def test_the_description_of_a_column_names_infinite_and_missing_numbers(tmp_path
     assert "infinite values, which ingest refuses" in next(line for line in lines if line.startswith("u "))
     assert "3.33 %" in next(line for line in lines if line.startswith("v "))
     assert not any("Warning" in line for line in lines)
+
+
+RECOGNIZED = {
+    "day": ("date", DAYS, "2019-02-30"),
+    "paid": ("amount", [f"${k}" for k in range(60)], "$x"),
+    "member": ("boolean", ["yes", "no"] * 30, "perhaps"),
+    "size": ("number", [k + 0.5 for k in range(60)], "large"),
+    "w": ("weight", [1 + k % 2 for k in range(60)], "-3"),
+}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("name", RECOGNIZED)
+def test_lines_with_a_value_that_is_not_of_its_column_are_left_out(tmp_path: Path, form: str, name: str) -> None:
+    columns = {key: list(values) for key, (_, values, _) in RECOGNIZED.items()} | {"y": [0, 1] * 30}
+    wrong = RECOGNIZED[name][2]
+    columns[name][40] = -3 if name == "w" and form == "jsonl" else wrong
+    path = write(tmp_path / f"a.{form}", **columns)
+    options = {
+        "column": [f"{key}={kind}" for key, (kind, _, _) in RECOGNIZED.items() if kind != "weight"],
+        "weight": "w",
+    }
+    with pytest.raises(DataError, match=re.escape(wrong)):
+        ingest(path, **options)
+    assert ingest(path, on_bad_line="skip", max_bad="5%", **options).rows == 59
+    assert f"{42 if form == 'csv' else 41}\tE-" in (tmp_path / "a.zarr.rejects").read_text()
+
+
+def test_rows_with_a_missing_value_are_kept_where_bad_lines_are_left_out(tmp_path: Path) -> None:
+    size = ["NaN" if k % 10 == 3 else str(k) for k in range(2000)]
+    columns = {"size": size, "y": [0, 1] * 1000}
+    model = fit(write(tmp_path / "a.csv", **columns), missing="mean", on_bad_line="skip")
+    assert len(model.decision_function(tmp_path / "a.csv")) == 2000
+    for bad in ("Infinity", "1e99", "word"):
+        path = write(tmp_path / "b.csv", size=[*size[:1500], bad, *size[1501:]], y=columns["y"])
+        with pytest.raises(DataError, match=f"line 1502, column 'size': .*{bad}"):
+            ingest(path, missing="mean", column=["size=number"])
+        result = ingest(path, missing="mean", column=["size=number"], on_bad_line="skip")
+        assert (result.rows, result.notices[0]) == (1999, "200 missing values filled")
+        run("predict", tmp_path / "a.ssvm", path, tmp_path / "p.csv", "--on-bad-line", "skip", "--overwrite")
+        assert len(pd.read_csv(tmp_path / "p.csv")) == 1999
+
+
+def test_the_first_line_that_is_wrong_is_named(tmp_path: Path) -> None:
+    columns = {"member": ["yes", "no"] * 30, "size": [*range(50), "large", *range(9)], "y": [0, 1] * 30}
+    columns["member"][30] = "perhaps"
+    with pytest.raises(DataError, match="line 32, column 'member'"):
+        ingest(write(tmp_path / "a.csv", **columns), column=["member=boolean", "size=number"])

@@ -27,7 +27,11 @@ from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks, note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
+from streamsvm.store.sources.table.cells import BadCell
+from streamsvm.store.sources.table.encoder import TableEncoder
+from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.source import TableSource
+from streamsvm.store.sources.table.unreadable import unreadable_rows
 
 HEAD = 1 << 20
 """Bytes of whole lines by which the columns and their types are told."""
@@ -81,6 +85,8 @@ class JSONLinesSource(TableSource):
             lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
             for block, parsed in self._side_by_side(lines, schema):
                 table = self._looked_at(block, schema, str(path), number) if parsed is None else parsed
+                if parsed is not None and self._options.on_bad_line == "skip":
+                    table = self._readable(parsed, block, str(path), number)
                 number += block.count(b"\n")
                 rejects.read = number
                 rejects.check(share)
@@ -116,6 +122,41 @@ class JSONLinesSource(TableSource):
     def _is_missing(self, value: Any) -> bool:
         """Whether a value of a column of numbers, or of true and false, is a word that says that it is missing."""
         return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
+
+    def _readable(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
+        """The rows of a block in order whose values can become what their columns are; before that is known, all of them."""
+        planned: Schema | None = getattr(self, "schema", None)
+        if planned is None:
+            return table
+        columns = [c for c in planned.columns if not c.parts and c.name in table.column_names]
+        missing, words = self._options.missing != "error", self._options.words
+        roles = Schema(
+            tuple(columns), *(n if n in table.column_names else None for n in (planned.label, planned.weight))
+        )
+        found = unreadable_rows(table, columns, words, missing=missing)
+        if roles.label is not None and self._options.missing_label != "skip":
+            found |= table.column(roles.label).is_null().to_numpy()
+        if roles.weight is not None and not pa.types.is_string(table.schema.field(roles.weight).type):
+            found |= ~(table.column(roles.weight).cast(pa.float64(), safe=False).to_numpy() >= 0)
+        wrong = np.flatnonzero(found)
+        numbers = [number for number, line in enumerate(block.split(b"\n"), before + 1) if line.strip()]
+        if not len(wrong) or len(numbers) != table.num_rows:
+            return table
+        bad = {int(row): fault for row in wrong if (fault := self._fault_of(table, roles, int(row))) is not None}
+        for row, cell in bad.items():
+            place = f"{where} line {numbers[row]}, column {quote(cell.column)}: {cell.text}"
+            self._rejected(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
+        return table.take([row for row in range(table.num_rows) if row not in bad])
+
+    def _fault_of(self, table: pa.Table, schema: Schema, row: int) -> BadCell | None:
+        """What is wrong with one row of a table; None where nothing is."""
+        (one,) = table.slice(row, 1).combine_chunks().to_batches()
+        encoder = TableEncoder(schema, Counter(), self._options)
+        try:
+            encoder.batch(one)
+        except BadCell as cell:
+            return cell
+        return None
 
     def _rejected(self, where: str, number: int, error: DataError) -> None:
         """Note a line that is left out. Raises the error where lines are not."""

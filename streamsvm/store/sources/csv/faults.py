@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,11 @@ from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
+from streamsvm.store.sources.table.cells import WRITTEN_HINT, BadCell
+from streamsvm.store.sources.table.layout.columns import Column
 from streamsvm.store.sources.table.layout.schema import shell_word
 from streamsvm.store.sources.table.missing_words import MissingWords
+from streamsvm.store.sources.table.unreadable import read_text
 from streamsvm.store.sources.table.values import MISSING_HINT
 
 LOOK_AHEAD = 1 << 20
@@ -41,6 +45,10 @@ class Columns(NamedTuple):
     """Whether the label may be missing."""
     words: MissingWords = MissingWords()
     """The words for a missing value."""
+    read: Mapping[str, Column] = MappingProxyType({})
+    """By name, the columns of amounts, dates, yes and no."""
+    weight: str | None = None
+    """The column of the weights of rows, among the numbers."""
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
@@ -117,7 +125,7 @@ def _hint(fields: list[str]) -> str:
 def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
     place = f"{where}, column {quote(name)}"
     is_number = name in columns.numbers
-    missing = columns.words.has(field, number=is_number)
+    missing = columns.words.has(field, number=is_number or name in columns.read)
     if name == columns.label and missing:
         if columns.skip_unlabeled:
             return
@@ -129,6 +137,22 @@ def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
         raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
     if is_number:
         _check_number(field, name, place, is_label=name == columns.label)
+        if name == columns.weight and float(field) < 0:
+            raise DataError(f"{place}: the weight {field} is negative", code="E-RANGE", hint=LINE_HINT)
+    elif name in columns.read and not missing and (found := _misread(field, columns.read[name])):
+        code, text, hint = found
+        raise DataError(f"{place}: {text}", code=code, hint=hint)
+
+
+@lru_cache(10_000)
+def _misread(field: str, column: Column) -> tuple[str, str, str] | None:
+    """Code, text and hint of what is wrong with an amount, a date, yes or no; None where nothing is."""
+    try:
+        read_text(field, column)
+    except BadCell as cell:
+        kind = f"say what the column holds: --column {shell_word(column.name)}=category"
+        return cell.code, cell.text, f"{LINE_HINT}, or {kind}" if cell.hint == WRITTEN_HINT else cell.hint
+    return None
 
 
 def _check_number(field: str, name: str, place: str, *, is_label: bool) -> None:

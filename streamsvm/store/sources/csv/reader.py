@@ -24,6 +24,7 @@ from streamsvm.store.sources.table.encoder import batch_rows
 from streamsvm.store.sources.table.layout.crosses import with_crosses
 from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.missing_words import with_numbers_missing
+from streamsvm.store.sources.table.unreadable import READ
 from streamsvm.store.sources.table.values import MISSING_HINT, RECORDED_MISSING_HINT
 
 NARROW = 512
@@ -101,6 +102,8 @@ class CSVReader:
             multiline=self.options.multiline,
             skip_unlabeled=self.options.missing_label == "skip",
             words=self.options.words,
+            read={column.name: column for column in self.schema.columns if column.kind in READ},
+            weight=self.schema.weight,
         )
 
 

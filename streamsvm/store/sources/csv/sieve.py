@@ -1,27 +1,33 @@
 """CSV text with the lines left out that cannot be read.
 
-Blocks are looked at whole. One that is not in order is halved until the halves are, and few lines are looked at one by one: a
-bad line costs some parsing of its block, not a look at each of its lines.
+Blocks are looked at whole. Of one that is not in order the values are read as text, and a look at all values of a column at
+once tells which lines may be bad; these are looked at one by one. Where what is left is not in order either, the block is
+halved until the halves are.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.csv.blocks import Conversion, parse, reading
+from streamsvm.store.sources.csv.blocks import TEXT, Conversion, conversions, parse, reading
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.store.sources.svmlight.faults import NUMBER
+from streamsvm.store.sources.svmlight import faults as svmlight_faults
 from streamsvm.store.sources.table.cells import Arrow
+from streamsvm.store.sources.table.layout.columns import CATEGORY, NUMBER, Column
+from streamsvm.store.sources.table.unreadable import unreadable_rows
 
 FEW_LINES = 32
 """Lines that are looked at one by one in the time it takes to parse them twice."""
@@ -61,10 +67,20 @@ class Sieve:
             table = parse(block, self._options, self._converting)
         except pa.ArrowInvalid:
             return False
-        return all(
-            _whole(column, missing=self._may_miss(name))
-            for name, column in zip(table.column_names, table.columns, strict=True)
+        columns = zip(table.column_names, table.columns, strict=True)
+        return all(_whole(column, missing=self._may_miss(name)) for name, column in columns) and not self._misread(
+            table
         )
+
+    def _misread(self, table: Arrow) -> bool:
+        """Whether a text of a column of amounts, dates, yes or no means nothing, or a weight is negative."""
+        weight, columns = (
+            self._columns.weight,
+            [c for name, c in self._columns.read.items() if name in table.column_names],
+        )
+        if weight in table.column_names and (pc.min(table.column(weight)).as_py() or 0) < 0:
+            return True
+        return bool(unreadable_rows(table, columns, self._columns.words, missing=True).any())
 
     def _may_miss(self, name: str) -> bool:
         if name == self._columns.label:
@@ -85,10 +101,90 @@ class Sieve:
             yield block
         elif block.count(b"\n") <= FEW_LINES:
             yield self._good_lines(block, before)
+        elif (good := self._without_suspects(block, before)) is not None:
+            yield good
         else:
             middle = block.rfind(b"\n", 0, len(block) // 2) + 1 or block.index(b"\n") + 1
             yield from self._sifted(block[:middle], before)
             yield from self._sifted(block[middle:], before + block.count(b"\n", 0, middle))
+
+    def _without_suspects(self, block: bytes, before: int) -> bytes | None:
+        """The good lines of a block in which bad ones can be told by a look at all values of a column at once; None where
+        that leaves bad ones.
+        """
+        lines = block.split(b"\n")[:-1]
+        suspects = self._odd_lines(lines)
+        plain = [k for k, line in enumerate(lines) if k not in suspects and line.strip(b"\r")]
+        read = self._as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
+        if read is None:
+            return None
+        table, whole = read
+        suspects.update(plain[k] for k in np.flatnonzero(~whole))
+        rows = np.flatnonzero(whole)
+        suspects.update(plain[rows[k]] for k in np.flatnonzero(self._unreadable(table)))
+        faults = {k: error for k in sorted(suspects) if (error := self._fault(lines[k], before + k + 1)) is not None}
+        good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
+        if good and not self._in_order(good):
+            return None
+        for k, error in faults.items():
+            self._rejects.add(self._stream.name, before + k + 1, error)
+        return good
+
+    def _odd_lines(self, lines: list[bytes]) -> set[int]:
+        """The lines that pyarrow may read in another way than line by line."""
+        odd = {k for k, line in enumerate(lines) if line.count(b'"') % 2 or b"\0" in line or b"\r" in line[:-1]}
+        header = self._header
+        for k, line in enumerate(lines):
+            try:
+                text = line if header is None and line.isascii() else line.decode()
+            except UnicodeDecodeError:
+                odd.add(k)
+                continue
+            if header is not None and header.search(str(text).removesuffix("\r")):
+                odd.add(k)
+        return odd
+
+    def _as_text(self, block: bytes, lines: int) -> tuple[Arrow, NDArray[np.bool_]] | None:
+        """The columns of the lines of the right length, as text, and which lines these are; None where pyarrow does not
+        read a row a line.
+        """
+        if not lines:
+            return None
+        names = [name for group in self._converting for name in group.options.include_columns]
+        texts = conversions(names, dict.fromkeys(names, TEXT), self._columns.words)
+        whole = np.ones(lines, np.bool_)
+        parsing = copy(self._options["parse_options"])
+
+        def skip(row: Arrow) -> str:
+            if row.number is not None and row.number <= lines:
+                whole[row.number - 1] = False
+            return "skip"
+
+        parsing.invalid_row_handler = skip
+        try:
+            table = parse(block, {**self._options, "parse_options": parsing}, texts)
+        except pa.ArrowInvalid:
+            return None
+        return (table, whole) if table.num_rows == np.count_nonzero(whole) else None
+
+    def _unreadable(self, table: Arrow) -> NDArray[np.bool_]:
+        """Which rows of a table of text have a value that is not in order, as far as can be told at once."""
+        found, columns = np.zeros(table.num_rows, np.bool_), self._columns
+        for name in table.column_names:
+            column = columns.read.get(name) or Column(name, NUMBER if name in columns.numbers else CATEGORY)
+            found |= unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
+            if name == columns.weight:
+                found |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
+        return found
+
+    def _fault(self, line: bytes, number: int) -> DataError | None:
+        """What is wrong with a line; None where nothing is."""
+        if line.strip(b"\r"):
+            try:
+                check_line(line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns)
+            except DataError as error:
+                return error
+        return None
 
     def _is_plain(self, block: bytes) -> bool:
         """Whether nothing is in a block that pyarrow may read in another way than line by line."""
@@ -103,21 +199,16 @@ class Sieve:
     def _good_lines(self, block: bytes, before: int) -> bytes:
         good_lines = []
         for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
-            if line.strip(b"\r"):
-                try:
-                    check_line(
-                        line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns
-                    )
-                except DataError as error:
-                    self._rejects.add(self._stream.name, number, error)
-                    continue
-            good_lines.append(line + b"\n")
+            if (error := self._fault(line, number)) is not None:
+                self._rejects.add(self._stream.name, number, error)
+            else:
+                good_lines.append(line + b"\n")
         return b"".join(good_lines)
 
 
 def _header_again(dialect: Dialect, columns: Columns) -> re.Pattern[str] | None:
     """What finds the header line among the lines; None where no line can be taken for it, as numbers stand there."""
-    if not dialect.header or any(not NUMBER.fullmatch(name) for name in columns.numbers):
+    if not dialect.header or any(not svmlight_faults.NUMBER.fullmatch(name) for name in columns.numbers):
         return None
     names = (rf"[\"\s]*{re.escape(name).replace(QUOTE, QUOTE + '+')}[\"\s]*" for name in dialect.names)
     return re.compile("^" + re.escape(dialect.delimiter).join(names) + "$", re.MULTILINE)
@@ -145,7 +236,7 @@ def numbers_among(values: Arrow) -> Float64:
     if not pa.types.is_string(values.type):
         return values.to_numpy().astype(np.float64)
     texts = (text.strip() for text in values.to_pylist())
-    return np.array([float(text) for text in texts if NUMBER.fullmatch(text)], np.float64)
+    return np.array([float(text) for text in texts if svmlight_faults.NUMBER.fullmatch(text)], np.float64)
 
 
 def _whole(column: Arrow, *, missing: bool) -> bool:

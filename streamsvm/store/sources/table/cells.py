@@ -184,11 +184,7 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     texts, rows = _texts(values)
     found = _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
     if form == ISO and zone is not None:
-        other = (
-            pc.invert(pc.match_substring_regex(texts, _ZONED))
-            if zone
-            else pc.match_substring_regex(texts, _WITH_OFFSET)
-        )
+        other = has_other_zone(texts, zone)
         if pc.any(other).as_py():
             wrong = pc.fill_null(other.take(rows), False).to_numpy(zero_copy_only=False)
             if wrong.any():
@@ -204,6 +200,12 @@ def zone_of(values: Arrow) -> str:
         return str(getattr(values.type, "tz", None) or "")
     texts = pc.drop_null(_texts(values)[0])
     return UTC_ZONE if len(texts) and pc.all(pc.match_substring_regex(texts, _ZONED)).as_py() else ""
+
+
+def has_other_zone(texts: Any, zone: str) -> Any:
+    """Return which dates as text have no time zone where the column has one, or one where it has none."""
+    zoned = pc.match_substring_regex(texts, _ZONED if zone else _WITH_OFFSET)
+    return pc.invert(zoned) if zone else zoned
 
 
 def _check_zone(found: str, expected: str, row: int, name: str) -> None:

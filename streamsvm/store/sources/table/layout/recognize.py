@@ -45,7 +45,7 @@ def recognized(sample: Any) -> tuple[str, str]:
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     if forms:
         return (DATE, forms[0]) if len(_told_apart(forms)) == 1 else (CATEGORY, "")
-    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[\d.,]+(?:[eE][+-]?\d+)?$")).as_py()
+    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py()
     return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
 
 
