@@ -111,7 +111,7 @@ class JSONLinesSource(TableSource):
         good: list[JsonMapping] = []
         numbers = [field.name for field in schema if not pa.types.is_string(field.type)]
         for number, found in _objects(block, where, before, skip=False, rejects=self._rejected):
-            row = found | {name: None for name in numbers if self._is_missing(found.get(name))}
+            row = {**found, **{name: None for name in numbers if self._is_missing(found.get(name))}}
             try:
                 _check_row(row, schema, f"{where} line {number}")
                 good.append({name: row.get(name) for name in schema.names})
@@ -130,9 +130,8 @@ class JSONLinesSource(TableSource):
             return table
         columns = [c for c in planned.columns if not c.parts and c.name in table.column_names]
         missing, words = self._options.missing != "error", self._options.words
-        roles = Schema(
-            tuple(columns), *(n if n in table.column_names else None for n in (planned.label, planned.weight))
-        )
+        label, weight = (name if name in table.column_names else None for name in (planned.label, planned.weight))
+        roles = Schema(tuple(columns), label, weight)
         found = unreadable_rows(table, columns, words, missing=missing)
         if roles.label is not None and self._options.missing_label != "skip":
             found |= table.column(roles.label).is_null().to_numpy()
