@@ -259,3 +259,43 @@ def test_the_first_line_that_is_wrong_is_named(tmp_path: Path) -> None:
     columns["member"][30] = "perhaps"
     with pytest.raises(DataError, match="line 32, column 'member'"):
         ingest(write(tmp_path / "a.csv", **columns), column=["member=boolean", "size=number"])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_index_of_a_data_frame_is_no_feature(tmp_path: Path, form: str) -> None:
+    frame = pd.DataFrame({"u": [k % 7 for k in range(60)], "y": ["no"] * 30 + ["yes"] * 30}).sample(
+        frac=1, random_state=0
+    )
+    path, save = tmp_path / f"a.{form}", frame.to_csv if form == "csv" else frame.to_parquet
+    save(path)
+    name = "" if form == "csv" else "__index_level_0__"
+    for label in ("y", "last"):
+        result = ingest(path, label=label)
+        assert (result.columns, result.classes) == (1, ("no", "yes") if frame["y"].iloc[0] == "no" else ("yes", "no"))
+        assert f"the index of a data frame, is left out: '{name}'" in result.notices[0]
+    model = sv.fit(tmp_path / "a.zarr", tmp_path / "a.ssvm").model
+    assert model.decision_function(path).tolist() == model.decision_function(frame).tolist()
+    assert sv.evaluate(tmp_path / "a.ssvm", [path], label="last").evaluation.rows == 60
+    kept = ingest(path, column=[f"{name}=number"])
+    assert (kept.columns, kept.notices) == (2, ())
+
+
+def test_parts_of_a_frame_need_not_all_have_an_index(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"u": range(60), "y": [0, 1] * 30, "w": [k * 7 % 60 for k in range(60)]})
+    named = frame.set_index("w")
+    frame = frame.drop(columns="w")
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame[::2].to_parquet(tmp_path / "2.parquet")
+    named.to_parquet(tmp_path / "named.parquet")
+    for order in ("12", "21"):
+        parts = [tmp_path / f"{part}.parquet" for part in order]
+        assert sv.ingest(parts, tmp_path / "s.zarr", label="y", overwrite=True).columns == 1
+    assert "'w'" in ingest(tmp_path / "named.parquet").notices[0]
+
+
+def test_a_column_without_a_name_is_announced(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"": [k % 3 for k in range(60)], "u": range(60), "y": [0, 1] * 30})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    result = ingest(tmp_path / "a.csv")
+    assert result.columns == 2
+    assert "column without a name is a feature" in result.notices[0]

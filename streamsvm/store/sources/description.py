@@ -25,6 +25,7 @@ from streamsvm.store.sources.table.layout.columns import (
     YEARS,
     Column,
 )
+from streamsvm.store.sources.table.layout.planning import is_index_level, is_unnamed, named_columns, stated_columns
 from streamsvm.store.sources.table.layout.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
 from streamsvm.store.sources.table.layout.schema import Schema
 from streamsvm.store.sources.table.missing_words import MissingWords
@@ -184,6 +185,8 @@ def _left_out(name: str, options: SourceOptions) -> str:
     undecided = (options.undecided or {}).get(name)
     if undecided is not None:
         return f"left out, because nobody can tell what it is: {undecided.message}; say it with --column"
+    if (is_index_level(name) or is_unnamed(name)) and name not in named_columns(options) | set(stated_columns(options)):
+        return "left out: row numbers, the index of a data frame"
     asked = name in options.drop or f"{name}={DROP}" in options.columns_as
     return "left out" if asked else "left out, because almost every row has another"
 

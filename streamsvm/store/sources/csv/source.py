@@ -166,7 +166,7 @@ class CSVSource:
         path = self._paths[0]
         types = self._inferred()
         try:
-            return plan_schema(types, self._options, str(path), "E-PARSE", samples)
+            return plan_schema(types, self._options, str(path), "E-PARSE", samples, notices=self.notices)
         except DataError as error:
             if error.code != "E-PARSE":
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from streamsvm.store.sources.parquet.row_groups import BUFFER, GROUP, RowGroups,
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import as_stored, stored_type
+from streamsvm.store.sources.table.layout.planning import named_columns, stated_columns
+from streamsvm.store.sources.table.layout.schema import shell_word
 from streamsvm.store.sources.table.source import TableSource
 from streamsvm.store.sources.table.width import check_width
 
@@ -37,6 +40,18 @@ class ParquetSource(TableSource):
         self._footer: tuple[Path, Any] | None = None
         self._largest: tuple[Path, int, RowGroups] | None = None
         super().__init__(paths, options)
+        if options.encoding is None:
+            self._note_named_index({*named_columns(options), *stated_columns(options)})
+
+    def _note_named_index(self, asked: set[str | None]) -> None:
+        """Count the columns that were the index of the data frame that pandas wrote, and had a name: they are features."""
+        recorded = (self._metadata(self._paths[0]).metadata or {}).get(b"pandas", b"{}")
+        index = [name for name in json.loads(recorded).get("index_columns", ()) if isinstance(name, str)]
+        features = {column.name for column in self.schema.columns}
+        for name in index:
+            if name in features and name not in asked:
+                left = f"--column {shell_word(f'{name}=drop')} leaves it out"
+                self.notices[f"column that was the index of the data frame is a feature: {quote(name)}; {left}"] = 1
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         metadata = self._metadata(path)

@@ -22,7 +22,13 @@ from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of, note_alike
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
 from streamsvm.store.sources.table.layout.crosses import with_crosses
-from streamsvm.store.sources.table.layout.planning import plan_schema, same_columns
+from streamsvm.store.sources.table.layout.planning import (
+    is_index_level,
+    named_columns,
+    plan_schema,
+    same_columns,
+    stated_columns,
+)
 from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.samples import Samples
 from streamsvm.store.sources.table.layout.schema import Schema, schema_from
@@ -62,8 +68,8 @@ class TableSource(ABC):
         self._check_memory(types)
         for other in paths[1:]:
             found = self._types(other)
-            same_columns(types, found, (str(paths[0]), str(other)))
-            types = {name: found[name] if pa.types.is_null(kind) else kind for name, kind in types.items()}
+            same_columns(self._compared(types), self._compared(found), (str(paths[0]), str(other)))
+            types = {name: found.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in types.items()}
         types = {name: self.without_values if pa.types.is_null(kind) else kind for name, kind in types.items()}
         self._agreed = types
         self._check_memory(types)  # now of all files
@@ -109,6 +115,11 @@ class TableSource(ABC):
         for path in self._paths:
             yield from self._rows(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
 
+    def _compared(self, names: Iterable[str]) -> list[str]:
+        """The columns that all files must have: an index of pandas that nobody asks for is not among them."""
+        asked = named_columns(self._options) | set(stated_columns(self._options))
+        return [name for name in names if name in asked or not is_index_level(name)]
+
     def _rows(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         """Yield some columns of a file as ``_read`` does, with null for what the user says stands for a missing value.
 
@@ -140,7 +151,7 @@ class TableSource(ABC):
         """The schema of files of which nothing is recorded, after all rows were counted where that is needed."""
         path, options = self._paths[0], self._options
         samples = self._samples(types) if options.recognize else {}
-        planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None)
+        planned = plan_schema(types, options, str(path), "E-DTYPE", samples or None, notices=self.notices)
         census = census_of(planned, options.memory_limit)
         for path in self._paths if census.names else ():
             with closing(self._rows(path, CENSUS_ROWS, list(census.names), SourceFile(str(path)))) as read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -46,21 +47,27 @@ def plan_schema(
     where: str,
     code: str,
     samples: JsonMapping | None = None,
+    *,
+    notices: dict[str, int] | None = None,
 ) -> Schema:
     """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
-    number.
+    number. Index columns of pandas are left out, and counted in ``notices``.
 
     Categorical columns have no values yet. Raises UsageError, DataError.
     """
     names = list(types)
     said = stated_columns(options)
     _check_options(names, options, where, said)
-    label = label_of(names, options.label, where)
+    asked = {*named_columns(options), *said}
+    index = [name for name in names if name not in asked and _is_index(name, (samples or {}).get(name))]
+    label = label_of(names if options.label in names else [n for n in names if n not in index], options.label, where)
+    index = [name for name in index if name != label]
+    _note_index(names, index, {*asked, label}, {} if notices is None else notices)
     roles = {"--label": label, "--weight": options.weight, "--id": options.id_column, "--split-by": options.split_by}
     for option, name in roles.items():
         if name is not None:
             _check_type(name, types[name], f"name another column with {option}", where, code)
-    left_out = {label, options.weight, options.id_column, *options.drop, *_split_only(options, said)}
+    left_out = {label, options.weight, options.id_column, *options.drop, *index, *_split_only(options, said)}
     columns: list[Column] = []
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
@@ -90,6 +97,50 @@ def plan_schema(
         options.id_column,
         split=_split_column(options),
     )
+
+
+def named_columns(options: SourceOptions) -> set[str | None]:
+    """Return the columns that options name, but for what ``stated_columns`` returns; the label may be 'first' or 'last'."""
+    roles = {options.label, options.weight, options.id_column, _split_column(options)}
+    crossed = {part for text in options.cross for part in text.split("*")}
+    return {*roles, *options.drop, *options.categorical, *options.calendar, *crossed}
+
+
+def is_index_level(name: str) -> bool:
+    """Return whether a column has the name that pandas gives to an index without one."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def is_unnamed(name: str) -> bool:
+    """Return whether a column has no name, or the one that pandas gives to such a column."""
+    return re.fullmatch(r"|Unnamed: \d+", name) is not None
+
+
+def _is_index(name: str, sample: Any) -> bool:
+    """Whether a column holds the row numbers of a data frame: by its name, or without one whole numbers of which each row
+    has another.
+    """
+    if is_index_level(name):
+        return True
+    if not is_unnamed(name) or sample is None:
+        return False
+    import pyarrow as pa
+
+    if not pa.types.is_integer(sample.type) or sample.null_count:
+        return False
+    return len(sample.unique()) == len(sample) > 0
+
+
+def _note_index(names: Sequence[str], index: Sequence[str], asked: set[str | None], notices: dict[str, int]) -> None:
+    """Count index columns of pandas, which are left out, and other columns without a name, which are not."""
+    for name in index:
+        kept = f"--column {shell_word(f'{name}=number')} keeps it"
+        notices[f"column of row numbers, the index of a data frame, is left out: {quote(name)}; {kept}"] = 1
+    for name in names:
+        if is_unnamed(name) and name not in index and name not in asked:
+            notices[
+                f"column without a name is a feature: {quote(name)}; --column {shell_word(f'{name}=drop')} leaves it out"
+            ] = 1
 
 
 def _zone(columns: Sequence[Column], kind: pa.DataType, sample: Any) -> str:

@@ -146,12 +146,16 @@ class Schema:
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
             raise DataError(f"{where} has no column {listed(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
-        found = recorded if options.label is None else label_of(names, options.label, where)
+        found = recorded if options.label is None else label_of(self._read_of(names), options.label, where)
         weight = self.weight if self.weight in names else None
         ids = self.id_column if self.id_column in names else None
         if options.id_column is not None:
             (ids,) = check_named([options.id_column], names, "--id", where)
         return replace(self, label=None if options.unlabeled else found, weight=weight, id_column=ids)
+
+    def _read_of(self, names: Sequence[str]) -> Sequence[str]:
+        """The columns of a table without those that are left out, by which 'first' and 'last' are meant."""
+        return [name for name in names if name not in self.dropped] or names
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
         """Count in ``notices`` the columns of a table that nobody asked for: the model was trained without them."""
