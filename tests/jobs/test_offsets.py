@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+import zarr
 from click.testing import CliRunner
 from sklearn.svm import LinearSVC, OneClassSVM
 
@@ -369,3 +371,62 @@ def test_a_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) 
     found = fit(one_class=True, C=1.0, loss="hinge")
     assert "--nu in place of C" in found.notices[0]
     assert found.model.certificates[0].primal == pytest.approx(0.5e-10, rel=1e-2)  # w = x / ||x||^2
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "h5", "zarr", "csr", "frame"])
+def test_rows_far_from_the_first_ones_are_told_of(tmp_path: Path, kind: str) -> None:
+    """Of every source: offsets are decided by the first rows, and those further on lose digits."""
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.normal(size=(3000, 3)), rng.normal(size=(3000, 3)) + np.array([1e8, 0.0, -1e7])]
+    y = rng.integers(0, 2, 6000)
+    said = " ".join(ingested_from(kind, X, y, tmp_path).notices)
+    first, _, last = ("'a'", "'b'", "'c'") if kind in ("csv", "parquet", "frame") else (f"column {k}" for k in range(3))
+    assert f"keeps little of some rows, which lie far from the others: {first} near" in said
+    assert f"{last} near -" in said
+    assert "steps of 8, " in said
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+def test_rows_that_lose_nothing_are_not_told_of(tmp_path: Path, kind: str) -> None:
+    """Wide ranges, heavy tails, amounts and whole numbers."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [
+            rng.random(6000) * 1e8,
+            np.round(np.exp(2.0 * rng.normal(size=6000) + 8.0), 2),
+            250.0 * rng.integers(0, 60_000, 6000),
+        ]
+    )
+    assert "far from the others" not in " ".join(ingested_from(kind, X, rng.integers(0, 2, 6000), tmp_path).notices)
+
+
+def ingested_from(kind: str, X: Any, y: Any, folder: Path) -> Any:
+    """Rows of three columns, and labels, ingested from files or from a program."""
+    path, store = folder / f"rows.{kind}", folder / "s.zarr"
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
+    if kind in ("csr", "frame"):
+        return sv.ingest(scipy.sparse.csr_array(X) if kind == "csr" else frame, store, y=y)
+    if kind in ("h5", "zarr"):
+        write_arrays(path, X, y)
+        return sv.ingest(path, store)
+    if kind == "npy":
+        np.save(path, np.c_[X, y])
+    elif kind == "csv":
+        frame.assign(y=y).to_csv(path, index=False)
+    else:
+        frame.assign(y=y).to_parquet(path)
+    return sv.ingest(path, store, label="last")
+
+
+def write_arrays(path: Path, X: Any, y: Any) -> None:
+    """Rows and labels as arrays of another program, dense or CSR as AnnData writes it."""
+    zipped = path.suffix == ".zarr"
+    group: Any = zarr.open_group(path, mode="w") if zipped else h5py.File(path, "w")
+    parts = {"X": X, "y": y}
+    if scipy.sparse.issparse(X):
+        group.create_group("X").attrs.update({"encoding-type": "csr_matrix", "shape": list(X.shape)})
+        parts = {f"X/{name}": getattr(X, name) for name in ("data", "indices", "indptr")} | {"y": y}
+    for name, values in parts.items():
+        (group.create_array if zipped else group.create_dataset)(name, data=values)
+    if not zipped:
+        group.close()

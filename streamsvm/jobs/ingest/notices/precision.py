@@ -12,25 +12,110 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.rows import Rows, row_count
-from streamsvm.store import open_store
+from streamsvm.aliases import Array
+from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
+from streamsvm.store import open_store, read_chunk
 from streamsvm.store.sources import Source
 from streamsvm.store.sources.centering.needed import EXACT, FAR_FROM_ZERO
 from streamsvm.store.sources.centering.offsets import Offsets, name_of, offsets_from
-from streamsvm.types import Statistics
+from streamsvm.types import Statistics, Store
 
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
 """Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
 UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
 """The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
 SHOWN = 5
+SAMPLED_CHUNKS, MOST_SAMPLED, MOST_NUMBERS = 16, 8000, 1 << 21
+"""Chunks, rows and numbers at most that are looked at for rows that crowd."""
+LEAST_FAR = 1e4
+"""Numbers nearer 0 than this do not crowd: float32 has steps of less than a thousandth there."""
+CROWDED, CROWD, LEAST_CROWD = 4, 0.0016, 16
+"""Steps of float32, the share of all rows that lie between so many of them where little is kept, and the fewest rows."""
 
 
 def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
     """Return what float32 has done to the columns of a store just committed; ``first``: the first rows of its source."""
     store, offsets = open_store(stored), offsets_from(source.encoding())
     ids = looks_like_ids(first, source.columns or 0, offsets)
-    return precision_warnings(store.statistics(), store.layout.rows, source.names, offsets, ids)
+    statistics = store.statistics()
+    found = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
+    named = np.union1d(ids, far_columns(statistics, store.layout.rows)).astype(np.int64)
+    return found + crowded_warnings(store, statistics, source.names, offsets, named)
+
+
+def crowded_warnings(
+    store: Store, statistics: Statistics, names: Sequence[str] | None, offsets: Offsets, named: Int64
+) -> list[str]:
+    """Return a line for columns of which some rows crowd into a few steps of float32, far from the zero that the first
+    rows decided; ``named`` are columns that another line names.
+
+    Rows are sampled from chunks all over the store: of those that lie between ``CROWDED`` steps, more than chance puts there.
+    """
+    largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
+    far = np.setdiff1d(np.flatnonzero((largest > LEAST_FAR) & (statistics.minimum < statistics.maximum)), named)
+    if not len(far):
+        return []
+    rows, columns, values, fractional = _sampled_entries(store, far)
+    shown = []
+    for j in np.unique(columns).tolist():
+        place = _crowd(np.sort(values[columns == j]), rows, whole=j not in fractional)
+        if place is not None:
+            o = float(offsets.values[offsets.columns == j].sum())
+            less = f" (stored less {o:.15g})" if o else ""
+            step = float(np.spacing(np.float32(abs(place))))
+            shown.append(f"{name_of(names, j)} near {place + o:.9g}{less} in steps of {step:.2g}")
+    if not shown:
+        return []
+    text = f"float32 keeps little of some rows, which lie far from the others: {_listed(shown)}"
+    return [f"{text}; subtract a constant from these rows before ingest, or leave the column out with --drop"]
+
+
+def _sampled_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
+    """Rows that were sampled, the column and the value of each of their entries far from 0 in the wanted columns, and the
+    columns that have fractions.
+    """
+    layout, into = store.layout, store.buffers()
+    chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
+    width = layout.columns if layout.nonzeros is None else max(1, sum(layout.nonzeros) // max(1, layout.rows))
+    each = max(1, min(MOST_SAMPLED // len(chunks), MOST_NUMBERS // width // len(chunks)))
+    rows, columns, values, fractional = 0, [], [], set[int]()
+    for chunk in chunks:
+        X = read_chunk(store, chunk, into).X
+        stride = max(1, row_count(X) // each)
+        chosen = np.arange(row_count(X)) % stride == 0
+        part = row_where(X, chosen)
+        rows += int(chosen.sum())
+        if isinstance(part, CSR):
+            column, value = part.indices, part.data
+        else:
+            column, value = np.tile(np.arange(part.values.shape[1]), len(part.values)), part.values.ravel()
+        fractional.update(np.unique(column[value != np.floor(value)]).tolist())
+        kept = (np.abs(value) > LEAST_FAR) & np.isin(column, wanted)
+        columns.append(column[kept].astype(np.int64))
+        values.append(value[kept].astype(np.float64))
+    return rows, np.concatenate(columns), np.concatenate(values), fractional
+
+
+def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
+    """Where more of the values (ascending) than chance puts there lie between a few steps of float32; None where nowhere.
+
+    The numbers of a ``whole`` column are exact up to 2^24; equal fractions up to a fourth of it may well be equal.
+    """
+    many = max(LEAST_CROWD, int(CROWD * rows))
+    if len(values) < many:
+        return None
+    low, high = values[: len(values) - many + 1], values[many - 1 :]
+    step = np.spacing(np.abs(low).astype(np.float32)).astype(np.float64)
+    crowded = high - low <= CROWDED * step
+    rounded = np.abs(low) > EXACT if whole else (np.abs(low) > EXACT / 4) | (high > low)
+    places = np.flatnonzero(crowded & rounded)
+    return float(low[places[0]]) if len(places) else None
+
+
+def far_columns(statistics: Statistics, rows: int) -> Int64:
+    """Return the columns whose mean is too many standard deviations from 0."""
+    deviation = np.sqrt(statistics.M2 / rows)
+    return np.flatnonzero((np.abs(statistics.mean) > FAR_FROM_ZERO * deviation) & (deviation > 0.0))
 
 
 def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
@@ -55,15 +140,13 @@ def precision_warnings(
     """Return a line each for columns stored less an offset, for those far from 0 nevertheless, and for ids; none where
     all is well.
     """
-    deviation = np.sqrt(statistics.M2 / rows)
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     step = np.spacing(largest.astype(np.float32)).astype(np.float64)
     found = []
     if len(offsets.columns):
         shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*offsets, strict=True)]
         found.append(f"stored from another zero, as float32 keeps little of them where they lie: {_listed(shown)}")
-    far = np.flatnonzero((np.abs(statistics.mean) > FAR_FROM_ZERO * deviation) & (deviation > 0.0))
-    far = np.setdiff1d(far, ids)
+    far = np.setdiff1d(far_columns(statistics, rows), ids)
     if len(far):
         shown = [
             f"{name_of(names, int(j))} (mean {statistics.mean[j]:.6g}, kept in steps of {step[j]:.2g})" for j in far
