@@ -430,3 +430,31 @@ def write_arrays(path: Path, X: Any, y: Any) -> None:
         (group.create_array if zipped else group.create_dataset)(name, data=values)
     if not zipped:
         group.close()
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+@pytest.mark.parametrize("kind", ["int64", "float64", "csr"])
+def test_a_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, kind: str) -> None:
+    """Columns beyond 2^53, and far from 0 with fractions, are seen from the same zero; so are rows to predict."""
+    rng = np.random.default_rng(0)
+    X: Any = rng.normal(size=(300, 4)) + np.array([1e9, 0, -1e8, 5])
+    if kind == "int64":
+        X = rng.integers(0, 255, (300, 4)) + 2**53 + 1
+    y = rng.integers(0, 2, 300)
+    X = scipy.sparse.csr_array(X) if kind == "csr" else X
+    path, model = tmp_path / f"a{suffix}", tmp_path / "m.ssvm"
+    write_arrays(path, X, y)
+    sv.ingest(path, tmp_path / "s.zarr")
+    found = {}
+    for name, store in (("in place", path), ("ingested", tmp_path / "s.zarr")):
+        fitted = sv.fit(store, model, overwrite=True)
+        certificate = fitted.model.certificate
+        assert certificate is not None
+        assert certificate.gap < 1e-3
+        results = [sv.evaluate(model, data).evaluation for data in (str(path), str(tmp_path / "s.zarr"))]
+        assert results[0] == results[1]
+        found[name] = fitted.model.weights, results[0]
+        if name == "in place":
+            assert "read from another zero" in " ".join(fitted.notices)
+    assert np.array_equal(found["in place"][0], found["ingested"][0])
+    assert found["in place"][1] == found["ingested"][1]

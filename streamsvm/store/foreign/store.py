@@ -13,16 +13,23 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array.keyed import check_chunk
+from streamsvm.store.sources.centering.centered import deciding_rows
+from streamsvm.store.sources.centering.needed import offsets_needed
+from streamsvm.store.sources.centering.offsets import name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20
+EXACT_BLOCKS = 5
+"""Blocks of memory that reading a chunk in float64, less its offsets, takes beside the chunk."""
+SHOWN = 5
+"""Columns that a notice names."""
 
 
 @dataclass(slots=True)
@@ -59,6 +66,7 @@ class ForeignStore:
         self.name, self.root = str(path), path
         self._codes, census = codes_of(labels)
         self._features, self._step = features, features.step
+        self._offsets = offsets_needed(self._first_rows) or offsets_from(None)
         chunks, nonzeros = self._sizes()
         self.layout = Layout(features.columns, chunks, nonzeros, census.table(), tuple(census.counts))
         self._crcs: list[int] = []
@@ -67,10 +75,16 @@ class ForeignStore:
         names = self._foreign.names
         if names is not None:
             encoding["names"] = list(names)
+        notice = NO_CHECKSUMS
+        if len(self._offsets.columns):
+            encoding["offsets"] = self._offsets.to_json()
+            shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*self._offsets, strict=True)]
+            more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+            notice += f"; read from another zero, as float32 keeps little of them where they lie: {', '.join(shown[:SHOWN])}{more}"
         self.facts: JsonObject = {
             "names": None if names is None else list(names),
             "encoding": encoding,
-            "notice": NO_CHECKSUMS,
+            "notice": notice,
         }
         if kind_of_labels := type_to_record(census.table(), label_type(next(iter(census.kinds)))):
             self.facts["labels"] = {"positive": None, "threshold": None} | kind_of_labels
@@ -125,7 +139,8 @@ class ForeignStore:
 
     def buffers(self) -> Taken:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
-        return Taken(self.layout.block_bytes + self._features.chunk_bytes)
+        exact = EXACT_BLOCKS * self.layout.block_bytes if len(self._offsets.columns) else 0
+        return Taken(self.layout.block_bytes + self._features.chunk_bytes + exact)
 
     def fetch(self, chunk: int, into: Taken) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
@@ -148,13 +163,26 @@ class ForeignStore:
         """Do nothing: the libraries do not say where a chunk lies."""
 
     def _read(self, chunk: int) -> Rows:
-        start = chunk * self._step
-        return self._features.read(start, min(start + self._step, self._features.rows))
+        start, exact = chunk * self._step, bool(len(self._offsets.columns))
+        X = self._features.read(start, min(start + self._step, self._features.rows), exact=exact)
+        return self._offsets.applied(X)
+
+    def _first_rows(self, exact: bool) -> Rows | None:
+        """The rows by which offsets are decided: those that an ingest decides by; None where they cannot be read."""
+        try:
+            X = self._features.read(0, min(self._step, self._features.rows), exact=exact)
+        except StreamSVMError:  # it is raised again when they are read in their turn
+            return None
+        return deciding_rows(X)
 
     def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Rows and, of CSR, entries of each chunk."""
         starts = [*range(0, self._features.rows, self._step), self._features.rows]
-        return tuple(np.diff(starts).tolist()), self._features.entries()
+        rows, entries = np.diff(starts), self._features.entries()
+        more = len(self._offsets.columns)  # each row has an entry in these then
+        return tuple(rows.tolist()), entries and tuple(
+            e + more * n for e, n in zip(entries, rows.tolist(), strict=True)
+        )
 
 
 def codes_of(labels: RowArray) -> tuple[Array, Census]:

@@ -102,9 +102,14 @@ def _first(source: Source, *, exact: bool) -> Rows | None:
     source.sources.clear()
     source.notices.clear()
     source.notices.update(noted)
-    if batch is None or not row_count(batch.X):
+    return None if batch is None else deciding_rows(batch.X)
+
+
+def deciding_rows(X: Rows) -> Rows | None:
+    """Return those of the first rows of a source by which offsets are decided; None where there are none."""
+    rows = row_count(X)
+    if not rows:
         return None
-    rows, X = row_count(batch.X), batch.X
     width = X.values.shape[1] if isinstance(X, Dense) else -(-len(X.data) // rows)
     return row_slice(X, 0, min(rows, rows_to_see(width)))
 
