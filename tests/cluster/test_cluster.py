@@ -22,6 +22,7 @@ import pytest
 import scipy.sparse
 from distributed import Client, Nanny
 
+import streamsvm as sv
 from streamsvm.cluster import connection, ingest_dask, using
 from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
 from streamsvm.cluster.executor import DaskExecutor
@@ -217,6 +218,26 @@ def test_files_make_the_same_store(tmp_path: Path, client: Client) -> None:
         assert here.facts["sources"] == there.facts["sources"]
         assert here.facts["encoding"] == there.facts["encoding"]
     assert not list(tmp_path.glob(".*parts"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "svm"])
+def test_a_store_made_by_workers_has_the_same_bytes(
+    suffix: str, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest too: sources are called as they were named, also in a folder that another path leads to."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows").mkdir()
+    for k in range(3):
+        lines = ["1,2,p", "3,4,q"] if suffix == "csv" else ["1 1:2", "-1 2:3"]
+        Path(f"rows/{k}.{suffix}").write_text("\n".join([*(["a,b,y"] if suffix == "csv" else []), *lines * 20]) + "\n")
+    Path("link").symlink_to("rows")
+    for sources in (f"rows/*.{suffix}", "link"):
+        options: Any = {"label": "y"} if suffix == "csv" else {}
+        sv.ingest(sources, "here.zarr", overwrite=True, **options)
+        with client.as_current():
+            sv.ingest(sources, "there.zarr", overwrite=True, cluster="client:", **options)
+        for file in (file for file in Path("here.zarr").rglob("*") if file.is_file()):
+            assert file.read_bytes() == Path("there.zarr", file.relative_to("here.zarr")).read_bytes(), file
 
 
 def test_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client) -> None:

@@ -84,13 +84,14 @@ class DistributedSource:
     ) -> None:
         self._whole = open_source(paths, options)
         kept = with_rows([Path(path) for path in paths], options.format)
-        self._paths, self._executor = [path.resolve() for path in kept], executor
+        self._named, self._paths, self._executor = kept, [path.resolve() for path in kept], executor
         self._directory, self._options, self._numeric = directory.resolve(), options, numeric
         self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
         self.id_column: str | None = None
         self.proposals = self._whole.proposals
         self.sources: list[SourceFile] = []
-        self.notices: dict[str, int] = Counter({**self._whole.notices, NO_ROWS: len(paths) - len(kept)})
+        left_out = len(paths) - len(kept)
+        self.notices: dict[str, int] = Counter({**self._whole.notices, **({NO_ROWS: left_out} if left_out else {})})
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
@@ -98,7 +99,8 @@ class DistributedSource:
         parts = [_part(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
         for found in self._executor.map(Task("ingest", read_file), parts, shared):
-            self.sources.append(SourceFile(**found.file))
+            named = str(self._named[found.part.number])  # workers know it by its whole path
+            self.sources.append(SourceFile(**{**found.file, "name": named}))
             for what, count in found.notices.items():
                 self.notices[what] += count
             self.columns = max(self.columns or 0, found.columns)
