@@ -1,6 +1,6 @@
 """Landmarks that know the labels: of more candidates than are wanted, one by one the one that helps most.
 
-On a sample of n rows with targets T, -1 or +1, let K hold the kernel values with the candidates, and a column of ones.
+On a sample of n rows with targets T, -1 or +1 of classes, or numbers, let K hold the kernel values with the candidates, and a column of ones.
 Orthogonal least squares (Chen, Cowan, Grant 1991; as landmarks of kernel machines Keerthi, Chapelle, DeCoste 2006)
 takes the column that lessens the squared distance of T to the span of the columns taken the most. What is left of
 column j outside that span has the squared length d_j, and the product b_j with what is left of T: the gain is
@@ -53,7 +53,7 @@ class Greedy:
     kernel: Kernel
     """The kernel whose values with the candidates are the columns of K."""
     targets: int
-    """Columns of T: one for two classes, else one for each class."""
+    """Columns of T: one for two classes or numbers, else one for each class."""
     gram: Float64 = field(init=False)
     """G = K'K, (m + 1, m + 1); the last column is that of the constant."""
     products: Float64 = field(init=False)
@@ -98,6 +98,8 @@ def pivots(G: Float64, B: Float64, count: int, first: int) -> Int64:
 
 
 def targets_of(codes: Array, classes: int) -> Float64:
-    """-1 and +1, a column for each class, or one for two classes."""
+    """-1 and +1, a column for each class, or one for two classes; numbers as they are, where there are no classes."""
+    if classes == 0:
+        return codes[:, None].astype(np.float64)
     positives = [1] if classes == 2 else range(classes)
     return np.where(codes[:, None] == np.array(positives), 1.0, -1.0)

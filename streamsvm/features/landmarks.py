@@ -15,6 +15,7 @@ Vassilvitskii 2007, in the kernel's space; several rows a round as in k-means||,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,10 +69,18 @@ class Smallest:
 
 def uniform_rows(rows: int, count: int, seed: int) -> Int64:
     """``count`` of ``rows`` row numbers, rising; all of them if there are not more."""
-    best = Smallest(min(count, rows))
-    for start in range(0, rows, TILE):
-        stop = min(start + TILE, rows)
-        best.offer(hashes(seed, start, stop), start)
+    return uniform_rows_of([(0, rows)], count, seed)
+
+
+def uniform_rows_of(ranges: Iterable[tuple[int, int]], count: int, seed: int) -> Int64:
+    """``count`` row numbers from ranges (first, end) that do not overlap, rising; all of them if there are not more.
+
+    They are those of all rows but for the ones outside of the ranges, in whose place the next come.
+    """
+    best = Smallest(count)
+    for first, end in ranges:
+        for start in range(first, end, TILE):
+            best.offer(hashes(seed, start, min(start + TILE, end)), start)
     return np.sort(best.rows)
 
 

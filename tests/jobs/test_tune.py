@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.engine.training import Training
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
@@ -103,6 +104,22 @@ def test_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes,
         wrong = model.codes(model.decision(csr_of(X[there]) if sparse else Dense(X[there]))) != codes[there]
         assert score.errors[0] == pytest.approx(wrong.mean(), abs=2.5 / np.count_nonzero(there))
         assert score.gap <= shared["tolerance"]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_greedy_landmarks_are_worth_more_in_a_search_too(classes, tmp_path):
+    """Few landmarks that know the labels are worth more; a value of C is judged alike whatever others are tried."""
+    X, codes = rings(classes)
+    path = write(tmp_path / "s.zarr", X, codes)
+    shared: dict[str, Any] = {"kernel": "rbf", "tolerance": 1e-5, "sampling": "greedy"}
+    found = tune(TuneJob(path, str(tmp_path / "t"), C=(0.1, 1.0), gamma=(0.5,), landmarks=(9,), folds=FOLDS, **shared))
+    plain = tune(
+        replace(job(path, tmp_path / "u", **shared), sampling="uniform", C=(0.1, 1.0), gamma=(0.5,), landmarks=(9,))
+    )
+    assert [len(score.errors) for score in found.scores] == [FOLDS, FOLDS]
+    assert found.best.error < plain.best.error
+    again = tune(TuneJob(path, str(tmp_path / "a"), C=(1.0,), gamma=(0.5,), landmarks=(9,), folds=FOLDS, **shared))
+    assert again.scores[0].errors == found.scores[1].errors
 
 
 def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
@@ -220,7 +237,7 @@ def test_results_are_not_overwritten_unasked(store, tmp_path):
         {"folds": 1000},
         {"gamma": ("broad",)},
         {"solver": "fw", "landmarks": (), "loss": "huber"},
-        {"sampling": "greedy"},
+        {"sampling": "greedy", "one_class": True, "positive": "1", "C": None},
     ],
     ids=str,
 )

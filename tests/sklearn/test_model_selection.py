@@ -178,6 +178,19 @@ def test_splits_of_scikit_learn_are_those_the_errors_are_of() -> None:
         StreamSVCCV(COSTS, cv=ShuffleSplit(3, random_state=0)).fit(X, Y)
 
 
+def test_labels_of_a_fold_do_not_choose_the_landmarks_of_its_models() -> None:
+    """With all labels of a fold turned round its models are the same, and wrong where they were right."""
+    rng = np.random.default_rng(0)
+    rows, fold = rng.normal(size=(600, 3)), np.arange(600) % 3
+    labels = np.sin(3 * rows[:, 0]) * rows[:, 1] + 0.3 * rng.normal(size=600) > 0
+    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    search = StreamSVCCV([1.0, 30.0], cv=splits, kernel="rbf", gamma=1.0, landmarks=25, sampling="greedy")
+    scores = search.fit(rows, labels).scores_
+    turned = search.fit(rows, np.where(fold == 1, ~labels, labels)).scores_
+    assert scores.min() > 0.6
+    np.testing.assert_allclose(turned[1], 1.0 - scores[1], atol=1e-12)
+
+
 def test_what_does_not_belong_together_is_refused(place: Path) -> None:
     rows = StreamRows(place / "rows.zarr")
     with pytest.raises(ValueError, match="not the labels of these rows"):

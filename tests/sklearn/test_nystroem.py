@@ -51,3 +51,5 @@ def test_rows_are_not_changed_and_wrong_parameters_are_said() -> None:
     assert np.array_equal(given, before)
     with pytest.raises(ValueError, match="did you mean 'rbf'"):
         StreamNystroem(kernel="rfb").fit(X)
+    with pytest.raises(ValueError, match="does not look at them"):
+        StreamNystroem(sampling="greedy").fit(X)

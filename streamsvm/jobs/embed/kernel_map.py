@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
-from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows
+from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows, uniform_rows_of
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.projection import Projection
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, NystromRequest, landmark_file, spread_candidates
-from streamsvm.rows import Dense, Float32, Int32, Int64
+from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
+from streamsvm.rows import Dense, Float32, Int64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.types import Chunk, Report, Store, Visit
@@ -55,11 +56,11 @@ def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Poi
 def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
     """The row numbers of the landmarks, rising."""
     rows, count = store.layout.rows, request.landmarks
+    if request.sampling == GREEDY:
+        return _greedily(request, store, depth)
     if request.sampling == "uniform" or count >= rows:
         return uniform_rows(rows, count, request.seed)
-    return {"kmeans++": _far_apart, "greedy": _greedily, "leverage": _by_leverage}[request.sampling](
-        request, store, depth
-    )
+    return {"kmeans++": _far_apart, "leverage": _by_leverage}[request.sampling](request, store, depth)
 
 
 def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
@@ -70,12 +71,18 @@ def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 
 def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Of a uniform sample some times as large, those that explain the labels of another sample."""
+    """Of a uniform sample some times as large, those that explain the labels of another sample; no row of either is held out."""
     layout, inner = store.layout, request.inner
-    first = uniform_rows(layout.rows, candidates(request.landmarks, layout.rows), request.seed)
-    sample = uniform_rows(layout.rows, SAMPLE, request.seed + 1)
+    ends = np.cumsum(layout.chunks).tolist()
+    spans = list(zip([0, *ends], ends, strict=False))
+    shown = [span for chunk, span in enumerate(spans) if chunk not in set(request.held_out)]
+    rows = sum(end - start for start, end in shown)
+    first = uniform_rows_of(shown, candidates(request.landmarks, rows), request.seed)
+    if request.landmarks >= rows:
+        return first
+    sample = uniform_rows_of(shown, SAMPLE, request.seed + 1)
     points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
-    chooser = Greedy(points, request.record, 1 if classes == 2 else classes)
+    chooser = Greedy(points, request.record, classes if classes > 2 else 1)
     for start in range(0, len(sample), PIECE):
         X, codes = labeled(store, sample[start : start + PIECE], inner, depth)
         chooser.add(X, targets_of(codes, classes))
@@ -97,11 +104,15 @@ def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
     return labeled(store, rows, inner, depth)[0]
 
 
-def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Int32]:
-    """Return rows by rising number as the kernel sees them, (k, columns) float32, and the class of each, (k,) int32."""
-    out, codes = np.empty((len(rows), store.layout.columns), np.float32), np.empty(len(rows), np.int32)
+def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Array]:
+    """Return rows by rising number as the kernel sees them, (k, columns) float32, and the class of each, (k,) int32, or its number,
+    (k,) float64.
+    """
+    layout = store.layout
+    out = np.empty((len(rows), layout.columns), np.float32)
+    codes = np.empty(len(rows), np.float64 if layout.numeric else np.int32)
     for chunk, here, place in chosen(store, rows, inner, depth):
-        out[place], codes[place] = dense_rows(chunk.X, here, store.layout.columns), chunk.codes[here]
+        out[place], codes[place] = dense_rows(chunk.X, here, layout.columns), chunk.codes[here]
     return out, codes
 
 

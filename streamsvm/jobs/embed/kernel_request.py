@@ -28,6 +28,8 @@ CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
 """The most rows from which leverages are estimated."""
+GREEDY = "greedy"
+"""The sampling that looks at labels."""
 CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
 """Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
 
@@ -111,6 +113,8 @@ class NystromRequest:
     """Whether features are float64: kernel values as certificates have them, and sums of them."""
     stored_bytes: int = 0
     """Bytes of a row as it is stored, on average; 0: not known."""
+    held_out: tuple[int, ...] = ()
+    """Chunks whose rows are no landmarks and have no say in which rows are, where labels choose them (greedy)."""
 
     @property
     def kept_bytes(self) -> int:
@@ -146,7 +150,7 @@ def check_labels_unseen(store: Store, request: NystromRequest | None, held_out: 
     """
     made = store.facts.get("embedding") or {}
     drawn = request.describe() if request is not None else made
-    if drawn.get("sampling") != "greedy" or drawn["landmarks"] >= store.layout.rows:
+    if drawn.get("sampling") != GREEDY or drawn["landmarks"] >= store.layout.rows:
         return
     where = (
         "--sampling greedy"
@@ -173,6 +177,11 @@ def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: 
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
         return None
+    if job.sampling == GREEDY and getattr(job, "one_class", False):
+        raise UsageError(
+            "sampling 'greedy' chooses landmarks by labels, and one class is learned without",
+            hint="--sampling uniform, leverage or kmeans++",
+        )
     from streamsvm.compute.blocks.row_selection import bytes_per_row
 
     count = landmark_count(job)
@@ -266,7 +275,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)
     if request.sampling == "kmeans++":
         making = max(making, spread_bytes(spread_candidates(m, layout.rows), layout.columns, m) + points)
-    if request.sampling == "greedy":
+    if request.sampling == GREEDY:
         making = max(making, greedy_bytes(m, layout.rows, layout.columns) + points)
     disk = [
         Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written"),

@@ -1,16 +1,20 @@
 """A cell of a grid: one map or one exact kernel, and all values of C, or of nu, and all folds as problems on the stream of its features.
 
 Each pass makes the features once for all of them, and after the last pass one reading more counts the errors on the
-folds (``jobs.tune.folds``). When the memory does not hold the states of all problems, they are solved in as many groups as
+folds (``jobs.tune.folds``). Landmarks that labels choose (greedy) are others for each fold, chosen by the rows it is trained on alone;
+then each fold has readings of its own, which serve all values of C. When the memory does not hold the states of all problems, they are solved in as many groups as
 it takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from streamsvm.compute import threading
 from streamsvm.config.fields import field_values
@@ -18,7 +22,7 @@ from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.embed.kernel_request import check_labels_unseen
+from streamsvm.jobs.embed.kernel_request import GREEDY, check_labels_unseen
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
@@ -64,14 +68,18 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
     plan = make_plan(fit_job, store)
     fit_job = stating_limit(fit_job, plan)
     check_both_kinds(job, store.layout)
-    check_labels_unseen(store, plan.request, "A search")
+    if plan.request is None:  # of landmarks that are drawn here each fold has its own
+        check_labels_unseen(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1)
     if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
         plan = with_limit_taken(fit_job, store, memory.limit)
         fit_job = stating_limit(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy)
-    low, high = 1, job.folds * len(job.loss_weights)
+    low, high = (
+        1,
+        (1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds) * len(job.loss_weights),
+    )
     while low < high:
         middle = (low + high + 1) // 2
         more = _memory(job, store, fit_job, plan, middle)
@@ -107,25 +115,37 @@ def scored(
     ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
     """
     store, seen = stores
-    _, plan = with_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
+    plan = replace(cell.plan, memory=cell.memory)
     if fold is None:
         fold = folding.round_robin(seen.layout, job.folds, job.seed)
-    weights = job.loss_weights
-    trials = [folding.trial(plan.problems, one, seen.layout, fold, k) for k in range(job.folds) for one in weights]
+    request = plan.request
     ends: list[_Ended] = []
-    for start in range(0, len(trials), cell.together):
-        ends += _solved(job, seen, plan, trials[start : start + cell.together], report)
-    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
-    width = None if kernel is None else kernel.gamma
+    if request is not None and request.sampling == GREEDY:
+        for k in range(job.folds):
+            apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
+            _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
+            ends += _ends_of_folds(job, seen, of_fold, cell.together, fold, [k], report)
+    else:
+        _, plan = with_features(cell.job, store, plan, Path(job.out), report)
+        ends += _ends_of_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
+    kernel = plan.problems[0].kernel if request is None else request.record
+    width, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
     for k, weight in enumerate(weights):
         mine = ends[k :: len(weights)]
         passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
-        errors = tuple(end.error for end in mine)
-        scores.append(
-            Score(cell.job.landmarks, width, weight.C, errors, plan.problems[0].columns, passes, gap, weight.nu)
-        )
+        errors, columns = tuple(end.error for end in mine), max(end.columns for end in mine)
+        scores.append(Score(cell.job.landmarks, width, weight.C, errors, columns, passes, gap, weight.nu))
     return scores
+
+
+def _ends_of_folds(  # noqa: PLR0917  what ``scored`` has at hand
+    job: TuneJob, seen: Store, plan: Plan, together: int, fold: Int32, numbers: Iterable[int], report: Report
+) -> list[_Ended]:
+    """What comes of every C or nu of some folds, fold by fold."""
+    trials = [folding.trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights]
+    groups = range(0, len(trials), together)
+    return [end for start in groups for end in _solved(job, seen, plan, trials[start : start + together], report)]
 
 
 class _Ended(NamedTuple):
@@ -134,6 +154,7 @@ class _Ended(NamedTuple):
     error: float
     passes: int
     gap: float
+    columns: int
 
 
 def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
@@ -151,7 +172,8 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
     found = functions_of(plan, runs)
     wrong = errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
-    return [_Ended(share, training.passes, gap) for share, gap in zip(wrong, gaps, strict=True)]
+    columns = plan.problems[0].columns
+    return [_Ended(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
 
 
 def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
@@ -161,8 +183,6 @@ def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
             raise UsageError(f"{name} must be different values to try, not {values}")
     for C in job.C or ():
         checked_cost(C)
-    if job.sampling == "greedy":
-        raise UsageError("sampling 'greedy' looks at labels, also of rows held out", hint="uniform, leverage, kmeans++")
     if job.kernel == "linear" and not job.landmarks:
         return [(None, "scale")]
     return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]

@@ -10,10 +10,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.compute.blocks.operators import Factored
+from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.kernel_map import make_projection
-from streamsvm.jobs.embed.kernel_request import request_of
+from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
@@ -40,7 +41,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         Settings of the kernel by name, such as degree and coef0.
     landmarks : int, default 100
         How many rows the features are made of; all of them where there are fewer.
-    sampling : 'uniform', 'leverage', 'kmeans++' or 'greedy'
+    sampling : 'uniform', 'leverage' or 'kmeans++'
         How they are drawn.
     cutoff : float, default 1e-6
     standardize : bool, default False
@@ -88,6 +89,11 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         """
         X = checked(self, X, ensure_min_samples=2)
         with as_value_errors():
+            if self.sampling == GREEDY:
+                raise UsageError(
+                    "sampling='greedy' chooses landmarks by labels, and StreamNystroem does not look at them",
+                    hint="uniform, leverage or kmeans++; StreamSVC(kernel='rbf', landmarks=..., sampling='greedy') has them",
+                )
             job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
             store = _stored(rows_of(X, "X"), X.shape[1])
             inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
