@@ -299,3 +299,62 @@ def test_a_column_without_a_name_is_announced(tmp_path: Path) -> None:
     result = ingest(tmp_path / "a.csv")
     assert result.columns == 2
     assert "column without a name is a feature" in result.notices[0]
+
+
+TABLE = "u,v,y\n1,2,a\n2,1,b\n3,1,a\n"
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "# exported 2020\n",
+        "# u in m, v in s, class\n",
+        "|1x3 Cross validator\n",
+        '\n# of "all\n% 2020, by me\n\n',
+        "// Müller's\r\n",
+    ],
+)
+@pytest.mark.parametrize("skip", ["error", "skip"])
+def test_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, skip: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(above + TABLE)
+    result = ingest(path, on_bad_line=skip)
+    assert (result.rows, result.columns, result.classes) == (3, 2, ("a", "b"))
+    assert "skipped above it" in result.notices[0]
+    path.write_text(above + TABLE.replace("3,1,a", "3,1"))
+    with pytest.raises(DataError, match=f"line {above.count(chr(10)) + 4}: expected 3 values"):
+        ingest(path)
+
+
+def test_a_header_may_begin_with_a_mark_of_comments(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("# a comment\n#chrom\tstart\ty\nchr1\t5\t0\nchr2\t6\t1\n")
+    sv.ingest(tmp_path / "a.tsv", tmp_path / "a.zarr", label="y")
+    assert list(sv.open_store(tmp_path / "a.zarr").facts["names"]) == ["#chrom=chr1", "#chrom=chr2", "start"]
+    (tmp_path / "a.tsv").write_text("#chrom\ty\nchr1\ta\nchr2\tb\n")
+    with pytest.raises(DataError, match="--skip-lines 1 if it is a comment"):
+        sv.ingest(tmp_path / "a.tsv", tmp_path / "b.zarr", label="y")
+
+
+def test_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.csv", "".join(f"{k},{k % 7},{'ab'[k % 2]}\n; note\n" for k in range(60))
+    path.write_text("Report of the year\nu,v,y\n" + rows)
+    with pytest.raises(DataError, match=r"line 1 of .* has 1 value"):
+        ingest(path, comment=";")
+    model = fit(path, comment=";", skip_lines=1)
+    decisions = model.decision_function(path)
+    assert len(decisions) == 60
+    (tmp_path / "b.csv").write_text("u,v,y\n" + rows.replace("; note\n", ""))
+    printed = run(
+        "predict",
+        tmp_path / "a.ssvm",
+        tmp_path / "b.csv",
+        tmp_path / "p.csv",
+        "--skip-lines",
+        "0",
+        "--output",
+        "decision",
+    )
+    assert pd.read_csv(tmp_path / "p.csv").iloc[:, -1].tolist() == pytest.approx(decisions.tolist()), printed
+    (tmp_path / "b.csv").write_text("u,v,y\n" + rows)
+    with pytest.raises(DataError, match="line 3: expected 3 values, got 1"):
+        ingest(tmp_path / "b.csv")

@@ -45,6 +45,14 @@ DELIMITER = Option(
     "CSV: the character between values.", "reading", metavar="CHAR", default="by the first line", formats=CSV
 )
 MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading", formats=CSV)
+SKIP_LINES = Option(
+    "CSV: lines above the header, or above the first row, that are no part of the table.",
+    "reading",
+    bounds=Bounds(least=0),
+    default="comment lines (#, %, |, //)",
+    formats=CSV,
+)
+COMMENT = Option("CSV: what comment lines begin with, wherever they are.", "reading", metavar="MARK", formats=CSV)
 LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels", formats=("npy", "idx"))
 ID_COLUMN = Option(
     "Tables: the column that names the rows; predictions begin with it.",
@@ -203,6 +211,8 @@ class ReadOptions(TextEndOptions):
     header: Annotated[bool, HEADER] = True
     delimiter: Annotated[str | None, DELIMITER] = None
     multiline: Annotated[bool, MULTILINE] = False
+    skip_lines: Annotated[int | None, SKIP_LINES] = None
+    comment: Annotated[str | None, COMMENT] = None
     index_base: Annotated[
         int | None,
         Option(
@@ -265,6 +275,8 @@ class NewRowOptions(TextEndOptions):
     header: Annotated[bool | None, _recorded(HEADER)] = None
     delimiter: Annotated[str | None, _recorded(DELIMITER)] = None
     multiline: Annotated[bool | None, _recorded(MULTILINE)] = None
+    skip_lines: Annotated[int | None, _recorded(SKIP_LINES)] = None
+    comment: Annotated[str | None, _recorded(COMMENT)] = None
     ignore_qid: Annotated[bool | None, _recorded(IGNORE_QID)] = None
     sort: Annotated[bool | None, _recorded(SORT)] = None
     on_duplicate: Annotated[str | None, _recorded(ON_DUPLICATE)] = None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.reading.lines import NO_NEWLINE, check_encoding, check_line_length
 from streamsvm.store.sources.source_options import SourceOptions
 
+COMMENT_MARKS = ("#", "%", "|", "//")
+"""What comment lines above a table begin with."""
+LOOKED_AT = 20
+"""Lines by which comments and titles above a table are told."""
 DELIMITERS = (",", "\t", ";", "|")
 QUOTE = '"'
 
@@ -26,14 +32,19 @@ class Dialect:
     names: tuple[str, ...]
     """The names of the columns, in the order of the file."""
     skipped: int = 0
-    """Lines before the first row: the header and empty lines above it."""
+    """Lines before the first row: the header, and empty lines, comment lines and skipped lines above it."""
+    comments: int = 0
+    """Comment lines above the header, or the first row, that nobody asked to skip."""
 
 
 def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
-    """Return the dialect that the first line of ``head`` shows. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
+    """Return the dialect that the first lines of ``head`` show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
     E-EMPTY.
     """
-    blank, line = _first_line(name, head)
+    head = without_comments(check_encoding(name, head), options.comment)
+    comments = 0 if options.skip_lines is not None else _comment_lines(name, head, options)
+    blank, line = _first_line(name, head, options.skip_lines or comments)
+    _check_title(name, _texts(head, blank), blank, options)
     delimiter = options.delimiter or _delimiter(line)
     _check_delimiter(name, line, delimiter)
     fields = [field.strip() for field in split(line, delimiter)]
@@ -41,9 +52,9 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
         found = f"line {blank + 1} of {name} begins with a line end of another kind"
         raise DataError(found, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
     if not options.header:
-        return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank)
+        return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank, comments)
     _check_header(name, fields)
-    return Dialect(delimiter, True, tuple(fields), blank + 1)
+    return Dialect(delimiter, True, tuple(fields), blank + 1, comments)
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -61,10 +72,82 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _first_line(name: str, head: bytes) -> tuple[int, str]:
-    """The first line that is not empty, and how many are above it."""
-    lines = check_encoding(name, head).split(b"\n")
-    blank, line = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, None))
+def without_comments(text: bytes, mark: str | None) -> bytes:
+    """Return whole lines of text with empty lines in place of those that begin with ``mark``; None is no mark."""
+    if not mark:
+        return text
+    return re.sub(rb"(?m)^" + re.escape(mark.encode()) + rb"[^\n]*", b"", text)
+
+
+def _texts(head: bytes, start: int) -> list[str]:
+    """The lines from number ``start`` on that are whole, not empty and UTF-8, some of them."""
+    lines = (line.removesuffix(b"\r") for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + LOOKED_AT])
+    return [line.decode(errors="replace") for line in lines if line.strip()]
+
+
+def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
+    """How many lines above the header, or above the first row, are comments: they begin with a mark of comments, and have
+    another number of values than the lines below, or are followed by a line that is a header. Raises DataError
+    E-HEADER where that cannot be told.
+    """
+    texts = _texts(head, 0)
+    marked = next((k for k, text in enumerate(texts) if not text.lstrip().startswith(COMMENT_MARKS)), 0)
+    if not marked:
+        return 0
+    body = texts[marked:]
+    delimiter = options.delimiter or _delimiter(body[0])
+    if texts[0].lstrip().startswith(delimiter):
+        return 0
+    fields = split(body[0], delimiter)
+    found = _numbers_of_lines(head, marked)
+    if len(split(texts[marked - 1], delimiter)) != len(fields):
+        return found[-1]
+    if not options.header or not _may_be_header(fields):
+        return found[-2] if marked > 1 else 0  # the last is a row, or a header that begins with a mark
+    if any(map(is_number, split(body[1], delimiter) if len(body) > 1 else ())):
+        return found[-1]
+    text = f"line {found[-1]} of {name} begins as a comment and has as many values as the lines below"
+    hint = f"pass --skip-lines {found[-1]} if it is a comment, --skip-lines {found[-1] - 1} if it is the header"
+    raise DataError(text, code="E-HEADER", hint=hint)
+
+
+def _may_be_header(fields: list[str]) -> bool:
+    """Whether values can be the names of columns: none is empty or a number, and none is there twice."""
+    names = {field.strip() for field in fields}
+    return len(names) == len(fields) and all(name and not is_number(name) for name in names)
+
+
+def _numbers_of_lines(head: bytes, count: int) -> list[int]:
+    """The numbers, from 1, of the first lines that are not empty."""
+    lines = (number for number, line in enumerate(head.split(b"\n"), 1) if line.strip())
+    return list(islice(lines, count))
+
+
+def _check_title(name: str, texts: list[str], above: int, options: SourceOptions) -> None:
+    """Raise DataError E-DIALECT where lines of one value are above lines that have several each, as titles are."""
+    if not texts or len(split(texts[0], _cut(texts[0], options))) > 1:
+        return
+    titles = next((k for k in range(1, len(texts) - 1) if len(split(texts[k], _cut(texts[k], options))) > 1), 0)
+    if not titles:
+        return
+    body = texts[titles:]
+    delimiter = _cut(body[0], options)
+    widths = {len(split(text, delimiter)) for text in body}
+    if len(widths) > 1 or any(len(split(text, delimiter)) > 1 for text in texts[:titles]):
+        return
+    found = f"line {above + 1} of {name} has 1 value with the delimiter {delimiter!r}, and the lines below have {max(widths)}"
+    raise DataError(found, code="E-DIALECT", hint=f"pass --skip-lines {above + titles} if it is a title or a comment")
+
+
+def _cut(text: str, options: SourceOptions) -> str:
+    return options.delimiter or _delimiter(text)
+
+
+def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
+    """The first line after those ``skipped`` that is not empty, and how many are above it."""
+    lines = head.split(b"\n")
+    found = ((i, line) for i, line in enumerate(lines) if i >= skipped and line.strip())
+    blank, line = next(found, (0, None))
     if line is None:
         raise DataError(f"{name} is empty", code="E-EMPTY", hint="check that it is the right file")
     check_line_length(name, len(line))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, split
+from streamsvm.store.sources.csv.dialect import COMMENT_MARKS, QUOTE, Dialect, decoded, split, without_comments
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
@@ -47,14 +47,16 @@ class Columns(NamedTuple):
     """The words for a missing value."""
     read: Mapping[str, Column] = MappingProxyType({})
     """By name, the columns of amounts, dates, yes and no."""
+    comment: str | None = None
+    """What comment lines begin with; None where there are none."""
     weight: str | None = None
     """The column of the weights of rows, among the numbers."""
 
 
 def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
     """Return the first fault after ``rows`` good rows; None when every line to the end is in order."""
-    lines = _lines_after(stream, rows + dialect.skipped, last_line)
-    for number, line in _joined(stream, dialect, rows, last_line) if columns.multiline else lines:
+    lines = _lines_after(stream, rows + dialect.skipped, last_line, columns.comment)
+    for number, line in _joined(stream, dialect, rows, last_line, columns.comment) if columns.multiline else lines:
         where = f"{stream.name} line {number}"
         try:
             check_line(line.removesuffix(b"\r"), where, dialect, columns)
@@ -63,10 +65,11 @@ def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, 
     return None
 
 
-def _lines_after(stream: Input, skipped: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
+def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | None) -> Iterator[tuple[int, bytes]]:
     """Number and content of the lines after the first ``skipped``, without those that are empty."""
     number = 0
-    for block in line_blocks(stream, allow_no_final_newline=last_line):
+    for read in line_blocks(stream, allow_no_final_newline=last_line):
+        block = without_comments(read, comment)
         lines = block.count(b"\n")
         if number + lines > skipped:
             for offset, line in enumerate(block.split(b"\n")[:-1], 1):
@@ -75,11 +78,13 @@ def _lines_after(stream: Input, skipped: int, last_line: bool) -> Iterator[tuple
         number += lines
 
 
-def _joined(stream: Input, dialect: Dialect, rows: int, last_line: bool) -> Iterator[tuple[int, bytes]]:
+def _joined(
+    stream: Input, dialect: Dialect, rows: int, last_line: bool, comment: str | None
+) -> Iterator[tuple[int, bytes]]:
     """As ``_lines_after``, the lines of one row as one; the row is numbered by its first."""
     begun: list[bytes] = []
     first = found = length = quotes = 0
-    for number, line in _lines_after(stream, dialect.skipped, last_line):
+    for number, line in _lines_after(stream, dialect.skipped, last_line, comment):
         first = first if begun else number
         begun.append(line)
         length += len(line)
@@ -106,7 +111,9 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> N
     fields = split(text, dialect.delimiter)
     if len(fields) != len(dialect.names):
         raise DataError(
-            f"{where}: expected {len(dialect.names)} values, got {len(fields)}", code="E-ROWLEN", hint=_hint(fields)
+            f"{where}: expected {len(dialect.names)} values, got {len(fields)}",
+            code="E-ROWLEN",
+            hint=_hint(text, fields),
         )
     if dialect.header and tuple(f.strip() for f in fields) == dialect.names:
         raise DataError(
@@ -116,7 +123,9 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> N
         _check_field(field.strip(), name, where, columns)
 
 
-def _hint(fields: list[str]) -> str:
+def _hint(text: str, fields: list[str]) -> str:
+    if mark := next((mark for mark in COMMENT_MARKS if text.startswith(mark)), None):
+        return f"pass --comment {shell_word(mark)} if such lines are comments; else {LINE_HINT}"
     if fields and not fields[-1]:
         return f"the line ends with a delimiter: {LINE_HINT}; 'sed s/,$//' takes one off every line"
     return f"every line has one value a column: {LINE_HINT}"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.blocks import GROUP, Conversion, conversions, parsed, reading
-from streamsvm.store.sources.csv.dialect import Dialect
+from streamsvm.store.sources.csv.dialect import Dialect, without_comments
 from streamsvm.store.sources.csv.faults import Columns, find_fault
 from streamsvm.store.sources.csv.head import BLOCK, block_bytes
 from streamsvm.store.sources.csv.sieve import Sieve
@@ -72,9 +72,17 @@ class CSVReader:
         """The text in blocks of whole rows, or what is good of it."""
         options = self.options
         if options.on_bad_line != "error":
-            return Sieve(stream, self.dialects[stream.path], self.expected, converting, options.rejects).blocks()
+            return Sieve(
+                stream,
+                self.dialects[stream.path],
+                self.expected._replace(comment=options.comment),
+                converting,
+                options.rejects,
+            ).blocks()
         block = block_bytes(len(self.dialects[stream.path].names))
         lines = line_blocks(stream, block, allow_no_final_newline=options.allow_no_final_newline)
+        if options.comment:
+            lines = _without_comments(lines, options.comment)
         if options.multiline:
             lines = whole_rows(lines, stream.name)
         return ahead(lines) if stream.compression else lines
@@ -107,10 +115,18 @@ class CSVReader:
         )
 
 
+def _without_comments(blocks: Generator[bytes], mark: str) -> Generator[bytes]:
+    """Yield blocks of whole lines, with empty lines in place of comments."""
+    with closing(blocks):
+        for block in blocks:
+            yield without_comments(block, mark)
+
+
 def fault_in(path: Path, dialect: Dialect, options: SourceOptions, columns: Columns, rows: int = 0) -> DataError | None:
     """Return what is wrong after ``rows`` good rows where ``columns`` say what must stand; None where no line is."""
     with Input(path) as stream:
         try:
+            columns = columns._replace(comment=options.comment)
             found = find_fault(stream, dialect, columns, rows, last_line=options.allow_no_final_newline)
         except DataError as error:
             return error

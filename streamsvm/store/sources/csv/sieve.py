@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
 from streamsvm.store.sources.csv.blocks import TEXT, Conversion, conversions, parse, reading
-from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded
+from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, without_comments
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lines import line_blocks
@@ -51,7 +51,8 @@ class Sieve:
     def blocks(self) -> Generator[bytes]:
         """Yield blocks of whole lines. Raises DataError where more lines are bad than are allowed."""
         number = 0
-        for block in line_blocks(self._stream):
+        for read in line_blocks(self._stream):
+            block = without_comments(read, self._columns.comment)
             lines = block.count(b"\n")
             self._rejects.read += lines
             content = b"".join(self._good_parts(block, number))

@@ -16,14 +16,14 @@ import pyarrow as pa
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.store.sources.csv.blocks import TEXT
-from streamsvm.store.sources.csv.dialect import Dialect, dialect_of
+from streamsvm.store.sources.csv.dialect import Dialect, dialect_of, without_comments
 from streamsvm.store.sources.csv.faults import LINE_HINT, Columns
 from streamsvm.store.sources.csv.head import Head, head_of
 from streamsvm.store.sources.csv.reader import CSVReader, fault_in, unexplained
 from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lakes import refuse_partitions
-from streamsvm.store.sources.reading.lines import note_form
+from streamsvm.store.sources.reading.lines import BYTE_ORDER_MARK, note_form
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
@@ -51,13 +51,14 @@ class CSVSource:
         self.proposals: list[str] = []
         self._paths = paths
         self._options = options
-        content = head_of(paths[0])
+        content = without_comments(head_of(paths[0]).removeprefix(BYTE_ORDER_MARK), options.comment)
         self._head = Head(content, dialect_of(str(paths[0]), content, options), options.multiline, options.words)
         check_width(str(paths[0]), self._names, options.memory_limit)
         self._dialects = dict.fromkeys(paths, self._head.dialect)
         for other in paths[1:]:
             self._dialects[other] = self._dialect_like_first(other)
         refuse_partitions(paths, self._names)
+        self._note_lines_above()
         self._types_told: dict[str, pa.DataType] | None = None
         if options.encoding is not None:
             self._reopen(schema_from(options.encoding["schema"]))
@@ -102,6 +103,9 @@ class CSVSource:
             "delimiter": first.delimiter,
             "multiline": self._options.multiline,
         }
+        for name in ("skip_lines", "comment"):
+            if (value := getattr(self._options, name)) is not None:
+                options[name] = value
         if self._options.missing_words:
             options["missing_words"] = list(self._options.missing_words)
         return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}
@@ -121,6 +125,12 @@ class CSVSource:
     def _names(self) -> tuple[str, ...]:
         """The columns of the first file."""
         return self._head.dialect.names
+
+    def _note_lines_above(self) -> None:
+        """Count the lines above the tables that are skipped and that nobody asked to skip now."""
+        recorded = (self._options.skip_lines or 0) if self._options.encoding is not None else 0
+        if skipped := sum(dialect.comments + recorded for dialect in self._dialects.values()):
+            self.notices["comment lines, or others that are not of the table, were skipped above it"] = skipped
 
     def _dialect_like_first(self, path: Path) -> Dialect:
         """How the lines of another file are cut; where that is as in the first, it is the first's. Raises DataError."""
@@ -213,7 +223,7 @@ class CSVSource:
         if len(dialect.names) != len(names):
             found = f"{len(dialect.names)} columns where {len(names)} are expected"
             raise DataError(found, code="E-SCHEMA", hint="read files with the columns the store was made of")
-        return Dialect(dialect.delimiter, False, names)
+        return replace(dialect, names=names)
 
     def _inferred(self) -> dict[str, pa.DataType]:
         """What pyarrow takes the columns for, judging by the head of the first file."""
