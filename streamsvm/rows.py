@@ -157,7 +157,7 @@ class Labeled(NamedTuple):
     """The rows."""
     y: Targets
     """The labels +1 or -1, or numbers, (n,)."""
-    s: Float32
+    s: Float32 | Float64
     """The weights, which multiply C, (n,)."""
 
 

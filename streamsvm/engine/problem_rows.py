@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
-from streamsvm.rows import Float32, Int32, Int64, Targets
+from streamsvm.rows import Float32, Float64, Int32, Int64, Targets
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import Block, FeaturePart, Problem
 
@@ -40,11 +40,17 @@ def own_rows(values: Array, places: Int64 | None) -> Array:
     return values if places is None else values[places]
 
 
-def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32]:
-    """The targets (n,) and weights (n,) float32 a problem gives to rows of these codes (n,) and row weights (n,)."""
+def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32 | Float64]:
+    """The targets (n,) and weights (n,) a problem gives to rows of these codes (n,) and row weights (n,).
+
+    Weights are float32 but for those of classes that float32 does not hold, and products of both kinds: float64.
+    """
     task = problem.task
     s = task.factors(codes)
-    return task.targets(codes), s if weight is None else s * weight
+    if weight is None:
+        return task.targets(codes), s
+    plain = s.dtype == np.float32 and bool((s == 1.0).all())
+    return task.targets(codes), (s if plain else s.astype(np.float64)) * weight
 
 
 def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:

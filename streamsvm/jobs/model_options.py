@@ -87,7 +87,7 @@ class ModelOptions(ScalingOptions):
     l1_ball: Annotated[
         float | None,
         Option(
-            "Least squares over all weights with ||w||_1 at most this, the lasso, in the place of ||w||^2 / 2: many weights are 0.",
+            "The lasso: C ||Xw - y||^2 over all weights with ||w||_1 at most this, with no ||w||^2 / 2 beside it: many weights are 0.",
             "model",
             bounds=Bounds(above=0),
         ),

@@ -125,7 +125,7 @@ class Block:
     """Dense, CSR, or what a feature map made of them."""
     y: Targets
     """(n,) +1 or -1, or the numbers to be predicted; the class codes where classes are told apart together."""
-    s: Float32
+    s: Float32 | Float64
     """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int
     """The number of the chunk the rows are of."""

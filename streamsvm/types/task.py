@@ -17,8 +17,8 @@ class LearningTask(Protocol):
         """Return y (n,), what passes are given of the rows."""
         ...
 
-    def factors(self, codes: Array) -> Float32:
-        """Return the factor (n,) float32 of each row's weight that its code decides."""
+    def factors(self, codes: Array) -> Float32 | Float64:
+        """Return the factor (n,) of each row's weight that its code decides."""
         ...
 
     def signs(self, y: Targets) -> Float64:
@@ -26,9 +26,17 @@ class LearningTask(Protocol):
         ...
 
 
-def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32:
-    """Return the weight (n,) float32 of each row's class; 1 for all where ``weights`` is empty."""
-    return np.asarray(weights, np.float32)[codes] if weights else np.ones(len(codes), np.float32)
+def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64:
+    """Return the weight (n,) of each row's class; 1 for all where ``weights`` is empty.
+
+    They are float32 where that holds all of them exactly, else float64: P is that of the weights that were asked for.
+    """
+    if not weights:
+        return np.ones(len(codes), np.float32)
+    exact = np.asarray(weights, np.float64)
+    with np.errstate(over="ignore"):
+        short = exact.astype(np.float32)
+    return short[codes] if np.array_equal(short, exact) else exact[codes]
 
 
 class OneAgainstRest(NamedTuple):
@@ -46,7 +54,7 @@ class OneAgainstRest(NamedTuple):
         y -= 1
         return y
 
-    def factors(self, codes: Array) -> Float32:
+    def factors(self, codes: Array) -> Float32 | Float64:
         """See ``LearningTask``."""
         return class_factors(codes, self.weights)
 
@@ -65,7 +73,7 @@ class OneClass(NamedTuple):
         """1 (n,) float32."""
         return np.ones(len(codes), np.float32)
 
-    def factors(self, codes: Array) -> Float32:
+    def factors(self, codes: Array) -> Float32 | Float64:
         """See ``LearningTask``."""
         return class_factors(codes, self.weights)
 
@@ -84,7 +92,7 @@ class AllClasses(NamedTuple):
         """The codes (n,) float32."""
         return codes.astype(np.float32)
 
-    def factors(self, codes: Array) -> Float32:
+    def factors(self, codes: Array) -> Float32 | Float64:
         """See ``LearningTask``."""
         return class_factors(codes, self.weights)
 
@@ -103,7 +111,7 @@ class Regression(NamedTuple):
         """The numbers (n,) float64, less the center; not copied where that is 0."""
         return codes - self.center if self.center else codes
 
-    def factors(self, codes: Array) -> Float32:
+    def factors(self, codes: Array) -> Float32 | Float64:
         """See ``LearningTask``: there are no classes, and 1 for all rows."""
         return np.ones(len(codes), np.float32)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.cli import cli
 from streamsvm.engine.checkpoint import signals
@@ -203,6 +204,54 @@ def test_dual_variables_of_raw_columns_are_those_found_in_memory(loss: str, tmp_
     record = plain.plan.problems[0].loss
     value = sum(a - record.conjugate(a, 0.3) for a in alpha.tolist()) - 0.5 * v @ v
     assert certificate(result).dual == pytest.approx(value, rel=1e-7)
+
+
+CONJUGATES: dict[str, Any] = {"hinge": lambda a, C: 0.0 * a, "squared_hinge": lambda a, C: a * a / (4.0 * C)}
+
+
+@pytest.mark.parametrize("loss", CONJUGATES)
+@pytest.mark.parametrize("tolerance", [1e-3, 0.9])
+def test_dual_variables_prove_an_optimum_that_is_zero(loss: str, tolerance: float, tmp_path: Path) -> None:
+    """Of rows with both labels, and of rows that are 0: the first reading certifies w = 0 before any variable is known."""
+    pairs = np.repeat(np.random.default_rng(0).normal(size=(14, 3)), 2, axis=0).astype(np.float32)
+    y, signs = np.array([0, 1] * 14), np.array([-1.0, 1.0] * 14)
+    for X in (pairs, np.zeros_like(pairs)):
+        sv.ingest(X, tmp_path / "s.zarr", y=y, overwrite=True)
+        options = {"loss": loss, "solver": "active_set", "tolerance": tolerance, "overwrite": True}
+        found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", dual=tmp_path / "d.npy", **options).model.certificates
+        alpha = np.load(tmp_path / "d.npy")
+        v = (alpha * signs) @ np.c_[X, np.ones(28)]
+        value = alpha.sum() - CONJUGATES[loss](alpha, 1.0).sum() - 0.5 * v @ v
+        assert found[0].dual == pytest.approx(value, rel=1e-12)
+        assert value == pytest.approx(28.0, rel=1e-9)
+
+
+LOSSES_OF_MARGINS: dict[str, Any] = {
+    "logistic": lambda m: np.logaddexp(0.0, -m),
+    "squared_hinge": lambda m: np.maximum(0.0, 1.0 - m) ** 2,
+    "hinge": lambda m: np.maximum(0.0, 1.0 - m),
+}
+
+
+@pytest.mark.parametrize("given", ["balanced", {"0": 226.2166418415713, "1": 0.1}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, tmp_path: Path) -> None:
+    """Also where float32 does not hold them: P is that of the model, and D below it, to the rounding that is stated."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(41, 2)).astype(np.float32), (rng.random(41) < 0.3).astype(int)
+    weight = rng.random(41).astype(np.float32) if weighted else None
+    sv.ingest(X, tmp_path / "s.zarr", y=y, weight=weight)
+    factors = np.where(y == 1, 41 / (2 * y.sum()), 41 / (2 * (41 - y.sum())))
+    factors = factors if given == "balanced" else np.array([given[str(t)] for t in y])
+    s = factors if weight is None else factors * weight.astype(np.float64)
+    for loss, of_margins in LOSSES_OF_MARGINS.items():
+        options = {"loss": loss, "class_weight": given, "tolerance": 1e-8, "overwrite": True}
+        found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", **options).model
+        (certificate,), w = found.certificates, np.append(found.coef, found.intercept)
+        margins = np.where(y == 1, 1.0, -1.0) * (np.c_[X, np.ones(41)].astype(np.float64) @ w)
+        primal = 0.5 * w @ w + s @ of_margins(margins)
+        assert abs(certificate.primal - primal) <= certificate.rounding + 1e-13 * primal
+        assert certificate.dual <= primal + certificate.rounding
 
 
 def test_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool) -> None:

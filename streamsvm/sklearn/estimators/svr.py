@@ -44,7 +44,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     l1 : float, optional
         Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
     l1_ball : float, optional
-        With the loss 'squared', the lasso: ||Xw - y||^2 / 2 over ||w||_1 <= l1_ball in the place of 1/2 ||w||^2, by a Frank-Wolfe method. Linear models alone.
+        With the loss 'squared', the lasso: C ||Xw - y||^2 over ||w||_1 <= l1_ball in the place of 1/2 ||w||^2, by a Frank-Wolfe method. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``; of the solvers those whose losses are of numbers too.

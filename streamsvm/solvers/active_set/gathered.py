@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.formed_rows import formed
 from streamsvm.errors import DataError
-from streamsvm.rows import Float32, Int64, Rows, Targets
+from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types import Block
 
@@ -28,7 +28,7 @@ class GatheredRows(NamedTuple):
     """The rows, dense or CSR."""
     y: Targets
     """(n,) +1 or -1, or numbers."""
-    s: Float32
+    s: Float32 | Float64
     """(n,) row weight times class weight."""
     row: Int64
     """(n,) global numbers."""

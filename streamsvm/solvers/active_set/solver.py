@@ -59,7 +59,7 @@ class ActiveSetState:
     primal: float = np.inf
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
-    """The largest D so far; -inf before the first pass."""
+    """The largest D of variables that rows were told; -inf before the first pass."""
     gatherer: Gatherer = field(default_factory=Gatherer)
     """The rows, until the problem is solved."""
     row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -122,13 +122,19 @@ class ActiveSet(WarmStart):
         state.deadline = moment
 
     def finish(self, state: ActiveSetState) -> Certificate:
-        """Close the pass: both bounds are exact for the point it began with; then the problem is solved, once."""
+        """Close the pass: both bounds are exact for the point it began with; then the problem is solved, once.
+
+        The slopes of the loss may prove more than the variables that rows have been told. They end no run: whoever is given
+        the variables is to find the bound by them.
+        """
         found = state.evaluation.close(state.problem, state.point)
         if found.primal < state.primal:
             state.primal, state.best = found.primal, state.point
-        state.dual = max(state.dual, found.dual, state.gain - 0.5 * float(state.v @ state.v))
-        certificate = Certificate(state.primal, state.dual, final=state.solved, facts={"exchanges": state.exchanges})
-        if not state.solved and state.primal - state.dual > state.problem.tolerance * abs(state.primal):
+        state.dual = max(state.dual, state.gain - 0.5 * float(state.v @ state.v))
+        wanted = state.problem.tolerance * abs(state.primal)
+        dual = max(state.dual, found.dual) if state.primal - found.dual > wanted else state.dual
+        certificate = Certificate(state.primal, dual, final=state.solved, facts={"exchanges": state.exchanges})
+        if not state.solved and state.primal - state.dual > wanted:
             self._solve(state)
         state.evaluation.clear()
         state.v[:], state.gain = 0.0, 0.0

@@ -29,7 +29,7 @@ class NearRows(NamedTuple):
     """The rows, dense or CSR."""
     y: Targets
     """(n,) +1 or -1, or numbers."""
-    s: Float32
+    s: Float32 | Float64
     """(n,) row weight times class weight."""
     key: Float64
     """(n,) the distance, spread."""

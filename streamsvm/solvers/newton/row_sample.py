@@ -133,7 +133,7 @@ class Sample(NamedTuple):
 class _Part(NamedTuple):
     X: Any
     y: Targets
-    s: Float32
+    s: Float32 | Float64
     keys: Float64
     scores: Float64
     f: Float64

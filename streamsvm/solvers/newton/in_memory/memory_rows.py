@@ -38,10 +38,9 @@ class MemoryRows:
         self._offset = sample.offset
         self.outer = outer or plain(problem.columns + 1)
         self.terms = RowTerms(sample.y, sample.s.astype(np.float64), problem.C, problem.loss)
-        self._labeled, self._box = (
-            Labeled(sample.X, sample.y, sample.s.astype(np.float32)),
-            Box(problem.C, problem.loss),
-        )
+        short = sample.s.astype(np.float32)
+        s = sample.s if sample.complete and not np.array_equal(short, sample.s) else short
+        self._labeled, self._box = Labeled(sample.X, sample.y, s), Box(problem.C, problem.loss)
         self.count = len(sample.y)
         self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
         self.products = 0
