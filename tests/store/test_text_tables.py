@@ -358,3 +358,23 @@ def test_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) ->
     (tmp_path / "b.csv").write_text("u,v,y\n" + rows)
     with pytest.raises(DataError, match="line 3: expected 3 values, got 1"):
         ingest(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize(("lines", "rows"), [(20_000, 40), (200_000, 3), (20, 30_000)])
+def test_values_with_line_feeds_may_lie_across_blocks(tmp_path: Path, lines: int, rows: int) -> None:
+    path = tmp_path / "a.csv"
+    text = '"' + 'a, ""b""\n' * lines + '"'
+    path.write_text("t,u,y\n" + "".join(f"{text},{k},{k % 2}\n" for k in range(rows)))
+    for skip in ("error", "skip"):
+        result = ingest(path, column=["t=hash"], hash=4, multiline=True, on_bad_line=skip)
+        assert (result.rows, result.columns) == (rows, 17)
+
+
+def test_a_bad_line_among_values_with_line_feeds_is_named_and_left_out(tmp_path: Path) -> None:
+    path, text = tmp_path / "a.csv", '"' + "a\n" * 100_000 + '"'
+    rows = [f"{text},{'large' if k == 4 else k},{k % 2}\n" for k in range(12)]
+    path.write_text("t,u,y\n" + "".join(rows))
+    options = {"column": ["t=hash", "u=number"], "hash": 4, "multiline": True}
+    with pytest.raises(DataError, match="line 400006, column 'u'"):
+        ingest(path, **options)
+    assert ingest(path, on_bad_line="skip", max_bad="50%", **options).rows == 11

@@ -59,8 +59,13 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
 
 def split(line: str, delimiter: str) -> list[str]:
     """Return the fields of one row; a value in quotes may hold line feeds."""
-    # not str.splitlines: to a file's lines a form feed or U+2028 is text like any other
-    return next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+    limit = csv.field_size_limit()
+    if len(line) > limit:  # of the whole program, and far below the length of a line
+        csv.field_size_limit(len(line))
+    try:  # not str.splitlines: to a file's lines a form feed or U+2028 is text like any other
+        return next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+    finally:
+        csv.field_size_limit(limit)
 
 
 def is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.csv.dialect import COMMENT_MARKS, QUOTE, Dialect, decoded, split, without_comments
 from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.reading.lines import line_blocks
+from streamsvm.store.sources.reading.lines import LINE_LIMIT, line_blocks
 from streamsvm.store.sources.svmlight.faults import NOT_FINITE, NUMBER
 from streamsvm.store.sources.table.cells import WRITTEN_HINT, BadCell
 from streamsvm.store.sources.table.layout.columns import Column
@@ -22,7 +22,7 @@ from streamsvm.store.sources.table.missing_words import MissingWords
 from streamsvm.store.sources.table.unreadable import read_text
 from streamsvm.store.sources.table.values import MISSING_HINT
 
-LOOK_AHEAD = 1 << 20
+LOOK_AHEAD = LINE_LIMIT
 """The most bytes of one row that runs over several lines."""
 LINE_HINT = "correct it, or pass --on-bad-line skip to leave such lines out"
 """What helps where a line is wrong and the others are not."""
@@ -91,7 +91,11 @@ def _joined(
         quotes += line.count(QUOTE.encode())
         if length > LOOK_AHEAD:
             where = f"{stream.name} line {first}"
-            raise DataError(f"{where}: a quote is opened and not closed within 1 MiB", code="E-QUOTE", hint="close it")
+            raise DataError(
+                f"{where}: a quote is opened and not closed within {LOOK_AHEAD >> 20} MiB",
+                code="E-QUOTE",
+                hint="close it",
+            )
         if quotes % 2 == 0:
             found += 1
             if found > rows:

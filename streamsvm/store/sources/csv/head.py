@@ -17,7 +17,7 @@ from streamsvm.store.sources.csv.blocks import GROUP, TEXT, Conversion, conversi
 from streamsvm.store.sources.csv.dialect import Dialect
 from streamsvm.store.sources.csv.sieve import most_types, numbers_among
 from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.reading.lines import UTF16_MARKS
+from streamsvm.store.sources.reading.lines import UTF16_MARKS, rows_end
 from streamsvm.store.sources.table.cells import Arrow
 from streamsvm.store.sources.table.layout.samples import Samples
 from streamsvm.store.sources.table.missing_words import NUMBER_WORDS, MissingWords
@@ -36,8 +36,10 @@ BLOCK_COLUMN = 256
 """Bytes of a block for each column: of a wide table some tens of rows share what a block and a column cost."""
 
 
-def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, at least a whole line unless that is too long. Raises what ``Input`` does."""
+def head_of(path: Path, *, multiline: bool = False) -> bytes:
+    """Return the first bytes of a file, at least a whole line unless that is too long; ``multiline``: whole rows, at
+    least two, whose values in quotes may hold line feeds. Raises what ``Input`` does.
+    """
     with Input(path) as stream:
         pieces = [stream.read(HEAD)]
         if pieces[0].startswith(UTF16_MARKS):
@@ -46,7 +48,13 @@ def head_of(path: Path) -> bytes:
         while lines < HEAD_LINES and length <= (LONGEST_HEAD if lines else LONGEST_LINE) and pieces[-1]:
             pieces.append(stream.read(HEAD))
             lines, length = lines + pieces[-1].count(b"\n"), length + len(pieces[-1])
-    return b"".join(pieces)
+        content = b"".join(pieces)
+        while (
+            multiline and pieces[-1] and len(content) <= LONGEST_LINE and content.count(b"\n", 0, rows_end(content)) < 2
+        ):
+            pieces = [content, stream.read(max(HEAD, len(content)))]
+            content = b"".join(pieces)
+    return content
 
 
 def block_bytes(columns: int) -> int:
@@ -65,6 +73,13 @@ class Head(NamedTuple):
     """Whether values in quotes may hold line feeds."""
     words: MissingWords = MissingWords()
     """The words for a missing value."""
+
+    @property
+    def _lines(self) -> bytes:
+        """The whole lines of the first bytes, or their whole rows."""
+        return (
+            self.content[: rows_end(self.content)] if self.multiline else self.content[: self.content.rfind(b"\n") + 1]
+        )
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
         """Return what pyarrow takes the columns for; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
@@ -93,8 +108,7 @@ class Head(NamedTuple):
     def _whole(self, label: str) -> bool:
         """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
         (told,) = conversions([label], {label: TEXT}, self.words)
-        lines = self.content[: self.content.rfind(b"\n") + 1]
-        table = parse(lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
+        table = parse(self._lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
         texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
         return all(text is None or text.lstrip("+-").isdigit() for text in texts)
 
@@ -107,7 +121,7 @@ class Head(NamedTuple):
     def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
         """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
         options = reading(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
-        lines = self.content[: self.content.rfind(b"\n") + 1]
+        lines = self._lines
         numbers: list[Any] = [None]
         if len(names) > 1 and len(self.dialect.names) > GROUP:
             numbers = conversions(names, dict.fromkeys(names, pa.float64()), self.words)

@@ -22,7 +22,7 @@ from streamsvm.store.sources.csv.blocks import TEXT, Conversion, conversions, pa
 from streamsvm.store.sources.csv.dialect import QUOTE, Dialect, decoded, without_comments
 from streamsvm.store.sources.csv.faults import Columns, check_line
 from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.reading.lines import line_blocks
+from streamsvm.store.sources.reading.lines import line_blocks, rows_end, whole_rows
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight import faults as svmlight_faults
 from streamsvm.store.sources.table.cells import Arrow
@@ -44,14 +44,15 @@ class Sieve:
     ) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
-        self._options = reading(dialect, 1, multiline=False)
+        self._options = reading(dialect, 1, multiline=columns.multiline)
         self._options["read_options"].skip_rows = 0
         self._header = _header_again(dialect, columns)
 
     def blocks(self) -> Generator[bytes]:
         """Yield blocks of whole lines. Raises DataError where more lines are bad than are allowed."""
         number = 0
-        for read in line_blocks(self._stream):
+        read_blocks = line_blocks(self._stream)
+        for read in whole_rows(read_blocks, self._stream.name) if self._columns.multiline else read_blocks:
             block = without_comments(read, self._columns.comment)
             lines = block.count(b"\n")
             self._rejects.read += lines
@@ -105,7 +106,9 @@ class Sieve:
         elif (good := self._without_suspects(block, before)) is not None:
             yield good
         else:
-            middle = block.rfind(b"\n", 0, len(block) // 2) + 1 or block.index(b"\n") + 1
+            half = block[: len(block) // 2]
+            middle = rows_end(half) if self._columns.multiline else half.rfind(b"\n") + 1
+            middle = middle or len(self._rows(block)[0]) + 1
             yield from self._sifted(block[:middle], before)
             yield from self._sifted(block[middle:], before + block.count(b"\n", 0, middle))
 
@@ -113,7 +116,8 @@ class Sieve:
         """The good lines of a block in which bad ones can be told by a look at all values of a column at once; None where
         that leaves bad ones.
         """
-        lines = block.split(b"\n")[:-1]
+        lines = self._rows(block)
+        numbers = self._numbers(lines, before)
         suspects = self._odd_lines(lines)
         plain = [k for k, line in enumerate(lines) if k not in suspects and line.strip(b"\r")]
         read = self._as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
@@ -123,13 +127,32 @@ class Sieve:
         suspects.update(plain[k] for k in np.flatnonzero(~whole))
         rows = np.flatnonzero(whole)
         suspects.update(plain[rows[k]] for k in np.flatnonzero(self._unreadable(table)))
-        faults = {k: error for k in sorted(suspects) if (error := self._fault(lines[k], before + k + 1)) is not None}
+        faults = {k: error for k in sorted(suspects) if (error := self._fault(lines[k], numbers[k])) is not None}
         good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
         if good and not self._in_order(good):
             return None
         for k, error in faults.items():
-            self._rejects.add(self._stream.name, before + k + 1, error)
+            self._rejects.add(self._stream.name, numbers[k], error)
         return good
+
+    def _rows(self, block: bytes) -> list[bytes]:
+        """The lines of a block, each that begins in a value joined to the one before."""
+        lines = block.split(b"\n")[:-1]
+        if not self._columns.multiline:
+            return lines
+        rows, row, inside = list[bytes](), list[bytes](), False
+        for line in lines:
+            row.append(line)
+            inside ^= bool(line.count(b'"') % 2)
+            if not inside:
+                rows.append(b"\n".join(row))
+                row = []
+        return [*rows, b"\n".join(row)] if row else rows
+
+    @staticmethod
+    def _numbers(rows: list[bytes], before: int) -> list[int]:
+        """The number of the first line of each row, after ``before`` lines."""
+        return [before + 1 + n for n in np.cumsum([0, *(row.count(b"\n") + 1 for row in rows)])[:-1].tolist()]
 
     def _odd_lines(self, lines: list[bytes]) -> set[int]:
         """The lines that pyarrow may read in another way than line by line."""
@@ -195,11 +218,14 @@ class Sieve:
             return False
         if self._header is not None and self._header.search(text):
             return False
-        return QUOTE not in text or not any(line.count(QUOTE) % 2 for line in text.split("\n"))
+        return (
+            self._columns.multiline or QUOTE not in text or not any(line.count(QUOTE) % 2 for line in text.split("\n"))
+        )
 
     def _good_lines(self, block: bytes, before: int) -> bytes:
         good_lines = []
-        for number, line in enumerate(block.split(b"\n")[:-1], before + 1):
+        lines = self._rows(block)
+        for number, line in zip(self._numbers(lines, before), lines, strict=True):
             if (error := self._fault(line, number)) is not None:
                 self._rejects.add(self._stream.name, number, error)
             else:

@@ -51,7 +51,9 @@ class CSVSource:
         self.proposals: list[str] = []
         self._paths = paths
         self._options = options
-        content = without_comments(head_of(paths[0]).removeprefix(BYTE_ORDER_MARK), options.comment)
+        content = without_comments(
+            head_of(paths[0], multiline=options.multiline).removeprefix(BYTE_ORDER_MARK), options.comment
+        )
         self._head = Head(content, dialect_of(str(paths[0]), content, options), options.multiline, options.words)
         check_width(str(paths[0]), self._names, options.memory_limit)
         self._dialects = dict.fromkeys(paths, self._head.dialect)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 
+import numpy as np
+
 from streamsvm.errors import DataError
 from streamsvm.store.sources.reading.input import Input
 
@@ -56,18 +58,31 @@ def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
     A block ends between two rows if it has as many opening quotes as closing ones: quotes inside of a value are doubled.
     Raises DataError E-LIMIT when the quotes never close.
     """
-    pieces: list[bytes] = []
-    quotes = length = 0
+    rest, inside = [b""], False
     with closing(blocks):
         for block in blocks:
-            pieces.append(block)
-            quotes, length = quotes + block.count(b'"'), length + len(block)
-            if quotes % 2 == 0:
-                yield b"".join(pieces)
-                pieces, length = [], 0
-            check_line_length(name, length)
-    if pieces:
-        yield b"".join(pieces)
+            rest.append(block)
+            quotes = block.count(b'"')
+            inside ^= bool(quotes % 2)
+            if not inside or quotes:
+                content = b"".join(rest)
+                end = rows_end(content) if inside else len(content)
+                if end:
+                    yield content[:end]
+                rest = [content[end:]]
+            check_line_length(name, sum(map(len, rest)))
+    if any(rest):
+        yield b"".join(rest)
+
+
+def rows_end(content: bytes) -> int:
+    """Return where the last row of text ends: behind the last line feed that is in no quotes, 0 where there is none."""
+    if content.count(b'"') % 2 == 0 and content.endswith(b"\n"):
+        return len(content)
+    text = np.frombuffer(content, np.uint8)
+    quotes, ends = np.flatnonzero(text == ord('"')), np.flatnonzero(text == ord("\n"))
+    outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    return int(outside[-1]) + 1 if len(outside) else 0
 
 
 def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
