@@ -7,10 +7,30 @@ nobody gave. What is asked for is written down as protocols, one for each door t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any, Protocol, runtime_checkable
+
+from streamsvm.errors import UsageError
 
 ON_DISK = ("h5py", "zarr", "dask")
 """Packages whose arrays are read in slices, or block by block, and never put together."""
+
+
+STORED_TABLES = {
+    "deltalake": ("to_pyarrow_dataset",),
+    "pyiceberg": ("scan", "to_arrow_batch_reader"),
+    "lance": ("to_batches",),
+    "datasets": ("iter",),
+}
+"""By package, the method of its tables that gives their rows; the packages are not imported."""
+UNREADABLE = {
+    "pyspark": "write them, X.write.parquet('rows'), and name the files: 'rows/*.parquet'",
+    "ray": "write them, X.write_parquet('rows'), and name the files: 'rows/*.parquet'",
+    "datasets": "choose a part, such as X['train']",
+    "numpy": "give it two dimensions, (rows, columns): X.reshape(-1, 1) for one column",
+    "builtins": "give rows as an array, np.asarray(X), or name files",
+}
+"""By package, what to do with rows that are not read as they are."""
 
 
 @runtime_checkable
@@ -155,6 +175,11 @@ def is_dask(X: object) -> bool:
     return isinstance(X, DaskCollection)
 
 
+def is_dask_frame(X: object) -> bool:
+    """Return whether X is a data frame of dask."""
+    return is_dask(X) and isinstance(X, NamedColumns)
+
+
 def is_annotated(X: object) -> bool:
     """Return whether X is a matrix with what is said of its rows and columns (AnnData): ``X.X``, ``X.obs``, ``X.var_names``."""
     return isinstance(X, AnnotatedMatrix)
@@ -165,12 +190,31 @@ def is_lazy_frame(X: object) -> bool:
     return isinstance(X, SunkFrame) and not isinstance(X, ArrowStream)
 
 
+def is_stored_table(X: object) -> bool:
+    """Return whether X is a table of Delta Lake, Iceberg, Lance or Hugging Face that lies in files of its own and can give record batches."""
+    return any(hasattr(X, method) for method in STORED_TABLES.get(_package(X), ()))
+
+
+def check_readable(X: object) -> None:
+    """Raise UsageError for an object that is neither rows nor names of files, with what to pass in its place."""
+    if isinstance(X, str | bytes | PathLike | None) or is_given(X) or is_dask(X):
+        return
+    hint = "give a data frame, an Arrow table or reader, or an array; or write the rows to Parquet and name the file"
+    hint = UNREADABLE.get(_package(X), hint)
+    raise UsageError(f"rows cannot be read from an object of {type(X).__module__}.{type(X).__qualname__}", hint=hint)
+
+
+def is_lazy(X: object) -> bool:
+    """Return whether X has to be computed before there are values: a collection of dask, a lazy frame, a relation."""
+    return is_dask(X) or is_lazy_frame(X) or isinstance(X, Relation | FormerRelation)
+
+
 def gives_batches(X: object) -> bool:
     """Return whether X is a table that gives record batches of Arrow: by the Arrow PyCapsule interface, as a dataset or
     a scanner of pyarrow, or as a lazy frame.
     """
     dataset = _package(X) == "pyarrow" and isinstance(X, RecordBatches)
-    return isinstance(X, ArrowStream) or dataset or is_lazy_frame(X)
+    return isinstance(X, ArrowStream) or dataset or is_lazy_frame(X) or is_stored_table(X)
 
 
 def is_array(X: object) -> bool:

@@ -16,7 +16,7 @@ from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.kinds_of_rows import gives_batches, is_dask, is_given
+from streamsvm.kinds_of_rows import check_readable, gives_batches, is_dask, is_dask_frame, is_given
 from streamsvm.regular import is_file
 from streamsvm.types import Report
 
@@ -50,9 +50,10 @@ def _action(X: Any, y: Any, weight: Any) -> Action | None:
     from streamsvm.jobs.ingest.given import GivenRows, ingest_given
 
     if isinstance(X, list | tuple):  # of names, or of rows
-        if X and all(isinstance(part, str | PathLike) for part in X):
+        if all(isinstance(part, str | PathLike) for part in X):
             return None
         X = np.asarray(X)
+    check_readable(X)
     if not is_given(X):
         return None
     rows = GivenRows(X, y, weight)
@@ -206,20 +207,24 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
         known = dict(given)
         if is_given(X) or is_dask(X):
             known |= _judged(ingest, known["model"], X, y, Path(folder))
-        elif y is not None:
-            raise UsageError("labels beside files", hint="name their column: label=NAME")
+        else:
+            if not isinstance(X, list | tuple):
+                check_readable(X)
+            if y is not None:
+                raise UsageError("labels beside files", hint="name their column: label=NAME")
         yield known
 
 
 def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
     """The option ``data`` for rows of a program, and what has to be said of their labels."""
+    from streamsvm.jobs.ingest.given import column_of
     from streamsvm.model import load
     from streamsvm.store.sources.parts.arrow_stream import parquet_file
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
-    if not (schema and gives_batches(X)):
+    if not (schema and (gives_batches(X) or is_dask_frame(X))):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
     named = y is None or isinstance(y, str)
-    path = parquet_file(X, scratch, None if named else {"y": np.asarray(y)})
+    path = parquet_file(X, scratch, None if named else {"y": column_of(y)})
     return {"data": (str(path),)} | ({} if y is None else {"label": y if named else "y"})

@@ -12,18 +12,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import Array
-from streamsvm.cluster.dask_blocks import Collection, DelayedFrame, array_blocks, frame_blocks, is_frame
+from streamsvm.cluster.dask_blocks import (
+    Collection,
+    DelayedFrame,
+    array_blocks,
+    column_beside,
+    frame_blocks,
+    frame_names,
+    is_frame,
+)
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
 from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
 from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.model import Model, load, model_of
 from streamsvm.store.sources.parts.source import array_source, frame_source
 from streamsvm.store.sources.parts.writing import write_arrays, write_frames
@@ -31,7 +41,7 @@ from streamsvm.store.sources.parts.writing import write_arrays, write_frames
 LABEL, DECISION = "label", "decision"
 
 
-def predict_dask(model: Model | Path | str, X: Collection, *, output: str = LABEL) -> Collection:
+def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collection:
     """What a model says of a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
 
     ``output``: 'label', as ``Model.predict`` returns it (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
@@ -52,15 +62,16 @@ def predict_dask(model: Model | Path | str, X: Collection, *, output: str = LABE
     return da.concatenate(parts)
 
 
-def evaluate_dask(
-    model: Model | Path | str, X: Collection, y: Collection = None, *, label: str | None = None
-) -> Collection:
+def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str | None = None) -> Collection:
     """How good a model is on labeled rows, as a lazy value: ``.compute()`` gives a ``ModelEvaluation``.
 
-    Labels are an array ``y`` (n,) beside an array, a column of a data frame: ``label``, or the one the model was trained
+    Labels ``y`` (n,) stand beside the rows, as of ``ingest_dask``, or are a column of a data frame: ``label``, or the one the model was trained
     with. Raises as ``predict_dask`` does.
     """
-    shared, blocks = delayed(_model(model)), _blocks(X, *([] if y is None else [y]))
+    beside = [] if y is None else [column_beside(X, y, lambda tasks: list(dask.compute(*tasks)))]
+    if beside and isinstance(X, DelayedFrame):
+        label = BESIDE["label"]
+    shared, blocks = delayed(_model(model)), _blocks(X, *beside)
     counted = (delayed(_counted)(shared, k, block, label) for k, block in enumerate(blocks))
     return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_joined)))
 
@@ -74,9 +85,10 @@ def _model(model: Any) -> Model:
 def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
     """Blocks of rows and labels. Raises UsageError."""
     if isinstance(X, DelayedFrame):
-        if beside:
-            raise UsageError("the labels of a data frame are one of its columns", hint="pass label=NAME, and no y")
-        return frame_blocks(X)
+        if beside and BESIDE["label"] in frame_names(X):
+            hint = f"pass label={BESIDE['label']!r}, or rename the column"
+            raise UsageError(f"the data frame has a column {BESIDE['label']!r} and labels beside it", hint=hint)
+        return frame_blocks(X, *beside)
     return array_blocks(X, *beside)
 
 
@@ -115,7 +127,10 @@ def _rows(
     options = source_options(model, FileRequest(stated))
     with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as place:
         frame = is_frame(block[0])
-        write = write_frames if frame else partial(write_arrays, missing=options.missing != "error")
+        names = (BESIDE["label"],)[: len(block) - 1]
+        write = (
+            partial(write_frames, beside=names) if frame else partial(write_arrays, missing=options.missing != "error")
+        )
         part = write(Path(place), 0, number, [block])
         if sum(part.rows):
             source = (frame_source if frame else array_source)([part], options)

@@ -15,6 +15,7 @@ import scipy.sparse
 from dask.delayed import delayed
 
 from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.jobs.ingest.given import column_of
 
 GROUP_BYTES = 32 << 20
 """Blocks are put together until they are this large, by estimate."""
@@ -37,6 +38,10 @@ class DelayedArray(Protocol):
     chunks: tuple[tuple[float, ...], ...]
     """Lengths of the blocks along each dimension; nan where nobody knows."""
 
+    def ravel(self) -> Any:
+        """Return the values in one dimension."""
+        ...
+
     def rechunk(self, chunks: dict[int, Any]) -> Any:
         """Return the same array in other blocks."""
         ...
@@ -53,6 +58,9 @@ class DelayedFrame(Protocol):
     columns: Iterable[str]
     """The names of the columns."""
 
+    npartitions: int
+    """The number of its partitions."""
+
     def to_delayed(self) -> Any:
         """Return the partitions as a list of delayed data frames."""
         ...
@@ -60,6 +68,10 @@ class DelayedFrame(Protocol):
 
 Collection: TypeAlias = Any
 """What a program hands over, and what dask makes of it: an array, a data frame, or one of their blocks."""
+
+
+Compute: TypeAlias = Callable[[list[Any]], list[Any]]
+"""Computes delayed values."""
 
 
 class BlockGroup(NamedTuple):
@@ -81,9 +93,55 @@ def frame_names(X: DelayedFrame) -> list[str]:
     return names
 
 
-def frame_blocks(X: DelayedFrame) -> list[tuple[Collection, ...]]:
-    """The partitions of a data frame."""
-    return [(part,) for part in X.to_delayed()]
+def frame_blocks(X: DelayedFrame, *beside: Collection) -> list[tuple[Collection, ...]]:
+    """The partitions of a data frame, each with its part of what stands beside it, dask arrays (n,) of as many blocks (``column_beside``)."""
+    parts = X.to_delayed()
+    return list(zip(parts, *(array.to_delayed().ravel().tolist() for array in beside), strict=True))
+
+
+def column_beside(X: Collection, values: Any, compute: Compute) -> Collection:
+    """Return labels or weights beside a collection, of any kind, as a dask array (n,) in blocks that are those of ``X``, or can be made so.
+
+    ``values``: a dask array or series, a frame of one column, or one value a row in memory. Rows are matched by their order. Raises DataError
+    E-ROWS, UsageError.
+    """
+    import dask.array as da
+
+    if isinstance(values, DelayedFrame):
+        pieces = [delayed(column_of)(part) for part in values.to_delayed()]
+        values = da.concatenate([da.from_delayed(piece, (np.nan,), object) for piece in pieces])
+    if isinstance(values, DelayedArray):
+        values = values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
+        blocks = X.npartitions if isinstance(X, DelayedFrame) else X.numblocks[0]
+        both_known = not isinstance(X, DelayedFrame) and np.isfinite([X.shape[0], values.shape[0]]).all()
+        side_by_side = values.numblocks[0] == blocks and not np.isfinite(values.shape[0])
+        if values.ndim != 1 or side_by_side or both_known:
+            return values  # ``array_blocks`` looks at the shapes
+        if not np.isfinite(values.shape[0]):
+            pieces = values.to_delayed().ravel().tolist()
+            lengths = compute([delayed(_rows_of)(piece) for piece in pieces])
+            known = zip(pieces, lengths, strict=True)
+            values = da.concatenate([da.from_delayed(piece, (length,), values.dtype) for piece, length in known])
+        return values.rechunk({0: _lengths_for(X, int(values.shape[0]), compute)})
+    values = column_of(values)
+    return da.from_array(values, chunks=(_lengths_for(X, len(values), compute),))
+
+
+def _lengths_for(X: Collection, rows: int, compute: Compute) -> tuple[int, ...]:
+    """The rows of each block of a collection. Raises DataError E-ROWS unless they are so many together."""
+    if isinstance(X, DelayedFrame):
+        lengths = compute([delayed(len)(part) for part in X.to_delayed()])
+    elif np.isfinite(X.shape[0]):
+        lengths = list(X.chunks[0])
+    else:
+        lengths = compute([delayed(_rows_of)(block) for block in X.to_delayed()[:, 0]])
+    if sum(lengths) != rows:
+        raise DataError(f"there are {sum(lengths)} rows, and {rows} labels or weights", code="E-ROWS", hint="one a row")
+    return tuple(map(int, lengths))
+
+
+def _rows_of(block: Collection) -> int:
+    return int(block.shape[0])
 
 
 def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
@@ -127,9 +185,7 @@ def _differ(X: DelayedArray, other: DelayedArray) -> bool:
     return bool(np.any((lengths[0] != lengths[1]) & np.isfinite(lengths).all(axis=0)))
 
 
-def grouped(
-    blocks: Sequence[tuple[Collection, ...]], largest: float, compute: Callable[[list[Any]], list[Any]]
-) -> list[BlockGroup]:
+def grouped(blocks: Sequence[tuple[Collection, ...]], largest: float, compute: Compute) -> list[BlockGroup]:
     """Blocks in groups of about ``GROUP_BYTES``. ``largest``: bytes of a block at most, nan to have some measured."""
     if len(blocks) > 1 and not np.isfinite(largest):
         few = sorted({0, len(blocks) // 2, len(blocks) - 1})

@@ -5,9 +5,9 @@ Only these files pass through the program that calls, some rows at a time; the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from streamsvm.cluster.dask_blocks import (
     Collection,
     DelayedFrame,
     array_blocks,
+    column_beside,
     frame_blocks,
     frame_names,
     grouped,
@@ -26,7 +27,8 @@ from streamsvm.cluster.dask_blocks import (
 )
 from streamsvm.config.fields import options_of
 from streamsvm.engine.executors.executor import Task
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.registry import did_you_mean
@@ -50,9 +52,9 @@ def ingest_dask(
     client: Client | None = None,
     **options: Any,
 ) -> Path:
-    """Write a dask.array (n, d) with labels ``y`` (n,), or a dask.dataframe with a column ``label``, to a store.
+    """Write a dask.array (n, d) or a dask.dataframe to a store, with labels ``y`` (n,), or those of the frame's column ``label``.
 
-    ``weight``: a weight a row, the name of a column or an array (n,). Blocks may be scipy.sparse matrices. ``options`` are
+    ``y``: a dask array or series, or labels in memory, one a row in the order of the rows. ``weight``: a weight a row, the name of a column or as ``y``. Blocks may be scipy.sparse matrices. ``options`` are
     those of ``streamsvm ingest`` by their names in a job file (``test_fraction``, ``missing``, ``categorical``,
     ``hash_bits``, ``chunk_bytes``, ``overwrite``, ...): rows obey the same rules as those of files, and errors say the same of
     block and row. Without a client, and without one that Dask has as its default, the blocks are computed here, one after
@@ -72,7 +74,15 @@ def ingest_collection(
     client: Client | None = None,
 ) -> IngestResult:
     """Ingest a collection with the options of a job, which names the store; as ``ingest_dask`` otherwise."""
-    beside = [array for array in (y, None if isinstance(weight, str) else weight) if array is not None]
+    given = {"label": y, "weight": None if isinstance(weight, str) else weight}
+    beside = {option: values for option, values in given.items() if values is not None}
+    if isinstance(X, DelayedFrame):
+        taken = sorted({BESIDE[option] for option in beside} & set(frame_names(X)))
+        if taken:
+            found = f"the data frame has a column {quote(taken[0])}, and so would labels or weights be called that are given beside it"
+            raise DataError(found, code="E-HEADER", hint=f"name the column, y={taken[0]!r}, or rename it")
+        label = BESIDE["label"] if y is not None else job.label
+        job = replace(job, label=label, weight=BESIDE["weight"] if "weight" in beside else job.weight)
     with ExitStack() as stack:
         return ingest_from(job, _Parts(X, beside, job, client or default_client(), stack).source, report)
 
@@ -89,10 +99,11 @@ def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any
             raise UsageError(f"ingest_dask has no option '{name}'{did_you_mean(name, known)}")
     if isinstance(X, DelayedFrame):
         names = frame_names(X)
-        if options["label"] is None:
-            raise UsageError(f"which of the columns {', '.join(names[:12])} is the label?", hint="pass label=NAME")
-        if y is not None:
-            raise UsageError("the labels of a data frame are one of its columns", hint="pass label=NAME, and no y")
+        if y is None and options["label"] is None:
+            hint = "pass label=NAME, or y=LABELS, one a row"
+            raise UsageError(f"which of the columns {', '.join(names[:12])} is the label?", hint=hint)
+        if y is not None and options["label"] is not None:
+            raise UsageError("labels are given twice", hint="pass label=NAME, or y=LABELS, one a row")
     elif y is None:
         raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
     return IngestJob(sources=(), store=Path(store), **options)
@@ -103,7 +114,8 @@ class _Parts:
     """A collection on its way to files."""
 
     X: Collection
-    beside: Sequence[Collection]
+    beside: Mapping[str, Collection]
+    """Labels and weights that are no column of it, by option."""
     job: IngestJob
     client: Client | None
     stack: ExitStack
@@ -114,10 +126,13 @@ class _Parts:
         beside = self.job.store.with_name(f"{self.job.store.name}.blocks")  # of the store itself leftovers are swept
         sweep_beside(beside)
         directory = self.stack.enter_context(scratch_beside(beside))
+        columns = [column_beside(self.X, values, self._computed) for values in self.beside.values()]
         if isinstance(self.X, DelayedFrame):
-            groups = grouped(frame_blocks(self.X), float("nan"), self._computed)
-            return frame_source(self._written([delayed(write_frames)(directory, *group) for group in groups]), options)
-        groups = grouped(array_blocks(self.X, *self.beside), largest_block(self.X), self._computed)
+            names = [BESIDE[option] for option in self.beside]
+            groups = grouped(frame_blocks(self.X, *columns), float("nan"), self._computed)
+            tasks = [delayed(write_frames)(directory, *group, names) for group in groups]
+            return frame_source(self._written(tasks), options)
+        groups = grouped(array_blocks(self.X, *columns), largest_block(self.X), self._computed)
         missing = self.job.missing != "error"
         return array_source(
             self._written([delayed(write_arrays)(directory, *group, missing) for group in groups]), options

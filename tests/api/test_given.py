@@ -179,7 +179,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (frame().rename(columns={"age": "plan"}), {"label": "left"}, "names 'plan' twice"),
     (frame(), {"y": [object()] * ROWS}, "the values of y: "),
     ("table.csv", {"y": Y}, "beside files"),
-    (3, {}, "sources"),
+    (3, {}, "rows cannot be read from"),
 ]
 
 
@@ -305,3 +305,64 @@ def test_predictions_of_a_file_have_the_type_of_its_labels(tmp_path: Path) -> No
             else:
                 assert found.dtype.kind == y.dtype.kind
                 assert (found == y).mean() > 0.9
+
+
+def module_of(package: str, **methods: Any) -> Any:
+    """An object of a package that is not installed, with these methods."""
+    return type("Table", (), {"__module__": package, **methods})()
+
+
+def stored_tables(table: pa.Table) -> dict[str, Any]:
+    """A table as those of other packages give their rows."""
+
+    class Formatted:
+        column_names = table.column_names
+
+        def iter(self, batch_size: int) -> Any:
+            return (table.slice(start, 100) for start in range(0, len(table), 100))
+
+    scan = module_of("pyiceberg.table", to_arrow_batch_reader=lambda self: table.to_reader())
+    return {
+        "Delta Lake": module_of("deltalake.table", to_pyarrow_dataset=lambda self: pyarrow.dataset.dataset(table)),
+        "Iceberg": module_of("pyiceberg.table", scan=lambda self: scan),
+        "scan of Iceberg": scan,
+        "Lance": module_of(
+            "lance.dataset", schema=table.schema, to_batches=lambda self, batch_size: iter(table.to_batches(batch_size))
+        ),
+        "Hugging Face": module_of(
+            "datasets.arrow_dataset",
+            column_names=table.column_names,
+            shape=table.shape,
+            iter=None,
+            with_format=lambda self, form: Formatted(),
+        ),
+    }
+
+
+def test_tables_that_lie_in_files_of_their_own_are_read(place: Path, tmp_path: Path) -> None:
+    for name, given in stored_tables(table(place)).items():
+        sv.ingest(given, tmp_path / "t.zarr", label="left", missing="mean", overwrite=True)
+        assert digest(tmp_path / "t.zarr") == digest(place / "file.zarr"), name
+
+
+def test_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Path) -> None:
+    for given, hint in (
+        (module_of("pyspark.sql.dataframe"), "X.write.parquet"),
+        (module_of("datasets.dataset_dict"), "choose a part"),
+        ({"a": [1.0]}, "give rows as an array"),
+        (np.ones(3), "two dimensions"),
+        (module_of("elsewhere"), "Parquet"),
+    ):
+        with pytest.raises(sv.UsageError, match="rows cannot be read from") as refused:
+            sv.fit(given, y=[0, 1, 0])
+        assert hint in str(refused.value.hint)
+
+
+def test_lazy_labels_beside_lazy_rows() -> None:
+    polars = pytest.importorskip("polars")
+    x = np.linspace(-1.0, 1.0, 60)
+    rows = polars.LazyFrame({"x": x, "z": x**2})
+    for labels in (polars.LazyFrame({"y": x > 0.1}), polars.Series(x > 0.1), polars.DataFrame({"y": x > 0.1})):
+        assert np.mean(sv.fit(rows, y=labels).model.predict(rows) == (x > 0.1)) > 0.9
+    with pytest.raises(sv.DataError, match="one column, not 2"):
+        sv.fit(rows, y=rows)

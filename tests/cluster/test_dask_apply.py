@@ -177,3 +177,65 @@ def test_a_client_in_the_place_of_an_address_is_told_how_it_is_used(client: Clie
     with pytest.raises(UsageError, match="as text, not 'Client'") as refused:
         sv.fit("train.zarr", "m", cluster=client)  # type: ignore[arg-type]
     assert "cluster='client:'" in str(refused.value.hint)
+
+
+@pytest.fixture(scope="module")
+def labeled_frame() -> tuple[Any, Any, Any]:
+    """A frame of pandas with a category, its labels, and both as one dask frame whose lengths dask does not know."""
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    x = np.random.default_rng(0).normal(size=(120, 2))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "kind": pd.Categorical(np.where(x[:, 1] > 0, "u", "v"))})
+    y = np.where(x[:, 0] + 0.3 * x[:, 1] > 0, "yes", "no")
+    delayed = dd.from_pandas(frame.assign(y=y), npartitions=4)
+    return frame, y, delayed[delayed.a > -9.0]
+
+
+FORMS: dict[str, Any] = {
+    "series": lambda d, y: d["y"],
+    "frame of one column": lambda d, y: d[["y"]],
+    "array": lambda d, y: da.from_array(y, chunks=30),
+    "array in other blocks": lambda d, y: da.from_array(y, chunks=37),
+    "series in other blocks": lambda d, y: d["y"].repartition(npartitions=3),
+    "in memory": lambda d, y: y,
+    "list": lambda d, y: y.tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_labels_apart_from_a_dask_frame_are_labels_of_its_rows(labeled_frame: Any, form: Any) -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    from streamsvm.sklearn import StreamSVC
+
+    frame, y, delayed = labeled_frame
+    rows, labels = delayed[["a", "b", "kind"]], form(delayed, y)
+    expected, found = StreamSVC().fit(frame, y), StreamSVC().fit(rows, labels)
+    assert np.array_equal(found.coef_, expected.coef_)
+    assert np.array_equal(found.decision_function(rows), expected.decision_function(frame))
+    assert np.array_equal(found.predict(rows), expected.predict(frame))
+    assert found.score(rows, labels) == expected.score(frame, y)
+    result = sv.fit(rows, y=labels)
+    assert np.array_equal(result.model.predict(delayed), expected.predict(frame))  # with the column of labels
+    assert sv.evaluate(result, rows, y=labels).evaluation.accuracy == expected.score(frame, y)
+    assert evaluate_dask(result, rows, labels).compute(scheduler="sync").accuracy == expected.score(frame, y)
+
+
+def test_arrays_of_unknown_blocks_are_predicted(labeled_frame: Any) -> None:
+    frame, y, delayed = labeled_frame
+    X, unknown = frame[["a", "b"]].to_numpy(), delayed[["a", "b"]].values
+    model = sv.fit(X, y=y).model
+    for rows in (unknown, da.from_array(X, chunks=(50, 1)), delayed[["a", "b"]]):
+        assert np.array_equal(model.decision_function(rows), model.decision_function(X))
+    for labels in (delayed["y"], da.from_array(y, chunks=50), delayed["y"].repartition(npartitions=3), y):
+        assert np.array_equal(sv.fit(unknown, y=labels).model.predict(X), model.predict(X))
+
+
+def test_labels_that_are_not_of_the_rows_are_refused(labeled_frame: Any) -> None:
+    _, y, delayed = labeled_frame
+    rows = delayed[["a", "b"]]
+    for labels in (y[1:], da.from_array(y[1:], chunks=30), delayed["y"].partitions[:3]):
+        with pytest.raises(DataError, match="there are 120 rows, and"):
+            sv.fit(rows, y=labels)
+    with pytest.raises(DataError, match=r"partition 0 has \d+ rows and \d+ labels"):
+        sv.fit(rows, y=delayed["y"].map_partitions(lambda part: part.iloc[1:]))
+    with pytest.raises(DataError, match="the data frame has a column 'y'"):
+        sv.fit(delayed, y=delayed["y"])

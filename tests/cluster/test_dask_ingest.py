@@ -187,7 +187,7 @@ UNLIKE: dict[str, tuple[Any, Any, Any, str, str]] = {
         LABELS[:30],
         None,
         "E-ROWS",
-        "in 4 blocks, their labels or weights in 3",
+        "there are 40 rows, and 30 labels or weights",
     ),
     "mixed labels": (
         da.ones((40, 3)),

@@ -13,14 +13,14 @@ import scipy.sparse
 
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.opening import FileRequest, located, row_batches, rows_of_source, source_options
-from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array
+from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_dask, is_dask_frame
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Rows
 from streamsvm.store.sources.array.given import rows_of
 from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
 from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.missing import Filling, filling_from
-from streamsvm.store.sources.parts.arrow_stream import numbers_of, spilled
+from streamsvm.store.sources.parts.arrow_stream import dask_blocks_of, numbers_of, spilled
 from streamsvm.store.sources.parts.source import TABLE, frame_source
 
 UNLABELED = FileRequest({"unlabeled": True})
@@ -44,8 +44,10 @@ def stored_rows(model: Model, X: Any) -> Iterator[Rows]:
     """
     if isinstance(X, str | PathLike):
         yield from (batch.X for batch in row_batches(model, located([str(X)]), UNLABELED))
-    elif gives_batches(X):
+    elif gives_batches(X) or is_dask_frame(X):
         yield from _of_table(model, X)
+    elif is_dask(X):
+        yield from (_of_array(model, block) for block in dask_blocks_of(X) if block.shape[0])
     elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
         yield from _of_slices(model, X.X if is_annotated(X) else X)
     else:

@@ -17,11 +17,11 @@ from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
-from streamsvm.kinds_of_rows import gives_batches, is_array
+from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
 from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.array.sliced import labeled_array, sliced_source
-from streamsvm.store.sources.parts.arrow_stream import spilled
+from streamsvm.store.sources.parts.arrow_stream import one_column, spilled
 from streamsvm.store.sources.parts.source import TABLE, frame_source
 from streamsvm.types import Report, silent
 
@@ -58,6 +58,7 @@ def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> I
         raise UsageError("there are no labels", hint="pass y=LABELS, one a row")
     labels = job.label if given.y is None else given.y
     weight = job.weight if given.weight is None else given.weight
+    labels, weight = (column_of(what) if is_lazy(what) else what for what in (labels, weight))
     rows = labeled_array(given.X, labels, weight)
     return ingest_from(job, lambda options: sliced_source(rows, options), report)
 
@@ -67,7 +68,7 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
     said = {"label": given.y, "weight": given.weight}
     names = {option: value for option, value in said.items() if isinstance(value, str)}
     arrays = {
-        BESIDE[option]: _array(value) for option, value in said.items() if value is not None and option not in names
+        BESIDE[option]: column_of(value) for option, value in said.items() if value is not None and option not in names
     }
     names |= {option: name for option, name in BESIDE.items() if name in arrays}
     job = replace(job, label=names.get("label", job.label), weight=names.get("weight", job.weight))
@@ -82,8 +83,15 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
         return ingest_from(job, opened, report)
 
 
-def _array(values: Any) -> Array:
+def column_of(values: Any) -> Array:
+    """Return labels or weights of any kind, also lazy ones and tables of one column, as an array (n,). Raises UsageError."""
+    if is_dask(values):
+        values = values.compute()
+    elif gives_batches(values) and not isinstance(values, FrameInMemory):
+        values = np.concatenate([np.asarray(batch.column(0)) for batch in one_column(values)] or [np.empty(0)])
     found = np.asarray(values)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
     if found.ndim != 1:
         raise UsageError(f"labels and weights are one a row, not {found.shape}", hint="pass an array (n,)")
     return found

@@ -20,7 +20,7 @@ from streamsvm.sklearn.estimators.probabilities import check_calibrated, check_p
 from streamsvm.sklearn.fitting.classes import class_weights, coded, in_order, labels_as_given, named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
-from streamsvm.sklearn.rows.checked import as_value_errors, row_weights, rows_counted, store_of
+from streamsvm.sklearn.rows.checked import as_value_errors, labels_in_memory, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
 
 
@@ -78,6 +78,11 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         check_is_fitted(self)
         found = self._decisions(self.model_, X)
         return self.classes_[self.model_.codes(found.reshape(len(found), -1))]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of right answers; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
+        found: float = super().score(X, labels_in_memory(X, y), sample_weight)
+        return found
 
     def _check_probabilities(self) -> bool:
         """Return whether a fit gives probabilities; raises AttributeError where it does not."""

@@ -13,7 +13,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
-from streamsvm.kinds_of_rows import Shaped
+from streamsvm.kinds_of_rows import Shaped, is_dask
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator
@@ -21,6 +21,7 @@ from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
 from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
+from streamsvm.store.sources.parts.arrow_stream import dask_blocks_of
 
 OUTCOMES = ("-1", "1")
 """What a model calls rows outside and inside."""
@@ -110,7 +111,9 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
 
         Only where their number is known before they are read: a stream of rows has to have labels.
         """
-        y = np.arange(X.shape[0]) % 2 if y is None and isinstance(X, Shaped) else y
+        if y is None and isinstance(X, Shaped):
+            rows = sum(block.shape[0] for block in dask_blocks_of(X)) if is_dask(X) else X.shape[0]
+            y = np.arange(rows) % 2
         super()._fit_elsewhere(X, y, sample_weight, chosen)
 
     def _named(self, model: Model, y: Any) -> None:

@@ -19,7 +19,14 @@ from streamsvm.sklearn.estimators.estimator import StreamEstimator
 from streamsvm.sklearn.fitting.classes import named
 from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator, own
-from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
+from streamsvm.sklearn.rows.checked import (
+    as_value_errors,
+    checked,
+    labels_in_memory,
+    row_weights,
+    rows_counted,
+    store_of,
+)
 from streamsvm.sklearn.rows.stream_rows import StreamRows
 from streamsvm.tasks import REGRESSION
 
@@ -111,3 +118,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         """Return float64 (n_samples,)."""
         check_is_fitted(self)
         return self._decisions(self.model_, X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R2, the share of the variance that is explained; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
+        found: float = super().score(X, labels_in_memory(X, y), sample_weight)
+        return found

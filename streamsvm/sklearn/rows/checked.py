@@ -13,6 +13,8 @@ from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
+from streamsvm.jobs.ingest.given import column_of
+from streamsvm.kinds_of_rows import UNREADABLE, check_readable, is_frame, is_lazy, is_lazy_frame
 from streamsvm.rows import Float64, Int32, Rows, row_slice
 from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.array.given import rows_of
@@ -49,9 +51,19 @@ def in_memory(X: Any) -> Any:
         ) from error
 
 
+def labels_in_memory(X: Any, y: Any) -> Any:
+    """Return labels in memory: lazy ones computed, of the name of a column of X the column, all else as it is."""
+    if isinstance(y, str) and is_frame(X):
+        y = X.select(y) if is_lazy_frame(X) else X[y]
+    return column_of(y) if is_lazy(y) else y
+
+
 def checked(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     """Return rows X and labels y, if given, as scikit-learn checks them: float32 or float64, dense or CSR. Raises ValueError."""
-    labels = [in_memory(one) for one in y]
+    with as_value_errors():
+        if type(X).__module__.partition(".")[0] in UNREADABLE.keys() - {"numpy", "builtins"}:
+            check_readable(X)
+    labels = [in_memory(labels_in_memory(X, one)) for one in y]
     return validate_data(
         estimator, in_memory(X), *labels, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, **more
     )

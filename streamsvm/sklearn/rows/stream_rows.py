@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
+from streamsvm.kinds_of_rows import gives_batches, is_dask
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Int32, Int64, Rows
 from streamsvm.schedule.plan import epoch_visits
@@ -61,6 +62,11 @@ class StreamRows:
                 raise UsageError(f"{source} has its labels in it", hint="leave out y")
             refuse_url(source)
             self._whole = _Whole(path=str(Path(source).resolve()))
+        elif is_dask(source) or gives_batches(source):
+            hint = "store them first: sv.ingest(X, 'rows.zarr', y=y), and StreamRows('rows.zarr')"
+            raise UsageError(
+                f"rows of {type(source).__module__}.{type(source).__name__} cannot be taken by their numbers", hint=hint
+            )
         else:
             if y is None:
                 raise UsageError("an array has no labels in it", hint="StreamRows(X, y)")

@@ -8,6 +8,7 @@ file, and read from it by the rules of files: the store is that of the same tabl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ import pyarrow.dataset as pd
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
-from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, is_lazy_frame
+from streamsvm.kinds_of_rows import (
+    FormerRelation,
+    FrameInBatches,
+    Relation,
+    is_dask_frame,
+    is_lazy_frame,
+    is_stored_table,
+)
 from streamsvm.store.sources.array.stream import KINDS
 from streamsvm.store.sources.parts.record_batches import as_parquet, batch_rows, written
 from streamsvm.store.sources.parts.writing import ARROW_ERRORS, HINT_TYPES, BlocksPart, check_frame, check_values
@@ -49,6 +57,7 @@ def parquet_file(X: Any, directory: Path, beside: dict[str, Array] | None = None
 
 def reader_of(X: Any) -> pa.RecordBatchReader:
     """Return the record batches of a table in order, made as they are asked for."""
+    X = _of_stored_table(X) if is_stored_table(X) else X
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
@@ -59,9 +68,18 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader(batch_rows(X.num_columns))
     if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
         return _of_lazy(X) if is_lazy_frame(X) else _of_pandas(X)
-    if isinstance(X, Relation | FormerRelation):
-        return _of_duckdb(X)
+    if isinstance(X, Relation | FormerRelation) or is_dask_frame(X):
+        return _of_dask(X) if is_dask_frame(X) else _of_duckdb(X)
     return pa.RecordBatchReader.from_stream(X)
+
+
+def one_column(X: Any) -> Iterator[pa.RecordBatch]:
+    """Yield a table of one column, some rows at a time. Raises DataError for another number of columns."""
+    reader = reader_of(X if _gives_batches(X) else X.collect())
+    if len(reader.schema) != 1:
+        found = f"labels and weights are one column, not {len(reader.schema)}"
+        raise DataError(found, code="E-SCHEMA", hint="select the column")
+    yield from reader
 
 
 def numbers_of(X: Any) -> Iterator[Array]:
@@ -88,6 +106,42 @@ def _of_duckdb(X: Relation | FormerRelation) -> pa.RecordBatchReader:
     return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
 
 
+def dask_blocks_of(X: Any) -> Iterator[Any]:
+    """Yield the partitions of a dask data frame, or the blocks of rows of a dask array, computed one by one."""
+    if not is_dask_frame(X):
+        X = X if X.ndim != 2 or X.numblocks[1] == 1 else X.rechunk({1: -1})
+    for block in np.ravel(X.to_delayed()):
+        yield block.compute()
+
+
+def _of_dask(X: Any) -> pa.RecordBatchReader:
+    """The rows of a data frame of dask, partition by partition; the types of its columns are those of the first that has rows."""
+    parts = (part for part in dask_blocks_of(X) if len(part))
+    first = next(parts, None)
+    if first is None:
+        raise DataError("the data frame holds no rows", code="E-EMPTY", hint="check what it was made of")
+    schema = reader_of(first).schema
+    tables = (_of_pandas(part, schema) for part in chain([first], parts))
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table))
+
+
+def _of_stored_table(X: Any) -> Any:
+    """The rows of a table in files of its own, as Arrow has them: a data set, or a reader of record batches."""
+    if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
+        return X.to_pyarrow_dataset()
+    if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
+        return (X.scan() if hasattr(X, "scan") else X).to_arrow_batch_reader()
+    if hasattr(X, "to_batches"):  # Lance
+        return pa.RecordBatchReader.from_batches(X.schema, X.to_batches(batch_size=batch_rows(len(X.schema))))
+    tables = iter(X.with_format("arrow").iter(batch_size=batch_rows(len(X.column_names or ()))))  # Hugging Face
+    first = next(tables, None)
+    if first is None:
+        raise DataError("the data set holds no rows", code="E-EMPTY", hint="check what it was made of")
+    schema = first.schema.remove_metadata()
+    batches = (batch for table in chain([first], tables) for batch in table.cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
 def _of_lazy(X: Any) -> pa.RecordBatchReader:
     """The rows of a lazy frame of polars as they are computed.
 
@@ -104,12 +158,12 @@ def _sunk(X: Any, directory: Path) -> pd.Dataset:
     return pd.dataset(directory / "lazy.parquet")
 
 
-def _of_pandas(frame: Any) -> pa.RecordBatchReader:
-    """A data frame of pandas, some rows at a time, without its index. Raises DataError E-DTYPE."""
+def _of_pandas(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """A data frame of pandas, some rows at a time, without its index, with types of its own or those of ``schema``. Raises DataError E-DTYPE."""
     check_frame(frame, "")
     frame = frame.rename(columns=str)
     try:
-        schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+        schema = schema or pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
     except ARROW_ERRORS:
         check_values(frame)
         raise

@@ -55,11 +55,16 @@ class BlocksPart(NamedTuple):
         return self.first + block, row - int(ends[block] - self.rows[block])
 
 
-def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]]) -> BlocksPart:
-    """Write the data frames of a group to one file. Raises DataError naming partition and column."""
+def write_frames(
+    directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]], beside: Sequence[str] = ()
+) -> BlocksPart:
+    """Write the data frames of a group to one file. Raises DataError naming partition and column.
+
+    ``beside``: what the columns (n,) are called that each block has beside its frame.
+    """
     import pandas as pd
 
-    frames = [frame for (frame,) in blocks]
+    frames = [_joined(block, beside, f"partition {k}") for k, block in enumerate(blocks, first)]
     _check_columns(frames, first)
     for k, frame in enumerate(frames, first):
         check_frame(frame, f"partition {k}, ")
@@ -70,6 +75,17 @@ def write_frames(directory: Path, number: int, first: int, blocks: Sequence[tupl
     path = directory / f"{number:06d}.arrow"
     durable.write_stream(path, written(table.schema, table.to_batches()))
     return BlocksPart(path, first, tuple(map(len, frames)))
+
+
+def _joined(block: tuple[Block, ...], names: Sequence[str], place: str) -> Block:
+    """The frame of a block with the columns beside it; rows are matched by their order. Raises DataError E-ROWS."""
+    frame, *columns = block
+    for name, values in zip(names, columns, strict=True):
+        if len(values) != len(frame):
+            noun = "weights" if name == WEIGHTS else "labels"
+            raise DataError(f"{place} has {len(frame)} rows and {len(values)} {noun}", code="E-ROWS", hint="one a row")
+        frame = frame.assign(**{name: np.asarray(values)})
+    return frame
 
 
 def _table(frame: Block) -> Any:
