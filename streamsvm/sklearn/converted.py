@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.utils import check_array
 
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.features.expansion import Expansion
@@ -42,7 +43,9 @@ def converted(model: Model) -> LinearSVC | Pipeline:
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
     kernel = _kernel(expansion, factor * model.weights[:, :-1])
     linear = _linear(model, np.eye(len(model.weights)))
-    return Pipeline([("scale", _scaler(model, expansion)), ("kernel", kernel), ("linear", linear)])
+    scaler = _scaler(model, expansion)
+    steps = [("scale", scaler), ("kernel", kernel), ("linear", linear)]
+    return Pipeline(steps if scaler == "passthrough" else [("float64", _widening(expansion.columns)), *steps])
 
 
 def _linear(model: Model, weights: Float64) -> LinearSVC:
@@ -50,6 +53,13 @@ def _linear(model: Model, weights: Float64) -> LinearSVC:
     found = LinearSVC()
     found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
     found.classes_, found.n_features_in_, found.n_iter_ = model.labels, weights.shape[1], 0
+    return found
+
+
+def _widening(columns: int) -> FunctionTransformer:
+    """What makes rows float64: a scaler takes shifts from float32 rows in float32, which loses what columns far from 0 differ in."""
+    found = FunctionTransformer(check_array, kw_args={"accept_sparse": True, "dtype": np.float64})
+    found.n_features_in_ = columns
     return found
 
 

@@ -20,6 +20,7 @@ from sklearn.svm import LinearSVC
 
 import streamsvm as sv
 from streamsvm.model import Model
+from streamsvm.sklearn import StreamNystroem
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 4)).astype(np.float32).astype(np.float64)
@@ -62,6 +63,24 @@ def test_decision_values_and_labels_are_those_of_the_model(tmp_path: Path, name:
     clear = np.abs(np.diff(np.sort(ours, axis=1)[:, -2:])[:, 0] if ours.ndim == 2 else ours) > near * size
     assert clear.sum() > 150
     assert np.array_equal(found.predict(rows)[clear], model.predict(rows)[clear])
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian, landmarks", "rbf, landmarks, standardized", "linear"])
+def test_float32_rows_far_from_0_are_as_good_as_float64(tmp_path: Path, name: str) -> None:
+    """What columns lie at is taken from them in float64, whatever the rows are."""
+    rows = (X + np.array([0.0, 1e5, 0.0, 0.0])).astype(np.float32)
+    model = fitted(tmp_path, rows, TWO, CASES[name][1])
+    ours = model.decision_function(rows)
+    for given in (rows, rows.astype(np.float64)):
+        assert np.abs(model.to_sklearn().decision_function(given) - ours).max() <= 1e-5 * max(1.0, np.abs(ours).max())
+    if name.startswith("rbf, landmarks"):
+        features = StreamNystroem(kernel="rbf", gamma=0.5, landmarks=200, standardize=True)
+        near = StreamNystroem(kernel="rbf", gamma=0.5, landmarks=200, standardize=True)
+        shifted = rows.astype(np.float64) - np.array([0.0, 1e5, 0.0, 0.0])
+        expected = near.fit_transform(shifted)
+        for given in (rows, rows.astype(np.float64)):
+            found = features.fit_transform(given)
+            assert np.abs(found @ found.T - expected @ expected.T).max() <= 1e-4
 
 
 def test_sparse_points_take_sparse_rows(tmp_path: Path) -> None:

@@ -219,11 +219,12 @@ def where_they_lie(inner: Raw | Standardized, store: Store) -> Raw | Standardize
     offsets = offsets_of_store(store.facts)
     if not len(offsets.columns):
         return inner
-    known = isinstance(inner, Standardized)
-    shift = inner.shift.copy() if known else np.zeros(store.layout.columns, np.float32)
+    shift, scale = np.zeros(store.layout.columns, np.float32), np.ones(store.layout.columns, np.float32)
+    if isinstance(inner, Standardized):
+        shift, scale = inner.shift.copy(), inner.scale
     apart = offsets.columns[shift[offsets.columns] == 0.0]
     shift[apart] = -offsets.at(np.arange(store.layout.columns))[apart]
-    return Standardized(shift, inner.scale if known else np.ones_like(shift), inner.bias)
+    return Standardized(shift, scale, inner.bias)
 
 
 def parameters_of(kernel: Kernel) -> dict[str, float]:

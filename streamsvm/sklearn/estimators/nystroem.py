@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
@@ -18,9 +19,10 @@ from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
 from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
-from streamsvm.sklearn.rows.checked import as_value_errors, checked
+from streamsvm.sklearn.rows.checked import as_value_errors, centered_rows, checked
 from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.centering.offsets import offsets_of_store
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import silent
 
@@ -95,10 +97,12 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
                     hint="uniform, leverage or kmeans++; StreamSVC(kernel='rbf', landmarks=..., sampling='greedy') has them",
                 )
             job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
-            store = _stored(rows_of(X, "X"), X.shape[1])
+            rows, facts = centered_rows(X)
+            store = _stored(rows, X.shape[1], facts)
             inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
             request = request_of(job, store, inner)
             assert request is not None  # a job of features has landmarks
+            self._offsets = offsets_of_store(facts)
             self._projection = make_projection(request, store, silent)
         self.components_, self.normalization_ = self._projection.points.columns.T, self._projection.W
         self._n_features_out = self._projection.rank
@@ -109,7 +113,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         check_is_fitted(self)
         X = checked(self, X, reset=False)
         with as_value_errors():
-            rows = rows_of(X, "X")
+            rows = self._offsets.applied(rows_of(X, "X", exact=bool(len(self._offsets.columns))))
         if isinstance(rows, Dense):
             rows = Dense(rows.values.copy())  # the map standardizes in place
         found = np.empty((X.shape[0], self._projection.rank))
@@ -120,12 +124,12 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         return found
 
 
-def _stored(rows: Rows, columns: int) -> MemoryStore:
+def _stored(rows: Rows, columns: int, facts: JsonObject) -> MemoryStore:
     """Rows without labels as a store; a few are in the form estimators have them in, so that these draw the same landmarks."""
     codes, counts = np.zeros(row_count(rows), np.int32), None
     if is_small(rows):
         rows, codes, counts = merged(rows, codes, None, columns)
     copied = counts is not None and (counts > 1).any()
-    store = MemoryStore(name="X", copies=True)
+    store = MemoryStore(name="X", facts=facts, copies=True)
     store.append(rows, codes, counts.astype(np.float32) if copied and counts is not None else None)
     return store.commit(("0",), columns)

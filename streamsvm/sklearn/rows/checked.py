@@ -119,7 +119,7 @@ def store_of(
         raise ValueError(
             f"rows of {len(present)} class have a weight, the others are zero: at least {least} classes are needed"
         )
-    rows, offsets = _centered(X)
+    rows, offsets = centered_rows(X)
     if ends is None and is_small(rows):
         rows, codes, weights = merged(rows, codes, weights, X.shape[1])
     kept = None if weights is None or (weights == 1).all() else weights.astype(np.float32)
@@ -130,8 +130,8 @@ def store_of(
     return store.commit(tuple(map(str, range(classes))), X.shape[1])
 
 
-def _centered(X: Any) -> tuple[Rows, JsonObject]:
-    """Rows as an ingest has them, columns that float32 cannot hold less an offset, and what is recorded of that."""
+def centered_rows(X: Any) -> tuple[Rows, JsonObject]:
+    """Return rows as an ingest has them, columns that float32 cannot hold less an offset, and what is recorded of that."""
     width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
     offsets = offsets_needed(lambda exact: rows_of(X[: rows_to_see(width)], "X", exact=exact))
     if offsets is None or not len(offsets.columns):
