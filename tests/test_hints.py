@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
+from click.testing import CliRunner
 
+import streamsvm as sv
 from streamsvm import cli
 from streamsvm.cli.jobs import made
 from streamsvm.cli.options import job_of
@@ -226,3 +231,18 @@ def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monke
     code, said = called(command + " --time-limit 2s --at-limit certify --tolerance 1e-9", monkeypatch)
     assert code == 0, said
     assert (tmp_path / "it's.ssvm").exists()
+
+
+def test_the_limit_that_is_named_for_a_wide_table_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first hint, for storing the table, for predicting its rows and for evaluating them."""
+    monkeypatch.chdir(tmp_path)
+    columns = {f"x{j}": np.arange(8.0) + j for j in range(10_000)} | {"y": np.arange(8) % 2}
+    pyarrow.csv.write_csv(pa.table(columns), "wide.csv")
+    for line in ("ingest wide.csv w.zarr --label y", "predict m.ssvm wide.csv p.csv", "evaluate m.ssvm wide.csv"):
+        refused = CliRunner().invoke(cli.cli, ["-q", *line.split(), "--memory", "60MiB"])
+        named = re.search(r"use --memory (\d+MiB)", refused.output)
+        assert named is not None, refused.output
+        done = CliRunner().invoke(cli.cli, ["-q", *line.split(), "--memory", named[1]])
+        assert done.exit_code == 0, done.output
+        if line.startswith("ingest"):
+            sv.fit("w.zarr", "m.ssvm", loss="logistic", tolerance=0.5, max_passes=2)

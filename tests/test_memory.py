@@ -174,9 +174,9 @@ def keeps_to_the_least_memory(source: Path, columns: int) -> None:
     refused = watched(*command, LITTLE)
     assert refused.code == 78
     assert refused.peak < LITTLE
-    more = re.search(r"give (\d+)MiB more", refused.complaint)
-    assert more, refused.complaint
-    memory = LITTLE + (int(more[1]) + SLACK // MIB) * MIB
+    named = re.search(r"use --memory (\d+)MiB", refused.complaint)
+    assert named, refused.complaint
+    memory = int(named[1]) * MIB + SLACK
     done = watched(*command, memory)
     assert done.code == 0, done.complaint
     assert done.peak <= memory

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from streamsvm.aliases import JsonMapping
-from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.jobs.apply.row_batches import DEPTH, SOURCE_TERM, RowBatches, width_error
 from streamsvm.model import Model
 from streamsvm.regular import is_folder
@@ -17,7 +17,7 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.row_ids import IdReader
-from streamsvm.store.sources import Source, SourceOptions, open_source, options_from
+from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
 from streamsvm.store.sources.centering.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.reading.expand import expand
@@ -25,6 +25,8 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.write.journal import FILE as JOURNAL
 from streamsvm.types import Term
 
+WIDE_BYTES = 32 << 20
+"""Bytes for the columns of a table from which on they are counted beside those of its rows."""
 STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 """Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
 
@@ -53,10 +55,28 @@ def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowB
     paths = [Path(d) for d in data]
     if is_store(paths[0]):
         return _store_rows(model, paths[0], request.memory_limit)
-    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
-        RowBatches(model, [], None, [SOURCE_TERM, budget.files_term(paths)]).fitted(request.memory, request.bytes_a_row)
     options = source_options(model, request)
+    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
+        _check_memory(model, paths, options, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
+
+
+def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, request: FileRequest) -> None:
+    """Raise BudgetError, with a limit that is enough for all, where files cannot be read in the memory there is."""
+    terms, failure = [SOURCE_TERM, budget.files_term(paths)], None
+    try:
+        RowBatches(model, [], None, terms).fitted(request.memory, request.bytes_a_row)
+    except BudgetError as error:
+        failure = error
+    table, left = table_width(paths, options), request.memory_limit or 0
+    if failure is None and table.nbytes <= left:
+        return
+    if table.nbytes > WIDE_BYTES:  # what is known of columns is part of this process when memory is asked for again
+        terms.append(Term("columns", table.nbytes, "what is known of those of a wide table"))
+    plan = RowBatches(model, [], None, terms).planned(request.memory, request.bytes_a_row)
+    if failure is None:
+        raise table.refusal(left, plan.total)
+    plan.check("")
 
 
 def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -> RowBatches:

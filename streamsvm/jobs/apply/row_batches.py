@@ -98,12 +98,13 @@ class RowBatches:
         """Return what applying the model holds, ``per_row`` bytes for each row of a block, on as many of ``threads`` as
         there is memory for. Raises BudgetError.
         """
-        plan = budget.with_most_threads(partial(self._planned, memory, per_row), threads)
+        plan = budget.with_most_threads(partial(self.planned, memory, per_row), threads)
         plan.check("")
         self.notices += plan.short_of(threads)
         return plan
 
-    def _planned(self, memory: int | None, per_row: int, threads: int) -> MemoryPlan:
+    def planned(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
+        """Return the same on so many threads, whether it fits or not."""
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
         waiting = AHEAD * threads if threads > 1 else 0
         wide = 8 * len(self.model.weights) + per_row // 8  # decision values, and what was made of them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from streamsvm.jobs.ingest.stores.shuffle import SHUFFLE_BYTES
 from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
 from streamsvm.store.sources import Source
+from streamsvm.store.sources.table.width import NO_TABLE, TableWidth
 from streamsvm.store.write.building import require_space
 from streamsvm.types import Batch, Term
 
@@ -47,19 +48,22 @@ def memory_for_source(
     shuffle: bool,
     threads: int = 1,
     files: Sequence[Path] = (),
+    width: Callable[[], TableWidth] = lambda: NO_TABLE,
 ) -> SourceMemory:
     """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory for.
 
-    ``files``: the paths that are read. Raises BudgetError when not even the least fits.
+    ``files``: the paths that are read; ``width`` says what the columns of a table take. Raises BudgetError when not
+    even the least fits, with a limit that is enough for all.
     """
     limit = budget.memory_limit(stated)
     names = budget.files_term(files)
 
-    def planned(count: int) -> budget.MemoryPlan:
+    def planned(count: int, wide: int = 0) -> budget.MemoryPlan:
         terms = (
             *budget.base_terms(),
             Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
             names,
+            *([Term("columns", wide, "more of a wide table")] if wide else []),
             Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
             Term(
                 "chunks",
@@ -70,10 +74,15 @@ def memory_for_source(
         )
         return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
 
-    plan = budget.with_most_threads(planned, threads)
-    plan.check(", or smaller chunks: --chunk")
-    alone = planned(1).total  # tables, which ask for the limit, are not parsed by further threads
-    return SourceMemory(limit - alone + SOURCE_BYTES, plan.threads, plan.short_of(threads))
+    plan, alone = budget.with_most_threads(planned, threads), planned(1).total
+    # tables, which ask for the limit, are not parsed by further threads
+    left, table = limit - alone + SOURCE_BYTES, width()
+    wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
+    if alone > limit:
+        wide.check(", or smaller chunks: --chunk")
+    if table.nbytes > left:
+        raise table.refusal(left, wide.total)
+    return SourceMemory(left, plan.threads, plan.short_of(threads))
 
 
 def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:

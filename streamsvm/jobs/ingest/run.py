@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from streamsvm.aliases import JsonObject
@@ -22,7 +23,7 @@ from streamsvm.scratch import sweep_beside
 from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.numbers import Numbers
-from streamsvm.store.sources import Source, SourceOptions
+from streamsvm.store.sources import Source, SourceOptions, table_width
 from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.reading.expand import expand
 from streamsvm.store.sources.reading.standard_input import standard_input
@@ -71,7 +72,13 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     stores = len(job.targets())
     wanted = wanted_threads(job.threads)
     memory = memory_for_source(
-        job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted, files=job.sources
+        job.memory,
+        job.chunk_bytes,
+        stores,
+        shuffle=job.shuffle,
+        threads=wanted,
+        files=job.sources,
+        width=partial(table_width, job.sources, job.options()),
     )
     with executor_for(job, executor) as found, all_locked(job.targets()), threading.using(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)

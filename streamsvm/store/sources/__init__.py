@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import NO_ROWS, Source, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions, options_from
+from streamsvm.store.sources.table.width import NO_TABLE, TableWidth, width_bytes
 
-__all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from"]
+__all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from", "table_width"]
 
 SOURCES = Registry(
     "source format",
@@ -65,6 +66,42 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     source = centered(opened(), options)
     return source if options.missing == "error" else filled(source, lambda: at_same_offsets(source, opened()), options)
+
+
+def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:
+    """Return the columns of a table with the bytes that they take, by the head of its first file and of its largest;
+    ``NO_TABLE`` for other files, and for what cannot be read, which says so when it is opened.
+    """
+    import pyarrow as pa
+
+    files = [path for path in map(Path, paths) if path.is_file()]
+    if not files:
+        return NO_TABLE
+    looked_at = {files[0], max(files, key=lambda path: path.stat().st_size)}
+    try:
+        return max((_table_width(path, options) for path in looked_at), key=lambda width: width.nbytes)
+    except (StreamSVMError, OSError, ValueError, pa.ArrowException):
+        return NO_TABLE
+
+
+def _table_width(path: Path, options: SourceOptions) -> TableWidth:
+    from streamsvm.store.sources.csv.dialect import dialect_of
+    from streamsvm.store.sources.csv.head import head_of
+    from streamsvm.store.sources.json_lines import first_keys
+    from streamsvm.store.sources.parquet import source as parquet
+    from streamsvm.store.sources.reading.detect import detect, table_form
+
+    form = options.format
+    if form == "auto":
+        form = detect((path,))
+    elif options.encoding is not None and "schema" in options.encoding:
+        form = table_form(path)
+    if form == "parquet":
+        return parquet.table_width(path)
+    if form not in ("csv", "jsonl"):
+        return NO_TABLE
+    names = dialect_of(str(path), head_of(path), options).names if form == "csv" else first_keys(path)
+    return TableWidth(str(path), len(names), width_bytes(names))
 
 
 def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:

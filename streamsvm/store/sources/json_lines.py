@@ -164,6 +164,13 @@ class JSONLinesSource(TableSource):
         self._options.rejects.add(where, number, error)
 
 
+def first_keys(path: Path) -> list[str]:
+    """Return the keys of the first object of a file."""
+    with Input(path) as stream:
+        head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
+    return list(next((row for _, row in _objects(head, str(path), 0, skip=True)), {}))
+
+
 def _parsed(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """The rows of a block; None where it is not in order."""
     parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")

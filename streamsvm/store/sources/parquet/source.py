@@ -21,12 +21,14 @@ from streamsvm.store.sources.table.cells import as_stored, stored_type
 from streamsvm.store.sources.table.layout.planning import named_columns, stated_columns
 from streamsvm.store.sources.table.layout.schema import shell_word
 from streamsvm.store.sources.table.source import TableSource
-from streamsvm.store.sources.table.width import check_width
+from streamsvm.store.sources.table.width import TableWidth, check_width, width_bytes
 
 SAMPLE_BYTES = 16 << 20
 """Bytes that reading the first values of some columns together takes at most."""
 ENCODING_BYTES = 24 << 20
 """Bytes of rows on their way from a table to the batches of a store, a few batches of them."""
+LARGEST_FOOTER = 1 << 30
+"""Bytes made of a footer beyond which it is not read to say how much memory its table takes."""
 FOOTER_FACTOR = 13
 """Bytes that pyarrow makes of a byte of a footer (measured: 12)."""
 
@@ -92,6 +94,17 @@ class ParquetSource(TableSource):
         return self._footer[1]
 
 
+def table_width(path: Path) -> TableWidth:
+    """Return the columns of a file with the bytes that they take, by its footer."""
+    footer = _footer_bytes(path)
+    if footer > LARGEST_FOOTER:
+        return TableWidth(str(path), 0, footer)
+    metadata = pq.read_metadata(path)
+    names = metadata.schema.to_arrow_schema().names
+    reading = row_groups(metadata).needed(len(names)) + ENCODING_BYTES
+    return TableWidth(str(path), len(names), footer + reading + width_bytes(names))
+
+
 def _open(path: Path, metadata: Any) -> Any:
     return pq.ParquetFile(
         path,
@@ -105,14 +118,19 @@ def _open(path: Path, metadata: Any) -> Any:
 
 def _check_footer(path: Path, memory_limit: int | None) -> None:
     """Raise BudgetError when there is no memory for the footer, which describes each column of each row group."""
+    needed = _footer_bytes(path)
+    if memory_limit is not None and needed > memory_limit:
+        found = f"the footer of {path} has {needed // FOOTER_FACTOR} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
+        hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
+        raise BudgetError(f"{found}, {memory_limit >> 20}MiB are left", hint=hint)
+
+
+def _footer_bytes(path: Path) -> int:
+    """Bytes that pyarrow makes of the footer of a file."""
     with open(open_regular(path, follow=True), "rb") as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
-    needed = FOOTER_FACTOR * min(size, path.stat().st_size)
-    if memory_limit is not None and needed > memory_limit:
-        found = f"the footer of {path} has {size} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
-        hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
-        raise BudgetError(f"{found}, {memory_limit >> 20}MiB are left", hint=hint)
+    return FOOTER_FACTOR * min(size, path.stat().st_size)
 
 
 @contextmanager
