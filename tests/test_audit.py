@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
@@ -120,6 +121,80 @@ def test_all_classes_in_one_problem_are_recomputed(
     assert "all classes together" in said
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "landmarks": {"kernel": "rbf", "landmarks": 20, "standardize": True, "loss": "hinge", "bias": 2.0},
+    "landmarks on disk": {
+        "kernel": "laplacian",
+        "landmarks": 20,
+        "standardize": True,
+        "embedding": "disk",
+        "bias": 0.0,
+    },
+    "exact": {"kernel": "rbf", "standardize": True, "loss": "hinge", "class_weight": {"a": 3.0}},
+    "exact, squared": {"kernel": "polynomial", "standardize": True, "C": 0.01},
+    "logistic": {"loss": "logistic", "standardize": True},
+    "huber": {"loss": "huber", "kernel": "rbf", "landmarks": 20, "standardize": True},
+}
+NUMBERS: dict[str, dict[str, Any]] = {
+    "tube": {"loss": "epsilon_insensitive", "standardize": True},
+    "squared tube": {"loss": "squared_epsilon_insensitive", "kernel": "rbf", "landmarks": 20, "standardize": True},
+    "squares": {"loss": "squared", "bias": 3.0, "standardize": True},
+    "quantile": {"loss": "pinball", "loss_options": {"quantile": 0.8}, "kernel": "rbf", "standardize": True},
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
+def test_kernel_models_are_recomputed(sparse: bool, settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    store = store_at(tmp_path / "s", sparse=sparse, weighted=True)
+    model, dual = fitted(tmp_path, store, **({"C": 0.3} | settings))
+    code, said = judged(store, model, dual, capsys)
+    assert code == 0, said
+    assert said.count("difference") == 2
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo", "crammer_singer"])
+def test_several_classes_on_landmarks_are_recomputed(multi_class: str, tmp_path: Path, capsys: Any) -> None:
+    store = store_at(tmp_path / "s", sparse=False, classes="cab")
+    settings: dict[str, Any] = {"kernel": "rbf", "landmarks": 20, "standardize": True, "class_weight": "balanced"}
+    model, dual = fitted(tmp_path, store, multi_class=None if multi_class == "ovr" else multi_class, **settings)
+    code, said = judged(store, model, dual, capsys)
+    assert code == 0, said
+    assert said.count("dual    recomputed") == (1 if multi_class == "crammer_singer" else 3)
+
+
+@pytest.mark.parametrize("settings", NUMBERS.values(), ids=NUMBERS)
+def test_models_of_numbers_are_recomputed(settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) * [1.0, 20.0, 0.1]
+    weight = rng.choice([0.0, 0.5, 2.0], 300)
+    sv.ingest(X, tmp_path / "n.zarr", y=X[:, 0] ** 2 + X[:, 1], weight=weight, task="regression", chunk=4096)
+    model, dual = fitted(tmp_path, tmp_path / "n.zarr", **settings)
+    code, said = judged(tmp_path / "n.zarr", model, dual, capsys)
+    assert code == 0, said
+    assert said.count("difference") == 2
+    assert "regression" in said
+
+
+@pytest.mark.parametrize("kind", ["landmarks", "exact"])
+def test_a_forged_kernel_model_is_not_confirmed(kind: str, tmp_path: Path, capsys: Any) -> None:
+    from safetensors.numpy import save_file
+
+    store = store_at(tmp_path / "s", sparse=False)
+    model, dual = fitted(tmp_path, store, **({"C": 0.3} | KINDS[kind]))
+    header, _ = audit.read_model(model)
+    for name in ("weights", "points", "scale", "gamma", "dual"):
+        tensors, changed = audit.read_tensors(model), json.loads(json.dumps(header))
+        if name in tensors:
+            tensors[name] = tensors[name] * tensors[name].dtype.type(1.01)
+        elif name == "gamma":
+            changed["expansion"]["parameters"]["gamma"] *= 1.01
+        else:
+            changed["provenance"]["certificates"][0]["dual"] *= 1.001
+        save_file(tensors, str(tmp_path / "forged"), {"header": json.dumps(changed)})
+        assert judged(store, tmp_path / "forged", dual, capsys)[0] == 1, name
+
+
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     root = tmp_path_factory.mktemp("audit")
@@ -184,7 +259,8 @@ def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_p
     store, model, _ = honest
     for change in (
         lambda header, weights: header.update(kind="kernel"),
-        lambda header, weights: header["provenance"]["settings"].update(loss="huber"),
+        lambda header, weights: header["provenance"]["settings"].update(loss="unheard_of"),
+        lambda header, weights: header["provenance"]["settings"].update(nu=0.1),
     ):
         code, said = judged(store, forged(model, tmp_path / "forged", change), None, capsys)
         assert code == 2
