@@ -253,6 +253,7 @@ class Kernel:
     def seen(self, X: Any) -> Any:
         """Rows as the kernel sees them: scaled in float32, and then float64."""
         shift, scale = self.scaling
+        shift = np.float32(0.0) if shift is None else shift
         if scale is None:
             return X
         if isinstance(X, np.ndarray):

@@ -122,12 +122,15 @@ def models_placed(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
 
 
 def _file_of(value: Any, place: Path) -> Any:
-    """The file of a model that a program has: the one that its fit has written, or ``place``; what is no model is left as it is."""
+    """The file of a model that a program has: the one that its fit has written, or ``place``. Raises UsageError for what is no model."""
     from streamsvm.model import load, model_of
 
     model = model_of(value)
     if model is None:
-        return value
+        found = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise UsageError(
+            f"an object of {found} is no model", hint="give a model, the result of a fit, or the name of a model's file"
+        )
     run = getattr(value, "run", None)
     written = None if run is None else Path(str(run).removesuffix(".run"))
     if written is not None and written.is_file() and load(written) == model:

@@ -15,6 +15,7 @@ from streamsvm.config.fields import Field, OptionValue
 from streamsvm.config.job_file import STEPS
 from streamsvm.config.parsing import from_toml
 from streamsvm.errors import UsageError, quote
+from streamsvm.kinds_of_rows import is_dask, is_given
 from streamsvm.registry import did_you_mean
 
 
@@ -41,11 +42,17 @@ def by_field(step: str, given: Mapping[str, Any], called: str, leave_out: Collec
 
 def field_value(field: Field, value: OptionValue) -> OptionValue:
     """Return a value as its field has it: a path, a number of numpy, '512MiB', a class that is a number. Raises UsageError."""
-    value = _plain(value)
+    value = value if is_given(value) else _plain(value)
     if field.name == "cluster" and not isinstance(value, str):
         raise _no_address(value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if not isinstance(value, str | list | tuple) and (is_given(value) or is_dask(value)):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
+        raise UsageError(
+            f"{parameter_name(field)} names a store or files, and is not the rows themselves ({kind})", hint=hint
+        )
     if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
         return _label(value)
     if isinstance(value, Mapping):

@@ -394,3 +394,20 @@ def test_an_interrupted_fit_to_arrays_says_what_is_kept(fitted_to_arrays: Any, t
     with pytest.warns(sv.StreamSVMWarning, match="all 5 passes"):
         resumed: Any = sv.fit(X, tmp_path / "m", y=y, resume=True, max_passes=5, **options)
     assert resumed.training.passes == 5
+
+
+def test_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays: Any, tmp_path: Path) -> None:
+    _, X, y, result = fitted_to_arrays
+    for call in (
+        lambda: sv.predict(result, X, tmp_path / "p"),
+        lambda: sv.predict(result, pa.table({"a": X[:, 0]}), tmp_path / "p"),
+        lambda: sv.tune(X, tmp_path / "g", C=[1.0, 2.0]),
+        lambda: sv.embed(X, tmp_path / "e", landmarks=5),
+        lambda: sv.plan(X),
+    ):
+        with pytest.raises(sv.UsageError, match="not the rows themselves") as refused:
+            call()
+        assert "sv.ingest" in refused.value.hint
+    for wrong in (3, {"a": 1}, X):
+        with pytest.raises(sv.UsageError, match="is no model"):
+            sv.evaluate(wrong, X, y=y)
