@@ -21,7 +21,6 @@ from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
-from streamsvm.store.format.labels import typed_labels
 from streamsvm.types import Certificate
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
 PARTS = "streamsvm.jobs.apply.contributions:parts_of"
 NAMES = "streamsvm.jobs.apply.column_names:names_of"
 """What reads rows of any kind for a model, by name: a model sees blocks, never files."""
+TYPED_LABELS = "streamsvm.store.format.labels:typed_labels"
+"""What gives class labels the type they had in the data."""
 TO_SKLEARN = "streamsvm.sklearn.converted:converted"
 
 
@@ -88,7 +89,8 @@ class Model:
     @property
     def labels(self) -> Array:
         """The label each class code stands for, as it is predicted: bool, int64, float64 or text (classes,)."""
-        return typed_labels(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
+        found: Array = load_name(TYPED_LABELS)(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
+        return found
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:

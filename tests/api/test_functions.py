@@ -408,6 +408,7 @@ def test_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays: An
         with pytest.raises(sv.UsageError, match="not the rows themselves") as refused:
             call()
         assert "sv.ingest" in refused.value.hint
+    wrong: Any
     for wrong in (3, {"a": 1}, X):
         with pytest.raises(sv.UsageError, match="is no model"):
             sv.evaluate(wrong, X, y=y)
