@@ -8,7 +8,7 @@ from dask.sizeof import sizeof
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.compute import threading
+from streamsvm.compute import freed_memory, threading
 from streamsvm.engine.executors.executor import (
     Joins,
     Part,
@@ -50,6 +50,7 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
     if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
         _LIMITS.append(threadpool_limits(1))
         threading.CORES.count = 1
+        freed_memory.fix_thresholds()
     try:
         with PeakWatch() as watch:
             found = function(part, *shared)

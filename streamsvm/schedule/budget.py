@@ -181,6 +181,7 @@ def steady_terms() -> list[Term]:
 
 
 def _process(counted: Callable[[int], int]) -> list[Term]:
+    freed_memory.fix_thresholds()
     held, loading = anonymous_bytes(), 0 if passes_loaded() else COMPILER
     own = counted(held + loading) - loading
     terms = [Term("interpreter and imports", own, "measured now" if own == held else f"{mib(held)} now, in steps")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamsvm.aliases import ByName, JsonObject
+from streamsvm.compute import freed_memory
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
 from streamsvm.engine.checkpoint.interruption import Interruption, check_time
@@ -101,6 +102,7 @@ class RunCheckpointer:
             raise DataError(
                 f"{where} is no usable checkpoint: {quote(error)}", code="E-CHECKPOINT", hint=hint
             ) from error
+        freed_memory.give_back()
         self.interruption.standing = self._standing(training)
         self.report({"event": "resumed", "passes": training.passes, "visits": training.index})
         self.saved = []

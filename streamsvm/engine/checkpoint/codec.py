@@ -87,7 +87,9 @@ class Decoder:
 
     def _array(self, name: str, transposed: bool) -> Array:
         if name not in self._made:
-            array = np.array(self._tensor(name))  # writable, its own
+            array = self._tensor(name)
+            if not array.flags.writeable:
+                array = np.array(array)
             self._made[name] = array.T if transposed else array
         return self._made[name]
 
