@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
 from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
@@ -107,11 +108,23 @@ def scaling_of(
 
 
 def standardized(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardized:
-    """Zero mean (dense only: a shift would fill a sparse block) and unit variance; constant columns are not scaled."""
-    deviation = np.sqrt(statistics.M2 / rows)
-    scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 1.0)
-    shift = np.zeros_like(statistics.mean) if sparse else statistics.mean
+    """Zero mean (dense only: a shift would fill a sparse block) and unit variance.
+
+    Constant columns are not scaled, and those beyond float32 (``beyond_scaling``) are left as they are.
+    """
+    deviation, beyond = np.sqrt(statistics.M2 / rows), beyond_scaling(statistics, rows)
+    scaled = (deviation > 0) & ~beyond
+    scale = np.where(scaled, 1.0 / np.where(scaled, deviation, 1.0), 1.0)
+    shift = np.zeros_like(statistics.mean) if sparse else np.where(beyond, 0.0, statistics.mean)
     return Standardized(shift.astype(np.float32), scale.astype(np.float32), bias)
+
+
+def beyond_scaling(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
+    """Return which columns (d,) float32 cannot scale: of a deviation that is not a normal number there, or whose distance from the mean is none."""
+    limits = np.finfo(np.float32)
+    deviation = np.sqrt(statistics.M2 / rows)
+    farthest = np.maximum(statistics.maximum - statistics.mean, statistics.mean - statistics.minimum)
+    return ((deviation > 0) & (deviation < limits.tiny)) | (farthest > limits.max) | ~np.isfinite(deviation)
 
 
 FAR = 4.0

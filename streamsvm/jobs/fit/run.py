@@ -36,6 +36,7 @@ from streamsvm.jobs.fit.results.remarks import (
     scale_notice,
     strict_failure,
     uncertified,
+    unscaled_notice,
 )
 from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loop, trained
 from streamsvm.jobs.fit.validation.evaluator import best_cost
@@ -207,8 +208,14 @@ def _result(this: DecidedFit, plan: Plan, training: Training, models: dict[float
     """What ``fit`` answers with."""
     notice, best = this.store.facts.get("notice"), best_cost(plan.costs, training)
     idle = idle_settings(this.job, plan)
-    about = [*limit_notice(plan), *([notice] if notice else []), *scale_notice(this.job, this.store)]
-    notices = (*this.said, *about, *offset_notice(plan, this.store), *idle)
+    about = [
+        *limit_notice(plan),
+        *([notice] if notice else []),
+        *scale_notice(this.job, this.store),
+        *offset_notice(plan, this.store),
+        *unscaled_notice(this.job, this.store),
+    ]
+    notices = (*this.said, *about, *idle)
     warnings = (*uncertified(this.job, this.store, plan, training), *not_calibrated(this.job, models))
     failure = strict_failure(warnings) if this.job.strict else None
     return FitResult(

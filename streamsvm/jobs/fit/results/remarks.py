@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.config.checks import build
 from streamsvm.config.fields import field_values
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
-from streamsvm.features.scaling import Standardized
+from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_machine import options_of
@@ -149,6 +150,24 @@ def _scales(store: Store) -> Float64:
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
 
 
+def unscaled_notice(job: FitJob, store: Store) -> list[str]:
+    """A line that names columns which are not standardized although that is asked for."""
+    if not job.standardize:
+        return []
+    beyond = np.flatnonzero(beyond_scaling(store.statistics(), store.layout.rows))
+    if not len(beyond):
+        return []
+    what = "columns are left as they are, not standardized, as their deviation is beyond float32"
+    return [f"{what}: {_listed(store, beyond)}; measure them in another unit"]
+
+
+def _listed(store: Store, columns: NDArray[np.int64]) -> str:
+    """The first of some columns by name, and how many more there are."""
+    names: Any = store.facts.get("names")
+    more = len(columns) - SHOWN
+    return ", ".join(name_of(names, int(j)) for j in columns[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def offset_notice(plan: Plan, store: Store) -> list[str]:
     """A line where columns that are stored less an offset are seen where they lie, as the problem is another one elsewhere."""
     if plan.problems[0].tolerance <= LEAST_SPREAD * plan.tolerance:
@@ -161,10 +180,6 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     seen = plan.request.inner if plan.request is not None else plan.features
     if not isinstance(seen, Standardized) or (seen.shift[offsets.columns] != -offsets.values.astype(np.float32)).all():
         return []
-    names: Any = store.facts.get("names")
-    shown = ", ".join(name_of(names, int(j)) for j in offsets.columns[:SHOWN])
-    more = len(offsets.columns) - SHOWN
-    shown += f" and {more} more" if more > 0 else ""
     why = "without a bias" if kernel is None else f"of the kernel {type(kernel).__name__.lower()}"
     better = "a bias or --standardize does" if kernel is None else "--kernel rbf or --standardize does"
     if plan.problems[0].positive == EVERY_ROW:
@@ -173,7 +188,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
             "--kernel rbf" + (", or --nu in place of C, does" if kernel is None else " does"),
         )
     what = f"a fit {why} depends on where 0 is, so that columns far from it are seen there, in float32, which keeps little of them"
-    return [f"{what}: {shown}; {better} without"]
+    return [f"{what}: {_listed(store, offsets.columns)}; {better} without"]
 
 
 def idle_settings(job: FitJob, plan: Plan) -> list[str]:
