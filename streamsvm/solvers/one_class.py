@@ -28,6 +28,10 @@ relative gap that is asked for is to be that much less (``relative_spread``).
 
 The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w / rho it
 is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball (Tsang, Kwok and Cheung, JMLR 6, 2005).
+
+Support vector data description, the smallest ball that holds most rows (SVDD; Tax and Duin, Machine Learning 54, 2004), has the dual
+sum a_i k_ii - sum a_i a_j k_ij, sum_i a_i = 1, 0 <= a_i <= C: where k(x, x) is the same for all x, as of rbf and laplacian kernels,
+it is this problem with nu = 1 / (C n), and its scores are those of this one up to a shift and a factor. Of other kernels it is another.
 """
 
 from __future__ import annotations
