@@ -32,7 +32,8 @@ def write(path: Path, **columns: Any) -> Path:
 
 
 def ingest(path: Path, **options: Any) -> Any:
-    return sv.ingest(path, path.with_suffix(".zarr"), **({"label": "y", "overwrite": True} | options))
+    settings: dict[str, Any] = {"label": "y", "overwrite": True} | options
+    return sv.ingest(path, path.with_suffix(".zarr"), **settings)
 
 
 def fit(path: Path, **options: Any) -> Any:
@@ -43,7 +44,8 @@ def fit(path: Path, **options: Any) -> Any:
 
 def values_of(store: Path) -> Any:
     """The rows of a store as a matrix."""
-    X = zarr.open(str(store), mode="r")["X"]
+    root: Any = zarr.open(str(store), mode="r")
+    X = root["X"]
     if isinstance(X, zarr.Array):
         return X[:]
     return scipy.sparse.csr_array((X["data"][:], X["indices"][:], X["indptr"][:]), X.attrs["shape"]).toarray()
@@ -138,7 +140,11 @@ def test_labels_and_categories_that_differ_by_case_are_announced(tmp_path: Path,
 
 
 def test_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_path: Path) -> None:
-    columns = {"u": [k % 5 for k in range(60)], "g": ["red", "blue", "red"] * 20, "y": ["yes", "no", "no"] * 20}
+    columns: dict[str, Any] = {
+        "u": [k % 5 for k in range(60)],
+        "g": ["red", "blue", "red"] * 20,
+        "y": ["yes", "no", "no"] * 20,
+    }
     model = fit(write(tmp_path / "a.parquet", **columns))
     expected = model.decision_function(pd.DataFrame({"u": [1, 2], "g": ["red", "blue"]})).tolist()
     assert model.decision_function(pd.DataFrame({"u": [1, 2], "g": [" red", "blue "]})).tolist() == expected

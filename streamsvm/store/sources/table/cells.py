@@ -253,13 +253,14 @@ EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).str
 _DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
 """Month and day as ISO 8601 writes them, but for February 29."""
 _LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
+_HOUR = r"(?:[01]\d|2[0-3])"
 _OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
 """How far local time is ahead of UTC, or behind."""
 _WITH_OFFSET = rf":\d\d(?:\.\d+)?{_OFFSET}$"
 _ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
 """The end of a time of day that says its zone."""
-_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME}(?:\.\d+)?(?:Z|{_OFFSET})?)?$"
+_TIME = rf"{_HOUR}(?::[0-5]\d(?::[0-5]\d)?(?:\.\d+)?(?:Z|{_OFFSET})?)?"
+_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME})?$"
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 """Names of the zone whose clock times without a zone are taken for."""
 

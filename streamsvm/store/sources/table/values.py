@@ -42,7 +42,8 @@ def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
         row = int(np.argmin(finite))
         if np.isfinite(given[row]):
             raise BadCell(row, name, "E-RANGE", f"{given[row]} does not fit float32", "scale the column")
-        raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", "remove or replace such values")
+        hint = MISSING_HINT if np.isnan(given[row]) else "remove or replace such values"
+        raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", hint)
 
 
 def labels_of(values: Arrow, name: str) -> Array:
