@@ -198,7 +198,9 @@ def test_where_rows_are_many_the_factor_of_the_free_ones_is_larger_than_what_it_
     asked = problem(layout=layout)
     assert ActiveSet().cost(asked, layout).fixed == 14_000 * (4 * 6_999 + 120) + 40 * 7_000**2 + 40 * 8 * 7_000
     few = ActiveSet().cost(replace(asked, rows=50), layout).fixed  # of the matrix, not of the rows, which are fewer
-    assert few == 100 * (4 * 6_999 + 120) + block_bytes(7_000) + 40 * 8 * 7_000
+    block = block_size(6_999, 50 * 7_000, dense=True)
+    assert 64 < block < 1_000  # of few rows it is not one of all columns
+    assert few == 100 * (4 * 6_999 + 120) + max(block_bytes(block), matrix_bytes(50), 40 * 50**2) + 40 * 8 * 7_000
 
 
 ROW = 24 + 64

@@ -22,6 +22,9 @@ from streamsvm.solvers.newton.in_memory.linear_systems.block_matrix import Block
 LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
 BLOCK_SHARE = 20.0
 """Else its factorization may cost as much as visiting every entry so many times."""
+WIDE = 4
+"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times the rows: it is factorized
+in a third of columns^3 operations, and conjugate gradients end in about as many steps as there are rows."""
 JITTER = 1e-13
 """Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
 
@@ -105,7 +108,8 @@ def sum_entries(X: Rows) -> int:
 def block_size(columns: int, entries: int, *, dense: bool) -> int:
     """How many components are in the block: all where that is affordable."""
     p = columns + 1
-    if p <= most_explicit(dense=dense):
+    affordable = p <= LARGEST_BLOCK or p <= WIDE * (entries // max(1, columns))
+    if p <= most_explicit(dense=dense) and (affordable or not dense):
         return p
     return min(p, int(np.clip((BLOCK_SHARE * entries) ** (1 / 3), LEAST_BLOCK, LARGEST_BLOCK)))
 
