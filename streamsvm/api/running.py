@@ -33,9 +33,11 @@ def run_job(
     on_pass: OnPass | None = None,
 ) -> Any:
     """Run a job as its command does. Raises what the command ends with; warns of what it warns of."""
-    from streamsvm.schedule.budget import check_addresses
+    from streamsvm.schedule.budget import check_addresses, check_groups
 
     check_addresses()
+    if hasattr(job, "memory"):
+        check_groups()
     with reported(progress=progress, on_event=on_event) as report, interruptible():
         result = action(job, report if on_pass is None else told(report, on_pass))
     if result.failure is not None:

@@ -35,9 +35,11 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
     with no_collection():
         from streamsvm.engine.checkpoint.signals import listening
-        from streamsvm.schedule.budget import check_addresses
+        from streamsvm.schedule.budget import check_addresses, check_groups
 
         check_addresses()
+        if hasattr(job, "memory"):
+            check_groups()
         action = load(STEPS[name].action)
         gc.freeze()  # what is loaded stays: no later search looks at it
     one_object = as_json and name == "evaluate" and alone

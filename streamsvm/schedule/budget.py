@@ -34,6 +34,8 @@ LEAST_ADDRESSES = 1 << 30
 FILE_BYTES, PATH_COPIES = 4096, 8
 """Bytes of a file that a job reads, beside so many copies of its path: what is known of it is held to the end, and written (measured
 of an ingest: 3.2 KiB a file with paths of 25 characters, and 6.5 bytes for each one more; a prediction holds 0.9 KiB)."""
+LEAST_MEMORY = NOMINAL + MARGIN
+"""Bytes that a job takes before it reads anything: interpreter, imports, compiled passes."""
 SHARE = 0.75
 """Of the memory that is available, when the user states no limit."""
 SMALL = 1 << 30
@@ -68,15 +70,18 @@ class MemoryPlan:
         """Return a line for people where memory is short of the threads that were wanted."""
         return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
 
-    def check(self, remedy: str) -> None:
-        """Refuse a job that does not fit. Raises BudgetError with every term."""
+    def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
+        """Refuse a job that does not fit. Raises BudgetError with every term.
+
+        ``enough`` returns a limit that would do where that can be more than the total: with more memory more is planned.
+        """
         if self.total <= self.limit:
             return
         terms = " + ".join(f"{mib(t.nbytes)} {t.name}" for t in self.terms)
         stated = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(
             f"--memory {stated} is not enough: {terms} = {mib(self.total)}",
-            hint=f"use --memory {mib(self.total, up=True)}{remedy}",
+            hint=f"use --memory {mib(enough() if enough else self.total, up=True)}{remedy}",
         )
 
 
@@ -131,6 +136,17 @@ def check_addresses() -> None:
         hint = "ulimit -v unlimited; what memory is used is bounded by --memory, or by a control group"
         found = f"the address space of this process is limited to {mib(soft)} (ulimit -v)"
         raise BudgetError(f"{found}, {mib(LEAST_ADDRESSES)} are needed at least", hint=hint)
+
+
+def check_groups() -> None:
+    """Raise BudgetError where a control group has no room for what a job imports: the kernel would end it without a word."""
+    limit = min(_group_limits(), default=NOMINAL)
+    if limit < NOMINAL and not passes_loaded():
+        found = f"the control group of this process is limited to {mib(limit)}, {mib(LEAST_MEMORY, up=True)} are needed before anything is read"
+        raise BudgetError(
+            found,
+            hint=f"give the group {mib(LEAST_MEMORY, up=True)} and the data of the job; streamsvm plan says how much that is",
+        )
 
 
 def page_cache_bytes(limit: int) -> int:

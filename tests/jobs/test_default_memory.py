@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,3 +80,39 @@ def test_a_limit_that_decides_is_printed_and_recorded(
         found = sv.tune(store, str(tmp_path / "t"), folds=2, **options)
         taken = "--memory "
     assert sum(taken in line for line in found.notices) == 1
+
+
+@pytest.mark.parametrize("options", [{"C": (1.0, 10.0)}, {"kernel": "rbf", "landmarks": (20, 400), "C": (1.0,)}])
+@pytest.mark.filterwarnings("ignore")
+def test_the_limit_that_a_refused_search_is_told_will_do(tmp_path: Path, options: Any) -> None:
+    draw = np.random.default_rng(0)
+    X, store = draw.normal(size=(3000, 30)).astype(np.float32), str(tmp_path / "s.zarr")
+    sv.ingest(X, store, y=draw.integers(0, 5, 3000))
+    with pytest.raises(sv.StreamSVMError, match="is not enough") as refused:
+        sv.tune(store, str(tmp_path / "t"), folds=3, max_passes=1, memory="60MiB", **options)
+    told = re.search(r"use --memory (\d+MiB)", str(refused.value))
+    assert told is not None
+    assert sv.tune(store, str(tmp_path / "t"), folds=3, max_passes=1, memory=told[1], **options).scores
+
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+def test_a_group_below_what_is_imported_is_refused_before_anything_is(tmp_path: Path) -> None:
+    """The kernel ended such a process without a word."""
+    if not (GROUPS / "memory.limit_in_bytes").exists():
+        pytest.skip("there is no control group (v1) that may be changed here")
+    group = GROUPS / f"streamsvm-refused-{tmp_path.name}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no control group may be made here")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(100 * MIB))
+        command = [sys.executable, "-m", "streamsvm", "fit", small_store(tmp_path), str(tmp_path / "m.ssvm")]
+        join = ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
+        ran = subprocess.run(join, capture_output=True, text=True, check=False)
+    finally:
+        group.rmdir()
+    assert ran.returncode == 78
+    assert "limited to 100MiB, 144MiB are needed" in ran.stderr

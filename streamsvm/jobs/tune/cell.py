@@ -35,6 +35,7 @@ from streamsvm.jobs.tune.functions import errors, function_bytes, functions_of
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.rows import Int32
+from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.types import Layout, Report, Stop, Store, Term
 
@@ -42,6 +43,9 @@ SEARCH_FIELDS = {"out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "in
 """The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
+
+ATTEMPTS = 10
+"""Limits that are tried, each what the plan of the one before takes, until one does."""
 
 
 class Cell(NamedTuple):
@@ -59,12 +63,29 @@ class Cell(NamedTuple):
     """Landmarks and gamma."""
 
 
-def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
-    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
+    """The fit of a point, with the C or nu that takes the most memory."""
     shared = field_values(job, FIT_FIELDS)
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
-    fit_job = FitJob(**shared, **at_point, model=job.out, embedding=FLY)
+    return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
+
+
+def _enough(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
+    """Return a memory limit, in whole MiB, that does for a point: with more memory another solver or more threads can be planned."""
+    limit = budget.MIB
+    for _ in range(ATTEMPTS):
+        fit_job = _fit_at(replace(job, memory=limit), *point)
+        total = _memory(job, store, fit_job, make_plan(fit_job, store), 1).total
+        if total <= limit:
+            break
+        limit = -(-total // budget.MIB) * budget.MIB
+    return limit
+
+
+def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
+    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+    fit_job = _fit_at(job, landmarks, gamma)
     plan = make_plan(fit_job, store)
     fit_job = stating_limit(fit_job, plan)
     check_both_kinds(job, store.layout)
@@ -75,11 +96,9 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
         plan = with_limit_taken(fit_job, store, memory.limit)
         fit_job = stating_limit(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1)
-    memory.check(plan.remedy)
-    low, high = (
-        1,
-        (1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds) * len(job.loss_weights),
-    )
+    memory.check(plan.remedy, lambda: max(_enough(job, store, point) for point in grid_of(job)))
+    folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
+    low, high = 1, folds * len(job.loss_weights)
     while low < high:
         middle = (low + high + 1) // 2
         more = _memory(job, store, fit_job, plan, middle)
