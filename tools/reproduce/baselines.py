@@ -88,7 +88,7 @@ def svm_sgd(task: Primal, seed: int = 0) -> Iterator[tuple[Any, float]]:
 
 
 @numba.njit
-def sgd_steps(rows, order, w, lam, t):  # type: ignore[no-untyped-def]
+def sgd_steps(rows, order, w, lam, t):
     """A step for each row of ``order`` from the clock t > 1. While it works w is scale v: shrinking costs one product."""
     data, indices, indptr, y, _ = rows
     scale = 1.0
@@ -120,7 +120,7 @@ def dcd(task: Primal, seed: int = 0) -> Iterator[tuple[Any, float]]:
 
 
 @numba.njit
-def _coordinates(rows, order, box, w, a):  # type: ignore[no-untyped-def]
+def _coordinates(rows, order, box, w, a):
     """``box``: the most a may be, and what its square costs."""
     data, indices, indptr, y, squares = rows
     high, ridge = box
@@ -147,7 +147,7 @@ def free_bias_dcd(task: Primal, seed: int = 0) -> Iterator[tuple[Any, float]]:
 
 
 @numba.njit
-def _pairs(rows, pairs, C, w, a):  # type: ignore[no-untyped-def]
+def _pairs(rows, pairs, C, w, a):
     """y_i a_i grows by d and y_j a_j falls by it: d = -(w.x_i - y_i - w.x_j + y_j) / ||x_i - x_j||^2, cut to the box."""
     data, indices, indptr, y, squares = rows
     scratch = np.zeros(w.size)
@@ -188,7 +188,7 @@ def primal_cd(task: Primal, seed: int = 0) -> Iterator[tuple[Any, float]]:
 
 
 @numba.njit
-def _columns(columns, order, C, w, slack):  # type: ignore[no-untyped-def]
+def _columns(columns, order, C, w, slack):
     """The columns are those of y x; ``slack`` is 1 - y w.x of each row."""
     data, indices, indptr, _, squares = columns
     for j in order:

@@ -181,12 +181,12 @@ def time_to_error(data: Data, held: Data, options: Any) -> list[Row]:
     for count in sizes(options, data.rows):
         row: Row = {"rows": count, "target %": 100 * target}
         for name, method in {"sgd": sgd_pieces, "dcd": dcd}.items():
-            found = {}
+            found: dict[float, float] = {}
             for lam in LAMBDAS:
                 task = Primal(X[:count], y[:count], 1.0 / (lam * count))
                 seconds = seconds_to_error(method(task), test, held.y, target, options.error_limit)
                 found |= {} if seconds is None else {lam: seconds}
-            best = min(found, key=lambda lam, found=found: found[lam]) if found else None
+            best = min(found, key=found.__getitem__) if found else None
             row |= {f"{name} s": None if best is None else found[best], f"{name} lambda": best}
         rows.append(row)
         print(row, flush=True)
