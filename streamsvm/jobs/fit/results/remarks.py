@@ -170,7 +170,8 @@ def _listed(store: Store, columns: NDArray[np.int64]) -> str:
 
 def offset_notice(plan: Plan, store: Store) -> list[str]:
     """A line where columns that are stored less an offset are seen where they lie, as the problem is another one elsewhere."""
-    if plan.problems[0].tolerance <= LEAST_SPREAD * plan.tolerance:
+    problem = plan.problems[0]
+    if problem.positive == EVERY_ROW and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
         what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
         return [f"{what}; measure them from another zero, or choose --kernel rbf"]
     offsets = offsets_of_store(store.facts)
