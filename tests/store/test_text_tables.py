@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -384,3 +385,14 @@ def test_a_bad_line_among_values_with_line_feeds_is_named_and_left_out(tmp_path:
     with pytest.raises(DataError, match="line 400006, column 'u'"):
         ingest(path, **options)
     assert ingest(path, on_bad_line="skip", max_bad="50%", **options).rows == 11
+
+
+def test_columns_of_numbers_with_many_missing_words_are_columns_of_numbers(tmp_path: Path) -> None:
+    values = [k + 0.5 if k % 3 == 0 else "-" for k in range(60)]
+    (tmp_path / "a.csv").write_text("u,y\n" + "".join(f"{value},{k % 2}\n" for k, value in enumerate(values)))
+    lines = [json.dumps({"u": value, "y": k % 2}) + "\n" for k, value in enumerate(values)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    for form in ("csv", "jsonl"):
+        for skip in ("error", "skip"):
+            result = ingest(tmp_path / f"a.{form}", missing="zero", on_bad_line=skip)
+            assert (result.rows, result.columns, result.notices) == (60, 1, ("40 missing values filled",))

@@ -72,7 +72,8 @@ class JSONLinesSource(TableSource):
         found: dict[str, Counter[type]] = {}
         for row in rows:
             for key, value in row.items():
-                found.setdefault(key, Counter())[Unsigned if _is_unsigned(value) else type(value)] += 1
+                kind = MissingWord if self._is_missing(value) else Unsigned if _is_unsigned(value) else type(value)
+                found.setdefault(key, Counter())[kind] += 1
         return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
@@ -214,6 +215,10 @@ def _object(line: bytes, place: str) -> JsonMapping:
     return found
 
 
+class MissingWord:
+    """The kind of text that says among numbers that a value is missing."""
+
+
 class Unsigned:
     """The kind of whole numbers that have 64 bits without a sign."""
 
@@ -225,7 +230,8 @@ def _is_unsigned(value: Any) -> bool:
 def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
     """The type that most values of a column have; whole numbers and others are of one type."""
     numbers = kinds[int] + kinds[Unsigned] + kinds[float]
-    counts = {float: numbers, bool: kinds[bool], str: kinds[str], dict: kinds[dict] + kinds[list]}
+    texts = kinds[str] + (kinds[MissingWord] if kinds[str] or not (numbers or kinds[bool]) else 0)
+    counts = {float: numbers, bool: kinds[bool], str: texts, dict: kinds[dict] + kinds[list]}
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
         what = "objects" if kinds[dict] else "lists"

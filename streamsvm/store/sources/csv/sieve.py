@@ -27,6 +27,7 @@ from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.svmlight import faults as svmlight_faults
 from streamsvm.store.sources.table.cells import Arrow
 from streamsvm.store.sources.table.layout.columns import CATEGORY, NUMBER, Column
+from streamsvm.store.sources.table.missing_words import NUMBER_WORDS
 from streamsvm.store.sources.table.unreadable import unreadable_rows
 
 FEW_LINES = 32
@@ -248,6 +249,8 @@ def most_types(table: Arrow) -> dict[str, pa.DataType]:
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.slice(0, LOOKED_AT).drop_null()
+        if pa.types.is_string(values.type):
+            values = values.filter(pc.invert(pc.is_in(values, value_set=pa.array(NUMBER_WORDS))))
         mostly = pa.types.is_null(column.type) or (pa.types.is_string(column.type) and _numbers(values) > NUMBERS_SHARE)
         found[name] = pa.float64() if mostly else column.type
     return found
