@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine.executors.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.executors.thread_executor import AHEAD, ThreadExecutor
+from streamsvm.engine.executors.thread_executor import AHEAD, ThreadExecutor, _Lanes
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
@@ -45,6 +45,18 @@ def test_results_are_in_the_order_of_the_parts(executor: Executor) -> None:
     assert found == [2 * part for part in range(PARTS)]
     assert done == sorted(done)
     assert done[-1] == PARTS
+
+
+def test_a_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last part may be finished after it was looked for, and before it is asked whether all are finished."""
+    over = _Lanes.over.fget  # type: ignore[attr-defined]
+
+    def later(lanes: _Lanes) -> bool:
+        time.sleep(0.05)  # long enough for all parts to be finished
+        return bool(over(lanes))
+
+    monkeypatch.setattr(_Lanes, "over", property(later))
+    assert list(ThreadExecutor(THREADS).map(Task("t", doubled), iter(range(2)))) == [0, 2]
 
 
 def test_nothing_comes_of_no_parts(executor: Executor) -> None:

@@ -58,8 +58,11 @@ class ThreadExecutor(InThisProcess):
         results = partial(task.results, shared=shared)
         with _Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
             for number in count():
-                while number not in found:
-                    if lanes.over:
+                while True:
+                    over = lanes.over  # asked first: a last result may come between two questions
+                    if number in found:
+                        break
+                    if over:
                         return
                     lanes.wait()
                     check_time()
