@@ -377,7 +377,7 @@ def test_a_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: P
     assert 16 < signs.count(-1.0) < 48
 
 
-@pytest.mark.parametrize(("form", "typed"), [("parquet", False), ("parquet", True), ("jsonl", False)])
+@pytest.mark.parametrize(("form", "typed"), [("parquet", False), ("parquet", True), ("jsonl", False), ("csv", False)])
 @pytest.mark.parametrize("without", ["a", "b"])
 def test_a_column_may_have_no_values_in_one_part(form: str, typed: bool, without: str, tmp_path: Path) -> None:
     """It is that of the other parts, numbers and words alike, and missing where it has none; whichever part comes first."""
@@ -389,6 +389,8 @@ def test_a_column_may_have_no_values_in_one_part(form: str, typed: bool, without
         table = pa.table(full | nothing if name == without else full)
         if form == "parquet":
             pq.write_table(table, tmp_path / f"{name}.parquet")
+        elif form == "csv":
+            table.to_pandas().to_csv(tmp_path / f"{name}.csv", index=False)
         else:
             (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     parts = str(tmp_path / f"*.{form}")

@@ -88,6 +88,22 @@ class Head(NamedTuple):
             found |= _types_of(table, skip=skip)
         return found
 
+    def without_values(self) -> bool:
+        """Return whether a column has no value in any of these lines."""
+        try:
+            return any(
+                pa.types.is_null(kind)
+                for table in self._tables(self.dialect.names, skip=True)
+                for kind in table.schema.types
+            )
+        except pa.ArrowInvalid:  # it is said when the types are asked for
+            return False
+
+    def and_lines_of(self, content: bytes) -> Head:
+        """Return these lines and those of another file of the same dialect, of which these are the first bytes."""
+        mine, lines = self.content[: self.content.rfind(b"\n") + 1], content.split(b"\n")[self.dialect.skipped :]
+        return self._replace(content=mine + b"\n".join(lines))
+
     def samples(self) -> Samples:
         """Return the first values of each column, numbers and dates as pyarrow takes them for."""
         return Samples(self.dialect.names, GROUP, self._first_values)

@@ -36,6 +36,9 @@ from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_
 from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
 
+LOOKED_AT = 16
+"""Files, at most, that are looked at for a first value of a column."""
+
 
 class CSVSource:
     """CSV and TSV files; see ``Source``.
@@ -60,6 +63,9 @@ class CSVSource:
         for other in paths[1:]:
             self._dialects[other] = self._dialect_like_first(other)
         refuse_partitions(paths, self._names)
+        for other in paths[1:LOOKED_AT] if options.encoding is None else ():
+            if self._head.without_values() and self._dialects[other] is self._head.dialect:
+                self._head = self._head.and_lines_of(head_of(other))
         self._note_lines_above()
         self._types_told: dict[str, pa.DataType] | None = None
         if options.encoding is not None:
