@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -122,6 +123,13 @@ def test_parts_without_rows_are_passed_over(kind: str) -> None:
 
 
 def test_arrays_without_rows_are_passed_over() -> None:
+    os.mkdir("h")
+    for name, rows in (("a", 0), ("b", 40)):
+        with h5py.File(f"h/{name}.h5", "w") as file:
+            file["X"], file["y"] = np.ones((rows, 3)), np.arange(rows) % 2
+    assert sv.ingest("h", "h.zarr").rows == 40
+    with pytest.raises(sv.DataError, match="holds no rows"):
+        sv.ingest("h/a.h5", "n.zarr")
     os.mkdir("t")
     X = np.arange(80.0).reshape(40, 2)
     np.save("t/b.npy", np.c_[X, np.arange(40) % 2])

@@ -145,6 +145,8 @@ class SparseRows:
             check_numbers(part, dimensions=1)
         self.rows, self.columns = shape
         self.name = name
+        if not self.rows:
+            raise without_rows(name)
         entries = self._data.shape[0]
         whole = self._indptr.shape == (self.rows + 1,) and self._indices.shape == (entries,)
         if not whole or self.columns > LARGEST_INDEX:
@@ -207,6 +209,8 @@ class SparseColumns:
         for part in parts:
             check_numbers(part, dimensions=1)
         self.name, self.rows = name, rows
+        if not rows:
+            raise without_rows(name)
         self.columns = self._indptr.shape[0] - 1 if columns is None else columns
         self._entries = self._data.shape[0]
         fits = self._indptr.shape == (self.columns + 1,) and self._indices.shape == (self._entries,)
@@ -320,8 +324,15 @@ def check_rows(name: str, shape: tuple[int, ...]) -> None:
         raise DataError(f"{name} is a single number", code="E-SHAPE", hint=hint)
 
 
+def without_rows(name: str) -> DataError:
+    """Return the error for a matrix of no rows."""
+    return DataError(f"{name} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+
+
 def check_numbers(array: RowArray, dimensions: int) -> None:
     """Raise DataError E-SHAPE or E-DTYPE for what is no array of numbers."""
+    if dimensions == 2 and len(array.shape) == 2 and array.shape[0] == 0 < array.shape[1]:
+        raise without_rows(array.name)
     if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):
         expected = "(rows, columns)" if dimensions == 2 else "one number an entry"
         raise DataError(f"{array.name} has the shape {array.shape}", code="E-SHAPE", hint=f"expected {expected}")

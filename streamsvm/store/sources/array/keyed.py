@@ -19,7 +19,7 @@ from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.reading.input import digest_of
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source import NO_ROWS, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
@@ -44,9 +44,17 @@ class KeyedSource:
         self.columns: int | None = recorded.get("columns")
         self.names: tuple[str, ...] | None = tuple(recorded["names"]) if recorded.get("names") else None
         self.sparse = False
+        read: list[Path] = []
         for path in paths:
-            with closing(self._open(path)) as foreign:
-                self._check(path, foreign)
+            try:
+                with closing(self._open(path)) as foreign:
+                    self._check(path, foreign)
+                read.append(path)
+            except DataError as error:
+                if error.code != "E-EMPTY" or len(paths) == 1 or (path == paths[-1] and not read):
+                    raise
+        if len(read) < len(paths):
+            self._paths, self.notices[NO_ROWS] = tuple(read), len(paths) - len(read)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
