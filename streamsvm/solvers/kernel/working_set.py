@@ -19,7 +19,7 @@ from streamsvm.compute.blocks.row_selection import take
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.compute.threading import in_strips
-from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.rows import CSR, Float64, Int64, Rows
 from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.solvers.kernel.pool import Form, Pool, violation, worst
 from streamsvm.tags import saved_as
@@ -28,6 +28,8 @@ INNER_SHARE = 0.1
 """A working set is solved until its violation is this part of the pool's."""
 MAX_STEPS = 200_000
 """Of a working set: some seconds, in which nobody looks whether the run is to stop."""
+DRAWN = 512
+"""Rows that are looked at first where copies are sought."""
 STRIP = 64
 """Rows of a Gram matrix that are multiplied by one thread; several times as many are worth one."""
 ROUNDS = 4
@@ -111,6 +113,62 @@ def improve(
     known.begin(working_set(pool, working, known.recent, growing))
     made = _optimize(pool, form, known.recent, max(0.5 * tolerance, INNER_SHARE * violation(pool)), deadline)
     known.end(made, moved=made.steps > 0)
+
+
+def group_equal_rows(pool: Pool, most: int) -> NDArray[np.int64] | None:
+    """Return the group (n,) of each row, where rows that are equal in all the problem knows of them are one; None where that is of no use.
+
+    It is of use where there are ``most`` groups at most, and rows that are drawn evenly are copies for the greater part.
+    """
+    drawn = np.linspace(0, pool.size - 1, min(pool.size, DRAWN)).astype(np.int64)
+    if 2 * len({_row_key(pool, row) for row in drawn.tolist()}) > len(drawn):
+        return None
+    numbers: dict[bytes, int] = {}
+    group = np.empty(pool.size, np.int64)
+    for row in range(pool.size):
+        group[row] = numbers.setdefault(_row_key(pool, row), len(numbers))
+        if len(numbers) > most:
+            return None
+    return group
+
+
+def _row_key(pool: Pool, row: int) -> bytes:
+    """Return what a row has in common with its copies: its features, and its terms of the problem."""
+    X = pool.X
+    if isinstance(X, CSR):
+        entries = slice(X.indptr[row], X.indptr[row + 1])
+        features = X.indices[entries].tobytes() + X.data[entries].tobytes()
+    else:
+        features = X.values[row].tobytes()
+    terms = (pool.sign, pool.ridge, pool.low, pool.high, pool.p)
+    return b"".join(column[row : row + 1].tobytes() for column in terms) + features
+
+
+def improve_groups(
+    pool: Pool, form: Form, group: NDArray[np.int64], known: Improvement, tolerance: float, *, deadline: float
+) -> None:
+    """Optimize all rows at once, each ``group`` of equal rows as one coordinate, which is their sum. Changes pool and ``known``.
+
+    Pairs of single rows move from copy to copy, and working sets of some copies undo each other.
+    """
+    _, rows, sizes = np.unique(group, return_index=True, return_counts=True)
+    known.begin(rows)
+    total = np.bincount(group, pool.x)
+    pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # equal rows have equal shares from here on
+    low, high, ridge, sign = (column[rows] for column in (pool.low, pool.high, pool.ridge, pool.sign))
+    X = take(pool.X, rows)
+    M = _signed_gram(X, form, sign)
+    M[np.diag_indices_from(M)] += (ridge / sizes).astype(M.dtype)
+    x, v, box = total.copy(), pool.v[rows], Interval(low * sizes, high * sizes)
+    steps = solve_box(
+        M, x, v, box, max(0.5 * tolerance, INNER_SHARE * violation(pool)), most=MAX_STEPS, deadline=deadline
+    )
+    step = x - total
+    follow(pool, form, X, sign * step)
+    pool.v -= (ridge * step / sizes)[group]
+    share = np.where(x >= box.high, high, np.where(x <= box.low, low, x / sizes))
+    pool.x[:] = share[group]
+    known.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
 
 
 def late(deadline: float) -> bool:

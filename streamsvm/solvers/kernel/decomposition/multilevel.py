@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.row_selection import take
 from streamsvm.solvers.kernel.pool import Form, Pool, depth, extremes, select, violation, worst
-from streamsvm.solvers.kernel.working_set import INNER_SHARE, Improvement, follow, improve, rounds_for
+from streamsvm.solvers.kernel.working_set import (
+    INNER_SHARE,
+    Improvement,
+    follow,
+    group_equal_rows,
+    improve,
+    improve_groups,
+    rounds_for,
+)
 from streamsvm.tags import saved_as
 
 LEVEL_RATIO = 8
@@ -55,6 +63,9 @@ def solve_step(levels: list[Level], form: Form, working: int, deadline: float = 
     if found <= level.tolerance or known.over(deadline):
         return _left(levels, form)
     count = size_below(pool.size, working)
+    if len(levels) == 1 and pool.size > working and (group := group_equal_rows(pool, working)) is not None:
+        improve_groups(pool, form, group, known, level.tolerance, deadline=deadline)
+        return True
     if count <= working:
         improve(pool, form, working, known, level.tolerance, deadline=deadline)
     else:
