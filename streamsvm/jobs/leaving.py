@@ -15,21 +15,26 @@ from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, plan_with
+from streamsvm.solvers.interior_point.multinomial import WORK, step_work
 from streamsvm.types import Store
 
 STALLED, PASSES = 0.9, 20
 """A gap that is no less than this share of what it was so many passes ago. On texts descent halves it in five."""
-LEFT, NEXT = "dcd", "newton"
-"""The solver that is left, and the one it is left for."""
+LEFT, NEXT, OF_ALL_CLASSES = "dcd", "newton", "interior_point"
+"""The solver that is left, and those it is left for: of most problems, and of all classes in one."""
+MOST_WORK = 50.0 * WORK
+"""Multiplications of a step of the latter, beyond which descent is not left for it."""
 
 
 def successor(job: FitJob, store: Store, plan: Plan) -> Plan | None:
     """The plan a fit goes on with where its solver stalls; None where it is to stay, or nothing else fits the memory."""
     other = job.dual or job.validation is not None or job.cluster is not None or plan.request is not None
-    other = other or plan.problems[0].classes > 0
     if job.solver != "auto" or plan.solver_name != LEFT or other or job.kernel != "linear":
         return None
-    found = plan_with(replace(job, solver=NEXT), store)
+    first = plan.problems[0]
+    if first.classes and step_work(first.rows, first.columns, first.classes) > MOST_WORK:
+        return None
+    found = plan_with(replace(job, solver=OF_ALL_CLASSES if first.classes else NEXT), store)
     why = f"{LEFT} had stalled: second order"
     return replace(found, why=why) if found.memory.total <= found.memory.limit else None
 

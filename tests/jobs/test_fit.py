@@ -217,7 +217,7 @@ def test_dual_variables_prove_an_optimum_that_is_zero(loss: str, tolerance: floa
     y, signs = np.array([0, 1] * 14), np.array([-1.0, 1.0] * 14)
     for X in (pairs, np.zeros_like(pairs)):
         sv.ingest(X, tmp_path / "s.zarr", y=y, overwrite=True)
-        options = {"loss": loss, "solver": "active_set", "tolerance": tolerance, "overwrite": True}
+        options: dict[str, Any] = {"loss": loss, "solver": "active_set", "tolerance": tolerance, "overwrite": True}
         found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", dual=tmp_path / "d.npy", **options).model.certificates
         alpha = np.load(tmp_path / "d.npy")
         v = (alpha * signs) @ np.c_[X, np.ones(28)]
@@ -245,7 +245,7 @@ def test_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, 
     factors = factors if given == "balanced" else np.array([given[str(t)] for t in y])
     s = factors if weight is None else factors * weight.astype(np.float64)
     for loss, of_margins in LOSSES_OF_MARGINS.items():
-        options = {"loss": loss, "class_weight": given, "tolerance": 1e-8, "overwrite": True}
+        options: dict[str, Any] = {"loss": loss, "class_weight": given, "tolerance": 1e-8, "overwrite": True}
         found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", **options).model
         (certificate,), w = found.certificates, np.append(found.coef, found.intercept)
         margins = np.where(y == 1, 1.0, -1.0) * (np.c_[X, np.ones(41)].astype(np.float64) @ w)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.svm import LinearSVC
 
+import streamsvm as sv
 from streamsvm.display.event_lines import plan_line
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
@@ -21,6 +24,7 @@ from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers.dcd.dual_ascent import DualAscent
+from streamsvm.solvers.interior_point.multinomial import MultinomialInteriorPoint
 from streamsvm.store import create, open_store
 from streamsvm.types import Certificate
 from tests.arrays import csr_of
@@ -128,12 +132,63 @@ def test_dual_variables_prove_the_bound(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("groups", [None, 2])
 def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path, groups: int | None) -> None:
-    goes_on_to_the_same_bytes(partial(fitted, store, groups=groups), tmp_path, DualAscent, "finish", 4)
+    goes_on_to_the_same_bytes(partial(fitted, store, solver="dcd", groups=groups), tmp_path, DualAscent, "finish", 4)
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_a_run_that_was_solved_in_memory_goes_on_to_the_same_bytes(
+    store: Path, tmp_path: Path, groups: int | None
+) -> None:
+    fit_again = partial(fitted, store, solver="interior_point", groups=groups)
+    goes_on_to_the_same_bytes(fit_again, tmp_path, MultinomialInteriorPoint, "finish", 1)
+
+
+UNSCALED = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("name", UNSCALED)
+def test_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, loss: str) -> None:
+    """In two readings and whatever C; P is that of the model, and the dual variables are feasible and give D."""
+    X, y = UNSCALED[name](return_X_y=True)
+    X, y = X[:600].astype(np.float32), y[:600]
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    rows, classes = np.arange(len(y)), y.max() + 1
+    Z = np.hstack([X.astype(np.float64), np.ones((len(X), 1))])
+    for C in (1.0, 100.0):
+        options: dict[str, Any] = {"multi_class": "crammer_singer", "loss": loss, "C": C, "dual": tmp_path / "d.npy"}
+        found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", overwrite=True, strict=True, **options)
+        (certificate,), a = found.model.certificates, np.load(tmp_path / "d.npy")
+        assert certificate.gap <= 1e-4
+        b = a[rows, y]
+        assert (a[np.arange(classes)[None, :] != y[:, None]] <= 0.0).all()
+        np.testing.assert_allclose(a.sum(axis=1), 0.0, atol=1e-12 * C)
+        assert loss != "hinge" or (b <= C).all()
+        cost = 0.0 if loss == "hinge" else (b * b).sum() / (4.0 * C)
+        value = b.sum() - cost - 0.5 * np.sum((a.T @ Z) ** 2)
+        assert value == pytest.approx(certificate.dual, rel=1e-6)
+        assert value <= certificate.primal
+        if classes > 2:
+            W = np.column_stack([found.model.coef, found.model.intercept])
+            F = Z @ W.T
+            own = F[rows, y]
+            F[rows, y] = -np.inf
+            lack = np.maximum(0.0, 1.0 - own + F.max(axis=1)) ** (1 if loss == "hinge" else 2)
+            assert certificate.primal == pytest.approx(0.5 * np.sum(W**2) + C * lack.sum(), rel=1e-9)
+
+
+def test_advice_of_a_fit_that_stalls_names_a_solver_that_takes_the_problem(tmp_path: Path) -> None:
+    """Coordinate descent hardly moves where columns are not scaled."""
+    X, y = load_wine(return_X_y=True)
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    options: dict[str, Any] = {"multi_class": "crammer_singer", "loss": "hinge", "max_passes": 30, "overwrite": True}
+    with pytest.warns(sv.StreamSVMWarning, match="--solver interior_point"):
+        sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", solver="dcd", **options)
 
 
 def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_path: Path) -> None:
-    first = fitted(store, tmp_path / "m")
-    again = fitted(store, tmp_path / "n", warm_start=str(tmp_path / "m"), max_passes=1)
+    first = fitted(store, tmp_path / "m", solver="dcd")
+    again = fitted(store, tmp_path / "n", solver="dcd", warm_start=str(tmp_path / "m"), max_passes=1)
     np.testing.assert_allclose(again.model.weights, first.model.weights, rtol=1e-12)
     assert certificate(again).primal == pytest.approx(certificate(first).primal, rel=1e-9)
     assert 0.0 < certificate(again).dual <= certificate(first).primal
@@ -182,7 +237,9 @@ def test_what_it_cannot_do_is_refused(store: Path, tmp_path: Path, more: dict[st
 
 
 def test_the_plan_counts_every_class(store: Path) -> None:
-    plan = make_plan(FitJob(str(store), "", multi_class="crammer_singer", C=(0.1, 1.0)), open_store(store))
+    job = FitJob(str(store), "", multi_class="crammer_singer", C=(0.1, 1.0))
+    assert make_plan(job, open_store(store)).solver_name == "interior_point"
+    plan = make_plan(replace(job, solver="dcd"), open_store(store))
     state = next(term for term in plan.memory.terms if term.name == "per-row state")
     assert state.nbytes == 2 * 4 * 8 * ROWS
     assert plan.solver_name == "dcd"

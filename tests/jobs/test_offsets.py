@@ -290,7 +290,13 @@ def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: 
     X = np.column_stack([np.zeros((ROWS, 2)), X])  # the column far from 0 is number 3
     sv.ingest(X, tmp_path / "s.zarr", y=y)
     for landmarks in (2, 8):
-        options = {"kernel": "rbf", "landmarks": landmarks, "gamma": 0.1, "overwrite": True, "tolerance": 1e-8}
+        options: dict[str, Any] = {
+            "kernel": "rbf",
+            "landmarks": landmarks,
+            "gamma": 0.1,
+            "overwrite": True,
+            "tolerance": 1e-8,
+        }
         fitted = [
             sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", embedding=where, **options).model
             for where in ("disk", "fly")
@@ -312,7 +318,7 @@ def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: 
 
 def test_a_damaged_embedding_of_a_run_is_built_again(tmp_path: Path) -> None:
     X, y = rows_of("fractions")
-    options = {"kernel": "rbf", "landmarks": 4, "embedding": "disk", "overwrite": True}
+    options: dict[str, Any] = {"kernel": "rbf", "landmarks": 4, "embedding": "disk", "overwrite": True}
     expected = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
     manifest = next(tmp_path.glob("*.run/embedding.zarr/manifest.json"))
     manifest.write_text(manifest.read_text().replace('"rank"', '"rang"'))
@@ -363,7 +369,7 @@ def test_a_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) 
     np.testing.assert_allclose(found.model.coef, expected.coef_, rtol=1e-3)
     assert "column 1" in found.notices[0]
     assert not fit(loss="squared_hinge").notices
-    polynomial = {"kernel": "polynomial", "kernel_options": {"degree": 2, "gamma": 1e-10}}
+    polynomial: dict[str, Any] = {"kernel": "polynomial", "kernel_options": {"degree": 2, "gamma": 1e-10}}
     for landmarks in ({}, {"landmarks": 40}):
         found = fit(loss="hinge", **polynomial, **landmarks)
         assert "column 1" in found.notices[0]

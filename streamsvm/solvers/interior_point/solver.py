@@ -26,8 +26,10 @@ import numpy as np
 from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.passes.newton import leverages, squares
 from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import UsageError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
+from streamsvm.solvers.interior_point.multinomial import MultinomialInteriorPoint
 from streamsvm.solvers.interior_point.nearest_rows import SPARE, NearestRows
 from streamsvm.solvers.interior_point.nu_classes import NuClasses
 from streamsvm.solvers.interior_point.problem_in_memory import Known
@@ -162,6 +164,12 @@ class InteriorPoint(SegmentSolver):
             state.dual = solved.dual
             state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
         return solved.w
+
+    def of_classes(self, classes: int) -> MultinomialInteriorPoint:
+        """See ``types.Multinomial``. Raises UsageError: all rows are kept where classes are told apart together."""
+        if self.kept is not None:
+            raise UsageError("all classes in one problem are solved with all rows", hint="leave out kept")
+        return MultinomialInteriorPoint(classes)
 
     def for_two_classes(self) -> NuClasses:
         """See ``types.NuSolver``."""

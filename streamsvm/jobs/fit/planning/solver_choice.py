@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
+from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import landmark_count
@@ -25,6 +26,7 @@ from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
+from streamsvm.solvers.interior_point.multinomial import WORK, MultinomialInteriorPoint, step_work
 from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
@@ -44,7 +46,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
         return job.solver, "asked for"
     exact = kernel_machine.chosen(job)
     if job.multi_class == CRAMMER_SINGER and (not exact or kernel_request.wanted(job)):
-        return "dcd", "all classes in one problem: dual coordinate descent"
+        return _solver_of_all_classes(job, layout)
     if kernel_request.wanted(job) and share_of(job) is None:
         return features_solver(job)
     if exact:
@@ -52,6 +54,20 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:
     if share_of(job) is not None:
         return "interior_point", "one class with a free offset" if job.one_class else "two classes, C by nu"
     return _columns_solver(job, layout)
+
+
+def _solver_of_all_classes(job: FitJob, layout: Layout) -> tuple[str, str]:
+    """The same for all classes in one problem: second order where its steps are short and all rows fit the memory."""
+    what, quadratic = "all classes in one problem", build(LOSSES[job.loss], job.loss_options, "loss").quadratic()
+    columns, classes = landmark_count(job) if kernel_request.wanted(job) else layout.columns, len(layout.classes)
+    here = job.cluster is None and job.validation is None
+    if here and quadratic and step_work(layout.rows, columns, classes) <= WORK:
+        problem = Problem(LOSSES["hinge"](), 1.0, layout.rows, columns, 0, classes=classes)
+        costs = len(job.C) if isinstance(job.C, tuple) else 1
+        cost = MultinomialInteriorPoint(classes).cost(problem, layout)
+        if costs * cost.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
+            return "interior_point", f"{what}: second order, all rows fit the memory"
+    return "dcd", f"{what}: dual coordinate descent"
 
 
 def _columns_solver(job: FitJob, layout: Layout) -> tuple[str, str]:

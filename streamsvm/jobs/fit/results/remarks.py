@@ -21,6 +21,7 @@ from streamsvm.jobs.fit.planning.kernel_machine import options_of
 from streamsvm.jobs.fit.planning.nu_classes import by_nu
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
@@ -88,7 +89,7 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
     limits = {
         Status.TIME: (_out_of_time(job, training), "a larger --time-limit, or --resume"),
         Status.ASKED: ("what was told of a pass asked for the end", "the fit without it"),
-        Status.PASSES: (f"all {job.max_passes} passes were made", "a larger --max-passes, or another --solver"),
+        Status.PASSES: (f"all {job.max_passes} passes were made", f"a larger --max-passes, or {_another(job)}"),
         Status.SUPPORT: (f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"),
     }
     if status in limits:
@@ -117,7 +118,14 @@ def _short_of_the_end(job: FitJob) -> tuple[str, str]:
     if job.validation is not None:
         why = "the weights are those of the pass with the least error on the rows held out"
         return why, "leave out --validation for those of the last pass"
-    return "the solver stalled", "another --solver" + ("" if job.standardize else ", or --standardize")
+    return "the solver stalled", _another(job) + ("" if job.standardize else ", or --standardize")
+
+
+def _another(job: FitJob) -> str:
+    """The advice to choose another solver; of all classes together there are few."""
+    if job.multi_class != CRAMMER_SINGER:
+        return "another --solver"
+    return "--solver dcd" if job.solver == "interior_point" else "--solver interior_point"
 
 
 def _too_long(job: FitJob, worst: Certificate) -> bool:
