@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import pytest
 
-import streamsvm as sv
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.engine.training import Training
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError

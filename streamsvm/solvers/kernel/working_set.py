@@ -153,7 +153,7 @@ def improve_groups(
     """
     _, rows, sizes = np.unique(group, return_index=True, return_counts=True)
     known.begin(rows)
-    total = np.bincount(group, pool.x)
+    total: Float64 = np.bincount(group, pool.x).astype(np.float64)
     pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # equal rows have equal shares from here on
     low, high, ridge, sign = (column[rows] for column in (pool.low, pool.high, pool.ridge, pool.sign))
     X = take(pool.X, rows)
