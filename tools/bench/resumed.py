@@ -101,11 +101,14 @@ def main() -> int:
                 break
             kind = list(KINDS)[number % len(KINDS)]
             if kind not in whole:
-                start = time.monotonic()
-                subprocess.run(command_of(store, place / "whole.ssvm", KINDS[kind]), check=True, capture_output=True)
-                whole[kind] = digest_of(place / "whole.ssvm"), time.monotonic() - start
-                shutil.rmtree(place / "whole.ssvm.run")
-                (place / "whole.ssvm").unlink()
+                for _ in range(2):  # the first one compiles
+                    start = time.monotonic()
+                    subprocess.run(
+                        command_of(store, place / "whole.ssvm", KINDS[kind]), check=True, capture_output=True
+                    )
+                    whole[kind] = digest_of(place / "whole.ssvm"), time.monotonic() - start
+                    shutil.rmtree(place / "whole.ssvm.run")
+                    (place / "whole.ssvm").unlink()
             expected, seconds = whole[kind]
             moment = draw.uniform(0.2, 1.0) * seconds
             found, peak, resumed = kill_and_resume(place, store, KINDS[kind], moment, f"m{number}.ssvm")
