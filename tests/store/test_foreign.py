@@ -617,3 +617,24 @@ def test_text_of_one_length_is_read_from_zarr(tmp_path: Path) -> None:
     group.create_array("X", data=X)
     group.create_array("y", data=OBS)
     assert set(sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr").classes) == {"B", "T"}
+
+
+@pytest.mark.parametrize("attributes", [3, [1], None])
+def test_attributes_that_are_no_table_are_refused(attributes: Any, tmp_path: Path) -> None:
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    group.create_array("X", data=np.ones((4, 2)))
+    group.create_array("y", data=np.arange(4) % 2)
+    node = tmp_path / "a.zarr" / "y" / "zarr.json"
+    node.write_text(json.dumps(json.loads(node.read_text()) | {"attributes": attributes}))
+    with pytest.raises(DataError, match="no table"):
+        sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr")
+
+
+def test_categories_that_are_themselves_codes_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["X"] = np.ones((4, 2))
+        kind = file.create_group("obs/kind")
+        kind["codes"] = np.arange(4) % 2
+        kind["categories"] = kind  # a hard link to the group itself
+    with pytest.raises(DataError, match="holds codes, not values"):
+        sv.ingest(tmp_path / "a.h5ad", tmp_path / "s.zarr", labels_key="obs/kind")

@@ -81,7 +81,8 @@ class RunRecord:
 
     def in_class_order(self, names: Iterable[str]) -> list[str]:
         """Return names of classes in the order of the model's classes, others after them: a class has one color on the whole page."""
-        classes = [] if self.facts is None else list(self.facts.model.get("classes") or ())
+        recorded = None if self.facts is None else self.facts.model.get("classes")
+        classes = recorded if isinstance(recorded, list) else []
         return sorted(dict.fromkeys(names), key=lambda name: classes.index(name) if name in classes else len(classes))
 
     def error_text(self, error: float) -> str:

@@ -119,6 +119,10 @@ def names_of(file: ForeignFile, key: str, columns: int) -> tuple[str, ...] | Non
 
 def _values(file: ForeignFile, key: str, most: int | None = MOST_CATEGORIES) -> Array:
     """All values of an array, or of a group of text with a mask, in memory. Raises DataError E-LIMIT for too many."""
+    if file.kind(key) == "group" and {"codes", "categories"} & set(file.members(key)):
+        raise DataError(
+            f"{quote(key)} of {file.name} holds codes, not values", code="E-LAYOUT", hint="write the file again"
+        )
     found = labels_of(file, key)
     if found is None:
         raise DataError(f"{file.name} has no array {quote(key)}", code="E-SCHEMA", hint="write the file again")

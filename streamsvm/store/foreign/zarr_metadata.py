@@ -72,9 +72,12 @@ def node_type(directory: Path) -> str | None:
 
 
 def attributes(directory: Path) -> JsonObject:
-    """Return the attributes of a group or array."""
+    """Return the attributes of a group or array. Raises DataError E-META."""
     if (directory / "zarr.json").is_file():
-        return dict(_read(directory / "zarr.json").get("attributes", {}))
+        found = _read(directory / "zarr.json").get("attributes", {})
+        if not isinstance(found, dict):
+            raise DataError(f"the attributes of {directory} are no table", code="E-META", hint=HINT)
+        return found
     path = directory / ".zattrs"
     return _read(path) if path.is_file() else {}
 
