@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
-from streamsvm.errors import DataError
+from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
@@ -37,23 +37,16 @@ def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
 KERNEL: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "loss": "squared_hinge"}
 
 
-def test_a_class_without_weight_leaves_decomposition_no_row(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no row has a coefficient") as caught:
-        fitted(tmp_path, **KERNEL, solver="decomposition", class_weight={"a": 0.0})
-    assert "check the weights" in caught.value.hint
+@pytest.mark.parametrize("solver", ["decomposition", "blended"])
+def test_one_class_that_alone_has_weight_is_refused(solver: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="class 'b' alone has weight"):
+        fitted(tmp_path, **KERNEL, solver=solver, class_weight={"a": 0.0})
     assert not (tmp_path / "m").exists()
 
 
-def test_a_class_without_weight_is_left_out_on_the_simplex(tmp_path: Path) -> None:
-    found = fitted(tmp_path, **KERNEL, solver="blended", class_weight={"a": 0.0})
-    certificate = found.training.runs[0].certificate
-    assert certificate is not None
-    assert certificate.gap <= 1e-3
-
-
 @pytest.mark.parametrize("solver", ["decomposition", "blended", "fw"])
-def test_rows_without_any_weight_are_an_error_of_the_data(solver: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"every row has weight 0|no row has a coefficient"):
+def test_class_weights_of_which_none_is_above_0_are_refused(solver: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no class has weight"):
         fitted(tmp_path, **KERNEL, solver=solver, class_weight={"a": 0.0, "b": 0.0})
 
 

@@ -198,7 +198,7 @@ FORMS = {
 }  # fmt: skip
 """The fields of a problem that say what is minimized, and a task that has it."""
 NO_FORMS = {
-    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros", "center",
+    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros", "center", "origin",
 }  # fmt: skip
 """All others."""
 
