@@ -638,3 +638,11 @@ def test_categories_that_are_themselves_codes_are_refused(tmp_path: Path) -> Non
         kind["categories"] = kind  # a hard link to the group itself
     with pytest.raises(DataError, match="holds codes, not values"):
         sv.ingest(tmp_path / "a.h5ad", tmp_path / "s.zarr", labels_key="obs/kind")
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (1, 0)])
+def test_no_labels_for_some_rows_are_refused(shape: tuple[int, int], tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["y"] = np.ones((1, 2)), np.empty(shape)
+    with pytest.raises(DataError):
+        sv.fit(tmp_path / "a.h5", tmp_path / "m.ssvm")

@@ -179,7 +179,7 @@ class _Flat:
     def __init__(self, array: RowArray) -> None:
         self._array = array
         self.name, self.dtype, self.sliced = array.name, array.dtype, array.sliced
-        self.shape: tuple[int, ...] = (max(array.shape),)
+        self.shape: tuple[int, ...] = (array.shape[0] * array.shape[1],)
         self.chunk: tuple[int, ...] = (max(array.chunk),)
 
     def read(self, start: int, stop: int) -> Array:
