@@ -1,7 +1,7 @@
 """Looking at inputs and opening files that somebody else may have put there: only regular ones, never waiting, sizes before contents.
 
-A URL is no path: ``refuse_url`` is what every place that takes a path from a user asks. A FIFO where a file should be makes ``open`` wait for ever, a device has no end, and a sparse file is as large as its
-owner likes. Each is refused here before a byte of it is read.
+A URL is no path: every place that takes a path from a user calls ``refuse_url``. A FIFO where a file should be makes ``open`` wait
+for ever, a device has no end, and a sparse file is as large as its owner likes. Each is refused here before a byte of it is read.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from streamsvm.types import Batch
 
 UNLABELED = "rows without a label were left out"
+FILES_SAMPLED = 16
+"""Files, and batches of a file, that are searched for a first value of a column."""
 NO_ROWS = "files hold no rows and are passed over"
 
 

@@ -15,8 +15,8 @@ from streamsvm.store.sources.source_options import SourceOptions
 
 COMMENT_MARKS = ("#", "%", "|", "//")
 """What comment lines above a table begin with."""
-LOOKED_AT = 20
-"""Lines by which comments and titles above a table are told."""
+COMMENT_SEARCH_LINES = 20
+"""Lines that are searched for comments and titles above a table."""
 DELIMITERS = (",", "\t", ";", "|")
 QUOTE = '"'
 
@@ -86,7 +86,10 @@ def without_comments(text: bytes, mark: str | None) -> bytes:
 
 def _texts(head: bytes, start: int) -> list[str]:
     """The lines from number ``start`` on that are whole, not empty and UTF-8, some of them."""
-    lines = (line.removesuffix(b"\r") for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + LOOKED_AT])
+    lines = (
+        line.removesuffix(b"\r")
+        for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + COMMENT_SEARCH_LINES]
+    )
     return [line.decode(errors="replace") for line in lines if line.strip()]
 
 

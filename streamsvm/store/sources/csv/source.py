@@ -24,7 +24,7 @@ from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.reading.input import Input
 from streamsvm.store.sources.reading.lakes import refuse_partitions
 from streamsvm.store.sources.reading.lines import BYTE_ORDER_MARK, note_form
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.cells import BadCell
 from streamsvm.store.sources.table.census import census_of, note_alike
@@ -35,9 +35,6 @@ from streamsvm.store.sources.table.layout.proposals import proposals
 from streamsvm.store.sources.table.layout.schema import ALL_TEXT, Schema, label_of, schema_from
 from streamsvm.store.sources.table.width import check_width
 from streamsvm.types import Batch
-
-LOOKED_AT = 16
-"""Files, at most, that are looked at for a first value of a column."""
 
 
 class CSVSource:
@@ -63,7 +60,7 @@ class CSVSource:
         for other in paths[1:]:
             self._dialects[other] = self._dialect_like_first(other)
         refuse_partitions(paths, self._names)
-        for other in paths[1:LOOKED_AT] if options.encoding is None else ():
+        for other in paths[1:FILES_SAMPLED] if options.encoding is None else ():
             if self._head.without_values() and self._dialects[other] is self._head.dialect:
                 self._head = self._head.and_lines_of(head_of(other))
         self._note_lines_above()

@@ -47,7 +47,7 @@ class ColumnEncoder:
         """Whether a value may be missing."""
         self._notices = notices
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
-        self._trims = {name for name, values in self._values.items() if _are_told_apart_trimmed(values)}
+        self._trims = {name for name, values in self._values.items() if _differ_when_trimmed(values)}
         """Columns in whose values blanks around them do not count: no two of them differ by these alone."""
         self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
         self._as_text = by_value if schema.by_value else as_text
@@ -138,7 +138,7 @@ class ColumnEncoder:
         return Entries(np.repeat(np.arange(len(rows)), lengths), start + terms.places[which], found[which])
 
 
-def _are_told_apart_trimmed(values: Arrow) -> bool:
+def _differ_when_trimmed(values: Arrow) -> bool:
     """Whether no two values differ by the blanks around them alone."""
     return len(pc.utf8_trim_whitespace(values).unique()) == len(values)
 

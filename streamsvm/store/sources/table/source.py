@@ -17,7 +17,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.reading.digest_beside import DigestBeside
 from streamsvm.store.sources.reading.lakes import refuse_partitions
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.store.sources.table.census import census_of, note_alike
 from streamsvm.store.sources.table.encoder import TableEncoder, batch_rows, encoded
@@ -39,8 +39,6 @@ from streamsvm.types import Batch
 CENSUS_ROWS = 65_536
 SAMPLE_ROWS = 5000
 """Rows by which it is told what a column holds."""
-LOOKED_AT = 16
-"""Files, and batches of a file, that are looked at for a first value of a column."""
 GROUP = 4096
 """Columns of a wide table whose first values are in memory together."""
 
@@ -176,8 +174,8 @@ class TableSource(ABC):
         """The values of some columns in the first rows that have any, of the first batches and of the first files."""
         found: dict[str, Any] = dict.fromkeys(names, pa.nulls(0))
         without = list(names)
-        for path in self._paths[:LOOKED_AT]:
-            for batch in islice(self._rows(path, SAMPLE_ROWS, without, SourceFile(str(path))), LOOKED_AT):
+        for path in self._paths[:FILES_SAMPLED]:
+            for batch in islice(self._rows(path, SAMPLE_ROWS, without, SourceFile(str(path))), FILES_SAMPLED):
                 for name, values in zip(batch.schema.names, batch.columns, strict=True):
                     if not len(found[name]) or values.null_count < len(values):
                         found[name] = values
