@@ -35,7 +35,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.row_selection import bytes_per_row
@@ -167,6 +166,8 @@ class Newton:
     """The linear system of a step at a point."""
 
     def __init__(self, terms: Terms, at: Path) -> None:
+        from scipy.linalg import cho_factor  # which takes longer to import than a small fit
+
         self.terms, self.at = terms, at
         inside = terms.others > 0.0
         self.b = at.u.sum(axis=1)
@@ -177,7 +178,7 @@ class Newton:
         self.c = self.e / (1.0 + self.e * total)
         self.apart = at.W - terms.weights(at.u)
         self.residual = (terms.differences(at.W) + (terms.h * self.b - terms.z + at.s)[:, None] - at.t) * terms.others
-        self.factor = scipy.linalg.cho_factor(self._matrix(total), lower=True, overwrite_a=True, check_finite=False)
+        self.factor = cho_factor(self._matrix(total), lower=True, overwrite_a=True, check_finite=False)
 
     def _matrix(self, total: Float64) -> Float64:
         """I + sum_i B_i (x) x_i x_i' (K p, K p)."""
@@ -205,6 +206,8 @@ class Newton:
 
     def step(self, mu: float, first: Path | None = None) -> Path:
         """Return the step towards products mu; ``first``: the step whose products are to be made up for."""
+        from scipy.linalg import cho_solve
+
         terms, at = self.terms, self.at
         inside = terms.others > 0.0
         lack = (mu - at.u * at.t) * terms.others
@@ -215,7 +218,7 @@ class Newton:
         given = lack / np.where(inside, at.u, 1.0)
         rho = (-self.residual - (over / self.room)[:, None] + given) * terms.others
         right = terms.weights(self._solved(rho)) - self.apart
-        dW = scipy.linalg.cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
+        dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
         du = self._solved((rho - terms.differences(dW)) * terms.others)
         dt = given - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
         ds = (over + at.s * du.sum(axis=1)) / self.room
