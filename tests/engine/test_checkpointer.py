@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamsvm.engine.checkpoint import checkpointer
-from streamsvm.engine.checkpoint.checkpointer import PAUSE_FACTOR, SAVED_FIELDS, RunCheckpointer
+from streamsvm.engine.checkpoint.checkpointer import SAVED_FIELDS, RunCheckpointer
 from streamsvm.engine.checkpoint.interruption import Interruption
 from streamsvm.errors import InterruptedRun
 from streamsvm.types import Status
@@ -59,20 +59,6 @@ def test_a_checkpoint_is_due_every_so_many_seconds(
         saves.between(training())
         when += [clock.now - 100.0] * (len(clock.written) - len(when))
     assert when == after
-
-
-def test_what_took_long_is_not_done_again_before_it_is_a_small_part_of_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(cost=3.0)
-    saves = made(clock, 5.0, monkeypatch)
-    saves.save(training())
-    clock.now += 3.0 * PAUSE_FACTOR - 0.5
-    saves.between(training())
-    assert len(clock.written) == 1
-    clock.now += 0.5
-    saves.between(training())
-    assert len(clock.written) == 2
 
 
 def test_a_run_stops_at_its_deadline_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamsvm.engine.checkpoint import interruption
-from streamsvm.engine.checkpoint.interruption import EXPIRED, TIME_LIMIT, Interruption, watch
+from streamsvm.engine.checkpoint.interruption import Interruption, watch
 
 SOON, LATER, WAIT = 0.05, 0.3, 5.0
 
@@ -51,14 +51,6 @@ def test_a_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.Mon
     assert (there.ended, there.state.name) == ([0], "SIGTERM")
 
 
-def test_the_end_of_its_time_has_a_patience_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruption, "PATIENCE", WAIT)
-    there = Listening(monkeypatch, expiry_patience=LATER)
-    there.hear(EXPIRED)
-    assert LATER <= there.seconds() < WAIT
-    assert (there.ended, there.state.name) == ([0], TIME_LIMIT)
-
-
 @pytest.mark.parametrize("saving", [False, True])
 def test_a_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruption, "PATIENCE", 0.0 if saving else WAIT)
@@ -81,31 +73,12 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.Mo
     assert there.ended == [0]
 
 
-def test_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruption, "PATIENCE", SOON)
-    monkeypatch.setattr(interruption, "SAVING", LATER)
-    there = Listening(monkeypatch, saving=True)
-    there.hear(signal.SIGTERM)
-    assert LATER <= there.seconds() < WAIT
-    assert there.ended == [0]
-
-
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
 def test_a_job_that_ends_is_left_alone(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     there = Listening(monkeypatch)
     for number in signals:
         there.hear(number)
     time.sleep(SOON)
-    there.socket.close()
-    assert there.seconds() < WAIT
-    assert there.ended == []
-
-
-def test_other_signals_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Listening(monkeypatch)
-    there.hear(signal.SIGCHLD)
-    time.sleep(SOON)
-    assert there.state.name == ""
     there.socket.close()
     assert there.seconds() < WAIT
     assert there.ended == []

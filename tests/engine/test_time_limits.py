@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,9 +14,6 @@ import pytest
 import streamsvm as sv
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.engine.trainer import FitLoop
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
-from streamsvm.solvers.newton.solver import Newton
 
 
 @pytest.mark.parametrize(
@@ -51,57 +44,6 @@ def test_a_command_has_a_moment_beyond_its_limit(
         assert given == [(pytest.approx(seconds), pytest.approx(patience))]
     with signals.within(math.inf, spent, finish=finish):
         assert len(given) == 1
-
-
-class Passes(FitLoop):
-    """A loop that never makes one."""
-
-    def run_pass(self, checkpointer: Any) -> None:
-        raise NotImplementedError
-
-    def again(self, solver: Any, problems: Any, before: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_a_pass_more_the_one_that_certifies_and_what_follows_are_left_time() -> None:
-    for final, expected in [(0.0, 6.0), (1.5, 10.5)]:
-        loop = Passes(Newton(), [], lambda _: None)
-        loop.final_passes = final
-        loop._recent.extend([9.0, 3.0])
-        assert loop._reserve() == expected
-    loop = Passes(Decomposition(), [], lambda _: None)
-    loop.final_passes = 1.5
-    loop._recent.append(3.0)
-    assert loop._reserve() == 0.0
-
-
-TIMED = """
-import json, sys, time
-import streamsvm as sv
-began, firsts = time.perf_counter(), []
-def on_pass(event):
-    firsts.append([time.perf_counter() - began, event["seconds"]])
-found = sv.fit("s.zarr", "m.ssvm", overwrite=True, solver="dcd", tolerance=1e-4, max_passes=3000, time_limit=sys.argv[1], on_pass=on_pass)
-print(json.dumps([*firsts[0], found.model.provenance["status"], list(found.warnings)]))
-"""
-
-
-def fit_with_cold_cache(place: Path, cache: str, limit: str) -> tuple[float, float, str, list[str]]:
-    """Return the seconds to the end of the first pass, those it took, the status and the warnings of a fit that has to compile its passes."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(place / cache)}
-    command = [sys.executable, "-W", "ignore", "-c", TIMED, limit]
-    ran = subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True, text=True)
-    first, took, status, warnings = json.loads(ran.stdout)
-    return first, took, status, warnings
-
-
-def test_the_time_in_the_compiler_is_not_expected_of_the_next_pass(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    X = draw.normal(size=(3000, 20)).astype(np.float32)
-    sv.ingest(X, str(tmp_path / "s.zarr"), y=(X[:, 0] + draw.normal(size=3000) > 0).astype(int))
-    first, took, _, _ = fit_with_cold_cache(tmp_path, "one", "600s")
-    *_, status, warnings = fit_with_cold_cache(tmp_path, "two", f"{first + 1.6 * took:.2f}s")
-    assert (status, warnings) == ("converged", [])
 
 
 def test_a_fit_says_that_its_time_was_over_only_where_it_was(tmp_path: Path) -> None:

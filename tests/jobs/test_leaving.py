@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamsvm.display.terminal import Lines
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs import leaving
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import solver_choice
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.leaving import PASSES, left_event, stalled, successor
+from streamsvm.jobs.leaving import PASSES, successor
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.store import open_store
@@ -50,34 +47,8 @@ def ended(found: FitResult) -> tuple[str, float]:
     return found.plan.solver_name, certificate.gap
 
 
-@pytest.mark.parametrize(
-    ("gaps", "expected"),
-    [
-        ([1.0] * PASSES, False),
-        ([1.0] * (PASSES + 1), True),
-        ([1.0] + [0.89] * PASSES, False),
-        ([1.0] + [0.91] * PASSES, True),
-        ([1.0, 0.5] + [2.0] * PASSES, True),
-        ([0.7**k for k in range(100)], False),
-        ([1.0, 0.5] + [1.0] * (PASSES - 1), False),  # the least of all the last, not what the last one has
-        ([1.0] * PASSES + [0.5] * 2 * PASSES, True),  # and of all before them, not of the first
-        ([1.0] * 2 * PASSES + [0.5] * PASSES, False),
-    ],
-)
-def test_a_solver_stalls_where_its_least_gap_is_not_a_tenth_less(gaps: list[float], expected: bool) -> None:
-    assert stalled(Training([], gaps=gaps)) == expected
-
-
-def test_what_is_said_compares_the_least_gap_with_that_before() -> None:
-    gaps = [0.5] * 2 + [0.25] * PASSES + [0.24] * PASSES
-    following: Any = SimpleNamespace(solver_name="newton")
-    event = left_event(Training([], gaps=gaps, passes=len(gaps)), following)
-    assert event["pass"] == 2 * PASSES + 2
-    assert event["why"] == f"its gap is 24 % after {2 * PASSES + 2} passes, 25 % {PASSES} passes before"
-
-
 @pytest.mark.usefixtures("short_memory")
-def test_descent_that_stalls_on_a_raw_table_is_left_and_the_fit_is_certified(store: Path, tmp_path: Path) -> None:
+def test_auto_falls_back_to_newton_where_dcd_stalls(store: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     job = job_of(store, tmp_path)
     assert make_plan(job, open_store(store)).solver_name == "dcd"
@@ -97,38 +68,14 @@ def test_descent_that_stalls_on_a_raw_table_is_left_and_the_fit_is_certified(sto
 
 
 @pytest.mark.usefixtures("short_memory")
-def test_descent_that_gets_on_is_not_left(tmp_path: Path) -> None:
-    path = tmp_path / "s.zarr"
-    synth(SynthJob("separable", str(path), rows=1_000))
-    events: list[Any] = []
-    solver, gap = ended(fit(job_of(path, tmp_path, C=0.01), events.append))
-    assert solver == "dcd"
-    assert gap <= 1e-3
-    assert not [event for event in events if event["event"] == "left"]
-
-
-@pytest.mark.usefixtures("short_memory")
 @pytest.mark.parametrize("more", [{"solver": "dcd"}, {"dual": "a.npy"}, {"validation": 0.5}])
-def test_a_solver_that_was_asked_for_or_that_outputs_depend_on_stays(store: Path, tmp_path: Path, more: Any) -> None:
+def test_auto_does_not_fall_back_from_a_solver_asked_for(store: Path, tmp_path: Path, more: Any) -> None:
     job, opened = job_of(store, tmp_path, **more), open_store(store)
     assert successor(job, opened, make_plan(job, opened)) is None
 
 
 @pytest.mark.usefixtures("short_memory")
-def test_where_second_order_does_not_fit_descent_stays(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job, opened = job_of(store, tmp_path), open_store(store)
-    plan = make_plan(job, opened)
-    tight = leaving.plan_with(job_of(store, tmp_path, solver="newton"), opened)
-    assert successor(job, opened, plan) is not None
-    short = tight.memory.terms[0]._replace(nbytes=tight.memory.limit)
-    monkeypatch.setattr(type(tight.memory), "total", property(lambda _: short.nbytes + 1))
-    assert successor(job, opened, plan) is None
-
-
-@pytest.mark.usefixtures("short_memory")
-def test_a_run_that_is_stopped_after_it_left_goes_on_with_the_second_solver(store: Path, tmp_path: Path) -> None:
+def test_resume_after_the_fallback_goes_on_with_newton(store: Path, tmp_path: Path) -> None:
     """The first pass of second order is done when the signal comes; the resumed run makes the same model."""
     straight = fit(job_of(store, tmp_path / "a"))
 

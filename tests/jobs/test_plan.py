@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,12 @@ import pytest
 
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.errors import UsageError
-from streamsvm.jobs.calibrate import folds
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.planning.problems import checked_cost, costs_of_loss
-from streamsvm.jobs.fit.planning.solver_choice import features_solver
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.newton.explicit import most_explicit
 from streamsvm.solvers.newton.row_sample import least_rows, sample_rows
 from streamsvm.store.views.memory import MemoryStore
 
@@ -48,7 +44,7 @@ def rows(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("solver", ["auto", "newton"])
-def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
+def test_plan_shrinks_the_sample_of_newton_to_the_memory_limit(solver: str) -> None:
     ample = planned(4096 * MIB, solver=solver)
     assert "short" not in ample.why
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
@@ -63,7 +59,7 @@ def test_the_model_takes_what_memory_leaves_it(solver: str) -> None:
     assert sizes[0] > sizes[-1] >= least_rows(ample.problems[0])
 
 
-def test_below_the_least_another_solver_or_a_refusal() -> None:
+def test_plan_takes_dcd_or_refuses_where_newton_does_not_fit() -> None:
     ample = planned(4096 * MIB)
     bare = sum(term.nbytes for term in ample.memory.terms if term.name not in ("solver", "all rows"))
     assert planned(bare + 4 * MIB).solver_name == "dcd"
@@ -72,26 +68,7 @@ def test_below_the_least_another_solver_or_a_refusal() -> None:
     assert rows(refused) < 2 * least_rows(refused.problems[0])
 
 
-def test_a_sample_that_was_asked_for_is_not_changed() -> None:
-    ample = planned(4096 * MIB, solver="newton", options={"sample": 50_000})
-    tight = planned(ample.memory.total - 60 * MIB, solver="newton", options={"sample": 50_000})
-    assert rows(tight) == 50_000
-
-
-def test_where_a_sample_would_be_all_rows_fewer_are_taken() -> None:
-    """A sample of no fewer rows than there are holds them all, as no sample does."""
-    few = store()
-    few.layout = replace(few.layout, chunks=CHUNKS[:4], counts=(10_000, 10_000))
-    job = FitJob("memory", "model", memory=4096 * MIB, threads=1, solver="newton")
-    ample = make_plan(job, few)
-    needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
-    assert rows(ample) == 20_000
-    plan = make_plan(replace(job, memory=needs - MIB), few)
-    assert plan.memory.total <= plan.memory.limit
-    assert rows(plan) < 20_000
-
-
-def test_a_resumed_run_keeps_its_sample() -> None:
+def test_plan_of_a_resumed_run_keeps_its_sample() -> None:
     ample = planned(4096 * MIB)
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     job = FitJob("memory", "model", memory=needs - 230 * MIB)
@@ -101,18 +78,7 @@ def test_a_resumed_run_keeps_its_sample() -> None:
     assert rows(again) == rows(first) < rows(ample)
 
 
-@pytest.mark.parametrize("given", ["number", "file"])
-def test_very_many_landmarks_are_for_coordinate_descent_however_they_are_given(given: str, tmp_path: Path) -> None:
-    """A file of landmarks is counted like a number of them."""
-    for count, solver in ((300, "newton"), (most_explicit(dense=True) + 1, "dcd")):
-        np.save(tmp_path / "z.npy", np.zeros((count, COLUMNS), np.float32))
-        asked: dict[str, Any] = (
-            {"landmarks": count} if given == "number" else {"landmark_file": str(tmp_path / "z.npy")}
-        )
-        assert features_solver(FitJob("memory", "model", kernel="rbf", **asked))[0] == solver
-
-
-def test_lambda_is_c_by_the_rows_there_are() -> None:
+def test_plan_converts_lambda_to_C() -> None:
     assert costs_of_loss(FitJob("s", "m", lambda_=0.01), 50) == [2.0]
     assert costs_of_loss(FitJob("s", "m"), 50) == [1.0]
     assert costs_of_loss(FitJob("s", "m", C=(0.5, 4.0)), 50) == [0.5, 4.0]
@@ -124,7 +90,7 @@ def test_lambda_is_c_by_the_rows_there_are() -> None:
 
 @pytest.mark.parametrize("embedding", ["auto", "disk", "fly"])
 @pytest.mark.parametrize("solver", ["auto", "newton", "dcd"])
-def test_landmarks_that_do_not_fit_are_told_with_how_many_do(solver: str, embedding: str) -> None:
+def test_plan_names_the_landmarks_that_would_fit(solver: str, embedding: str) -> None:
     """Of Newton's method with the sample it then takes, which is another one than so many components leave."""
     asked: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "solver": solver, "embedding": embedding}
     plan = planned(400 * MIB, landmarks=20_000, **asked)
@@ -138,19 +104,3 @@ def test_landmarks_that_do_not_fit_are_told_with_how_many_do(solver: str, embedd
     if embedding != "auto":  # else there is room for both
         more = planned(400 * MIB, landmarks=int(found[1]) + 1, **asked)
         assert more.memory.total > more.memory.limit
-
-
-def test_fits_of_folds_keep_no_blocks_in_memory_and_their_row_state_there() -> None:
-    """As their terms have it: what the whole fit kept is still there."""
-    asked: list[Plan] = []
-
-    def loop(_store: Any, plan: Plan) -> Any:
-        asked.append(plan)
-        raise TimeoutError
-
-    plan = planned(4096 * MIB)
-    kept = replace(plan, memory=replace(plan.memory, cached=True, resident=False))
-    fits: Any = SimpleNamespace(loop=loop)
-    with pytest.raises(TimeoutError):
-        folds._fitted(fits, store(), kept)
-    assert [(one.memory.cached, one.memory.resident) for one in asked] == [(False, True)]

@@ -5,24 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import streamsvm as sv
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning import kernel_machine, solver_choice
+from streamsvm.jobs.fit.planning import solver_choice
 from streamsvm.jobs.fit.planning.solver_choice import SAMPLE_SHARE, SAMPLED_COLUMNS, WHOLE_SHARE, linear_solver
-from streamsvm.losses import LOSSES
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
-from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.newton.row_sample import least_rows
-from streamsvm.solvers.newton.solver import Newton
-from streamsvm.store.format.numbers import TARGET
-from streamsvm.types import Layout, Problem
+from streamsvm.types import Layout
 
 LIMIT = 1024 * MIB
 LAYOUT = Layout(6, (10, 30), (25, 72), ("a", "b", "c"), (3, 14, 23))
@@ -59,54 +51,6 @@ def test_second_order_is_chosen_where_it_fits(
     assert ("40 rows" in why) == ("second order would" not in why)
 
 
-def test_the_reason_says_how_many_entries_a_row_has() -> None:
-    assert linear_solver(FitJob("s", "m"), LAYOUT)[1].startswith("40 rows, 7 weights, 2 entries a row:")
-    assert linear_solver(FitJob("s", "m"), layout_of(7, dense=True))[1].startswith("40 rows, 7 weights, dense:")
-
-
-@pytest.mark.parametrize("sample", [False, True])
-@pytest.mark.parametrize(
-    ("classes", "given", "problems"),
-    [
-        (("a", "b", "c"), {}, 3),
-        (("a", "b", "c"), {"positive": "a"}, 1),
-        (("a", "b"), {}, 1),
-        (("a", "b"), {"positive": "a"}, 1),
-        ((), {}, 1),
-        (("a", "b", "c"), {"C": (1.0, 2.0)}, 6),
-        (("a", "b"), {"C": (1.0, 2.0)}, 2),
-        (("a", "b"), {"C": 2.0}, 1),
-        (("a", "b"), {"multi_class": "ovo"}, 1),
-    ],
-)
-def test_every_problem_has_its_own_matrices_and_all_of_them_one_set_of_rows(
-    classes: tuple[str, ...], given: dict[str, Any], problems: int, sample: bool
-) -> None:
-    layout = replace(LAYOUT, classes=classes)
-    whole = Problem(LOSSES["squared_hinge"](), 1.0, 40, 6, 0, nonzeros=97)
-    cost = (Newton(least_rows(whole)) if sample else Newton()).cost(whole, layout)
-    assert cost.shared > 0
-    found = solver_choice._needed(FitJob("s", "m", **given), layout, sample=sample)
-    assert found == problems * cost.fixed + cost.shared
-
-
-@pytest.mark.parametrize(
-    ("given", "solver"),
-    [
-        ({"loss": "hinge"}, "decomposition"),
-        ({"loss": "squared_hinge"}, "decomposition"),
-        ({"loss": "squared_hinge", "bias": 0.0}, "blended"),
-        ({"loss": "squared_hinge", "options": {"epsilon": 0.1}}, "blended"),
-        ({"loss": "hinge", "bias": 0.0}, "decomposition"),
-        ({"loss": "squared_hinge", "bias": 0.0, "nu": 0.5}, "decomposition"),
-        ({"loss": "hinge", "one_class": True}, "decomposition"),
-        ({"loss": "squared_hinge", "one_class": True, "C": 1.0}, "blended"),
-    ],
-)
-def test_the_simplex_is_for_a_bias_that_is_not_free_and_for_a_gap_on_it(given: dict[str, Any], solver: str) -> None:
-    assert kernel_machine.solver_for(FitJob("s", "m", kernel="rbf", **given))[0] == solver
-
-
 @pytest.mark.parametrize(
     ("dense", "columns", "settings", "short"),
     [
@@ -121,20 +65,6 @@ def test_dense_rows_of_many_columns_are_all_needed(
     dense: bool, columns: int, settings: dict[str, int | None], short: bool
 ) -> None:
     assert solver_choice.short_of_rows(layout_of(columns + 1, dense=dense), settings) == short
-
-
-@pytest.mark.parametrize(
-    ("solver", "facts", "center"),
-    [
-        (Decomposition(), {TARGET: {"mean": 2.5}}, 2.5),
-        (Decomposition(), {}, 0.0),
-        (Blended(), {TARGET: {"mean": 2.5}}, 0.0),
-        (Newton(), {TARGET: {"mean": 2.5}}, 0.0),
-    ],
-)
-def test_a_mean_is_taken_from_targets_where_the_intercept_is_free(solver: Any, facts: Any, center: float) -> None:
-    store: Any = SimpleNamespace(facts=facts)
-    assert kernel_machine.center_of(solver, store) == center
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])

@@ -8,7 +8,6 @@ import resource
 from dataclasses import replace
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget, control_groups
-from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, block_terms, memory_limit
+from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, Term
@@ -64,13 +63,6 @@ def fixed_base(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what the terms say -----------------------------------------------------------------------------------------------
 
 
-def test_total_is_the_sum_of_the_terms(tmp_path: Path) -> None:
-    plan = planned(memory_store(), 1 << 40, standardize=True).memory
-    assert plan.total == sum(term.nbytes for term in plan.terms)
-    assert all(term.nbytes >= 0 and term.name and term.why for term in plan.terms)
-    assert len({term.name for term in plan.terms}) == len(plan.terms)
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("rows", [100, 4000])
@@ -83,13 +75,6 @@ def test_blocks_in_flight_are_what_the_ring_allocates(
     terms = {term.name: term.nbytes for term in planned(store, 1 << 40, prefetch=depth).memory.terms}
     assert ring <= terms["blocks in flight"] <= 2 * ring + MIB
     assert terms["block views"] >= store.layout.largest_chunk * (4 + 4)  # signs and weights, float32
-
-
-def test_deeper_reading_ahead_costs_a_block_each() -> None:
-    layout = memory_store().layout
-    sizes = [block_terms(layout, depth)[0].nbytes for depth in range(4)]
-    assert len(set(np.diff(sizes))) == 1
-    assert sizes[0] >= layout.block_bytes + 4 * layout.largest_chunk
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -105,17 +90,6 @@ def test_rows_kept_in_memory_are_one_block_with_all_that_belongs_to_it(fixed_bas
     least = 2 * store.layout.bytes_per_pass + 50_000 * (orders + 4 + 4 + scratch)
     assert plan.memory.cached
     assert {term.name: term.nbytes for term in plan.memory.terms}["all rows"] >= least
-
-
-def test_every_problem_has_its_state(fixed_base: None) -> None:
-    store = MemoryStore(chunk_bytes=4000)
-    store.append(Dense(np.zeros((3000, 10), np.float32)), (np.arange(3000) % 3).astype(np.int32))
-    store.commit(("a", "b", "c"), 10)
-    one, three = planned(store, 1 << 40, positive="a"), planned(store, 1 << 40)
-    assert [len(plan.problems) for plan in (one, three)] == [1, 3]
-    sizes = [{t.name: t.nbytes for t in plan.memory.terms} for plan in (one, three)]
-    assert sizes[1]["per-row state"] == 3 * sizes[0]["per-row state"] == 3 * 8 * 3000
-    assert sizes[1]["solver"] == 3 * sizes[0]["solver"] >= 3 * 8 * 11
 
 
 @given(limit=st.integers(0, 400 * MIB), rows=st.integers(2, 40_000), standardize=st.booleans())
@@ -189,21 +163,6 @@ def test_exactly_enough_is_enough() -> None:
     plan.check("")
     with pytest.raises(BudgetError):
         MemoryPlan(plan.terms, 11, True, False, True).check("")
-
-
-@pytest.mark.parametrize(("limit", "stated"), [(MIB - 1, f"{MIB - 1} is {MIB - 1} bytes and"), (MIB, "1MiB")])
-def test_a_limit_below_a_mebibyte_is_said_in_bytes(limit: int, stated: str) -> None:
-    """Most likely a unit was forgotten: --memory 512."""
-    with pytest.raises(BudgetError, match=f"--memory {stated} is not enough"):
-        MemoryPlan((Term("rows", 3 * MIB, "-"),), limit, resident=False, cached=False, retain=True).check("")
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "up", "text"),
-    [(0, False, "0MiB"), (MIB, True, "1MiB"), (MIB + 1, True, "2MiB"), (MIB + 1, False, "1MiB")],
-)
-def test_mebibytes_are_whole_and_rounded_up_where_they_are_advice(nbytes: int, up: bool, text: str) -> None:
-    assert mib(nbytes, up=up) == text
 
 
 # -- where the limit comes from ---------------------------------------------------------------------------------------
@@ -311,50 +270,10 @@ def test_the_padding_of_the_largest_chunk_is_in_the_ring() -> None:
     assert ring - bare == 8 * 11
 
 
-def test_without_a_limit_it_is_a_share_of_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the process holds already is there for it, too."""
-    import psutil
-
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * MIB))
-    monkeypatch.setattr(budget, "anonymous_bytes", lambda: 20 * MIB)
-    monkeypatch.setattr(budget, "_group_limits", list)
-    assert budget.memory_limit(None) == int(0.75 * 120 * MIB)
-
-
-def test_compiled_passes_are_in_the_plan_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured: 64 to 71 MiB."""
-    monkeypatch.setattr(budget, "passes_loaded", lambda: False)
-    (compiled,) = [term for term in budget.base_terms() if term.name == "compiled passes"]
-    assert 71 * MIB <= compiled.nbytes <= 80 * MIB
-    monkeypatch.setattr(budget, "passes_loaded", lambda: True)
-    assert all(term.name != "compiled passes" for term in budget.base_terms())
-
-
 def held(patch: pytest.MonkeyPatch, nbytes: int, *, loaded: bool) -> None:
     """The process as if it held so much."""
     patch.setattr(budget, "anonymous_bytes", lambda: nbytes)
     patch.setattr(budget, "passes_loaded", lambda: loaded)
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "loaded", "counted"),
-    [
-        (1, False, 136 * MIB),
-        (64 * MIB, False, 136 * MIB),
-        (64 * MIB + 1, False, 200 * MIB),
-        (64 * MIB + 1, True, 136 * MIB),
-        (136 * MIB, True, 136 * MIB),
-        (136 * MIB + 1, True, 200 * MIB),
-        (200 * MIB, True, 200 * MIB),
-        (500 * MIB, True, 520 * MIB),
-    ],
-)
-def test_a_process_is_counted_in_steps(
-    nbytes: int, loaded: bool, counted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held(monkeypatch, nbytes, loaded=loaded)
-    assert budget.base_terms()[0].nbytes == nbytes
-    assert sum(term.nbytes for term in budget.steady_terms() if term.name != "margin") == counted >= nbytes
 
 
 def test_a_kernel_fit_is_planned_alike_whatever_the_process_did_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,72 +289,12 @@ def test_a_kernel_fit_is_planned_alike_whatever_the_process_did_before(monkeypat
     assert len({solver for solver, *_ in found[0]}) > 1
 
 
-@pytest.mark.parametrize(("depth", "scratch"), [(0, 0), (3, 24)])
-def test_all_rows_in_memory_have_orders_views_and_scratch(depth: int, scratch: int) -> None:
-    """Signs and weights of 16 bytes a row, the order of the block of each reader and two more, and the solver's own."""
-    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
-    term = budget.cache_term(layout, depth, scratch)
-    assert term is not None
-    assert term.nbytes == 2 * layout.bytes_per_pass + 5 * (16 + 4 * (depth + 2) + scratch)
-
-
-@pytest.mark.parametrize("depth", [0, 1, 4])
-def test_the_ring_has_a_block_more_than_are_read_ahead(depth: int) -> None:
-    """The one at hand; each with the order of its rows, int32. Dense blocks have no padding."""
-    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
-    ring, views = budget.block_terms(layout, depth)
-    assert ring.nbytes == (depth + 1) * (layout.block_bytes + 4 * 3)
-    assert views.nbytes == 16 * 3
-
-
 def test_a_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_group_limits", list)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (50 * MIB, 50 * MIB))
     assert budget.memory_limit(80 * MIB) == 50 * MIB
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert budget.memory_limit(80 * MIB) == 80 * MIB
-
-
-@pytest.mark.parametrize(("soft", "enough"), [(resource.RLIM_INFINITY, True), (1 << 30, True), ((1 << 30) - 1, False)])
-def test_addresses_are_asked_for_only_where_there_is_a_limit(
-    soft: int, enough: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    if enough:
-        budget.check_addresses()
-    else:
-        with pytest.raises(BudgetError, match="1024MiB are needed"):
-            budget.check_addresses()
-
-
-@pytest.mark.parametrize("limits", [[], [300 * MIB], [5000 * MIB]])
-@pytest.mark.parametrize("limit", [0, 100 * MIB, 500 * MIB])
-def test_half_of_what_a_job_leaves_is_page_cache(
-    limits: list[int], limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of what the machine has available, or of a control group that has less; nothing where the job takes it all."""
-    import psutil
-
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=400 * MIB))
-    monkeypatch.setattr(budget, "_group_limits", lambda: limits)
-    free = 300 * MIB if limits == [300 * MIB] else 400 * MIB
-    assert budget.page_cache_bytes(limit) == (0 if limit > free else (free - limit) // 2)
-
-
-@pytest.mark.parametrize("readers", [1, 3])
-def test_every_reader_has_a_ring_and_views_of_its_own(readers: int) -> None:
-    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
-    one, several = (budget.block_terms(layout, 2, readers=count) for count in (1, readers))
-    assert [term.nbytes for term in several] == [readers * term.nbytes for term in one]
-
-
-def test_the_largest_store_that_is_kept_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, not at it, the page cache serves as well."""
-    layout = Layout(5, (3, 2), None, ("a", "b"), (2, 3))
-    monkeypatch.setattr(budget, "CACHED_MOST", layout.bytes_per_pass)
-    assert budget.cache_term(layout) is not None
-    monkeypatch.setattr(budget, "CACHED_MOST", layout.bytes_per_pass - 1)
-    assert budget.cache_term(layout) is None
 
 
 def test_as_many_threads_as_there_is_memory_for() -> None:

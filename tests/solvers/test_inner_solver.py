@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from streamsvm.losses import Hinge, Huber, Squared, SquaredHinge, rounded
+from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
 from streamsvm.rows import Dense
-from streamsvm.solvers.newton import inner_solver
-from streamsvm.solvers.newton.inner_solver import LENGTHS, Descent, polished_dual, smoothing_of
+from streamsvm.solvers.newton.inner_solver import Descent, polished_dual, smoothing_of
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.solvers.newton.surrogate import Surrogate
 from streamsvm.solvers.point_evaluation import PointSums
@@ -62,7 +61,7 @@ def gradient(model: Surrogate, smooth: Any, w: Any) -> Any:
     return w + model.shift + model.damping * (w - model.center) + Z.T @ (C * s * slopes)
 
 
-def test_the_parts_of_a_model_are_those_of_its_definition() -> None:
+def test_surrogate_value_gradient_and_hessian_are_those_of_its_definition() -> None:
     model, w = model_of(SquaredHinge(), np.full(4, 0.3)), np.array([1.0, -0.5, 0.2, 0.1])
     here = model.values_at(SquaredHinge(), w)
     assert here.sums.smoothed + model.outer(w) == pytest.approx(value(model, SquaredHinge(), w), rel=1e-12)
@@ -78,36 +77,8 @@ def test_the_parts_of_a_model_are_those_of_its_definition() -> None:
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.2)], ids=["squared hinge", "huber"])
-@pytest.mark.parametrize("scale", [1.0, 3.0, 20.0, 300.0, 1e4, -1.0])
-def test_a_length_is_the_best_of_those_that_are_tried(loss: Any, scale: float) -> None:
-    """Of all lengths 2^-k, k < 24, along a descent direction; none where all of them lead up."""
-    model, w = model_of(loss, np.zeros(4)), np.array([1.0, -1.0, 0.5, 0.0])
-    step = -scale * gradient(model, loss, w) / 20.0
-    found = inner_solver._length(model, loss, model.values_at(loss, w), w, step)
-    tried = [value(model, loss, w + length * step) for length in LENGTHS]
-    assert len(LENGTHS) == 24
-    assert found == (0.0 if scale < 0.0 else LENGTHS[int(np.argmin(tried))])
-
-
-def test_more_lengths_are_looked_at_where_the_first_ones_rise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at once at first, and six at a time then; each is looked at once."""
-    model, w, tried = model_of(SquaredHinge(), np.zeros(4)), np.array([1.0, -1.0, 0.5, 0.0]), []
-    plain = inner_solver.trial_pass
-
-    def noted(y: Any, s: Any, f: Any, df: Any, C: Any, smooth: Any, lengths: Any) -> Any:
-        tried.append(lengths.tolist())
-        return plain(y, s, f, df, C, smooth, lengths)
-
-    monkeypatch.setattr(inner_solver, "trial_pass", noted)
-    slope = gradient(model, SquaredHinge(), w)
-    inner_solver._length(model, SquaredHinge(), model.values_at(SquaredHinge(), w), w, slope)
-    assert [len(lengths) for lengths in tried] == [2, 6, 6, 6, 4]
-    assert np.concatenate(tried).tolist() == LENGTHS.tolist()
-
-
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.2)], ids=["squared hinge", "huber"])
 @pytest.mark.parametrize("crude", [False, True])
-def test_a_model_is_minimized_to_a_share_of_its_value(loss: Any, crude: bool) -> None:
+def test_surrogate_is_minimized_to_the_tolerance_asked_for(loss: Any, crude: bool) -> None:
     """By an independent method it has no less, but for a ten thousandth or, not crudely, a thousandth of the tolerance of it."""
     model, start = model_of(loss, np.full(4, 0.3)), np.array([4.0, -3.0, 2.0, 1.0])
     w, arrived = Descent(model).minimize(loss, start, crude=crude)
@@ -121,51 +92,7 @@ def test_a_model_is_minimized_to_a_share_of_its_value(loss: Any, crude: bool) ->
         assert 0.5 * np.square(gradient(model, loss, w)).sum() <= 2e-5 * abs(value(model, loss, w))
 
 
-def test_a_parabola_is_minimized_by_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of least squares: damping and the norm are part of what the step is made of."""
-    model, steps = model_of(Squared(), np.full(4, 0.3)), []
-    descent = Descent(model)
-    plain = descent._hessian.step
-    monkeypatch.setattr(descent._hessian, "step", lambda *at: (steps.append(1), plain(*at))[1])
-    w, arrived = descent.minimize(Squared(), np.array([4.0, -3.0, 2.0, 1.0]))
-    assert arrived
-    assert len(steps) == 2  # the second one promises nothing
-    X, y, s = rows()
-    Z, c = np.column_stack([X.astype(float), np.ones(ROWS)]), 2.0 * C * s.astype(float)
-    hessian = np.diag(1.0 + model.damping) + (Z.T * c) @ Z
-    right = Z.T @ (c * (y - model.offset)) - model.shift + model.damping * model.center
-    np.testing.assert_allclose(w, np.linalg.solve(hessian, right), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("promise", "norm", "crude", "arrived"),
-    [
-        (0.9, 0.5, False, True),
-        (1.1, 0.5, False, False),
-        (0.5, 0.9, False, True),
-        (0.5, 1.1, False, False),
-        (90.0, 9e9, True, True),
-        (110.0, 0.5, True, False),
-    ],
-)
-def test_a_model_is_left_alone_where_a_step_promises_little_and_its_gradient_is_short(
-    promise: float, norm: float, crude: bool, arrived: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In units of 1e-3 and of 0.02 of a tolerance of 1e-3, each a share of the value; crudely the first is a tenth of the tolerance."""
-    model, w = model_of(SquaredHinge(), np.full(4, 0.3)), np.array([4.0, -3.0, 2.0, 1.0])
-    size, slope = abs(value(model, SquaredHinge(), w)), np.eye(4)[1]
-    length = np.sqrt(2.0 * norm * 2e-5 * size)
-    step = np.array([0.0, -promise * 1e-6 * size / length, 0.0, 0.0])
-    monkeypatch.setattr(Surrogate, "gradient", lambda self, here, at: length * slope)
-    descent = Descent(model)
-    monkeypatch.setattr(descent._hessian, "step", lambda bends, at: step)
-    monkeypatch.setattr(inner_solver, "_length", lambda *_: 0.0)
-    found, said = descent.minimize(SquaredHinge(), w, crude=crude)
-    assert said == arrived
-    np.testing.assert_array_equal(found, w)
-
-
-def test_what_rounding_a_corner_costs_is_added_up_row_by_row() -> None:
+def test_surrogate_counts_what_smoothing_costs_row_by_row() -> None:
     model, w, mu = model_of(Hinge(), np.zeros(4)), np.array([0.8, -0.1, 0.2, 0.1]), 0.6
     X, y, s = rows()
     m = signed(X, y) @ w + y * model.offset
@@ -174,52 +101,8 @@ def test_what_rounding_a_corner_costs_is_added_up_row_by_row() -> None:
     assert smoothing_of(model, rounded(Hinge(), mu), w) == pytest.approx(cost, rel=1e-6)
 
 
-def test_a_corner_narrows_until_it_costs_what_it_may() -> None:
-    """And not much less: the last width is aimed at 0.95 of that, by the square in which the cost falls."""
-    model, goal = model_of(Hinge(), np.zeros(4)), 0.02
-    w, mu = Descent(model).follow(np.zeros(4), 1.0, 0.0, goal)
-    cost = smoothing_of(model, rounded(Hinge(), mu), w)
-    assert 0.6 * goal < cost <= goal
-    assert 0.0 < mu < 1.0
-    at = gradient(model, rounded(Hinge(), mu), w)
-    assert np.linalg.norm(at) < 0.2 * np.linalg.norm(gradient(model, rounded(Hinge(), mu), np.zeros(4)))
-
-
-@pytest.mark.parametrize(("floor", "widths"), [(0.3, [1.0, 0.5]), (0.24, [1.0, 0.5, 0.25]), (0.252, [1.0, 0.5, 0.25])])
-def test_a_corner_is_halved_at_most_and_ends_at_the_floor_or_a_hundredth_below(
-    floor: float, widths: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each model on the way is minimized crudely."""
-    seen = []
-    descent = Descent(model_of(Hinge(), np.zeros(4)))
-    monkeypatch.setattr(
-        descent, "minimize", lambda smooth, w, crude: (seen.append((smooth.mu, crude)), (w + 1.0, True))[1]
-    )
-    w, mu = descent.follow(np.zeros(4), 1.0, floor, 1e-9)
-    assert seen == [(width, True) for width in widths]
-    assert (w[0], mu) == (len(widths), widths[-1])
-
-
-@pytest.mark.parametrize(("solved", "calls", "mu"), [([False], 1, 1.0), ([True, False], 2, 1.0)])
-def test_a_corner_whose_model_was_not_solved_is_as_wide_as_before(
-    solved: list[bool], calls: int, mu: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = list(solved)
-    descent = Descent(model_of(Hinge(), np.zeros(4)))
-    monkeypatch.setattr(descent, "minimize", lambda smooth, w, crude: (w + 1.0, left.pop(0)))
-    w, found = descent.follow(np.zeros(4), 1.0, 0.1, 1e-9)
-    assert (w[0], found, len(solved) - len(left)) == (1.0, mu, calls)
-
-
-def test_a_smooth_loss_is_minimized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    descent, seen = Descent(model_of(SquaredHinge(), np.zeros(4))), []
-    monkeypatch.setattr(descent, "minimize", lambda smooth, w, crude: (seen.append(crude), (w, True))[1])
-    assert descent.follow(np.zeros(4), 0.0, 0.0, 1.0)[1] == 0.0
-    assert seen == [True]
-
-
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.2)], ids=["squared hinge", "huber"])
-def test_the_polished_dual_is_the_best_over_the_variables_of_the_sample(loss: Any) -> None:
+def test_surrogate_polished_dual_is_the_optimum_over_the_sample(loss: Any) -> None:
     """By an independent method that moves the variables of the sample, all others staying at the slopes of the point."""
     X, y, s = rows()
     problem = Problem(loss, C, ROWS, COLUMNS, 1, tolerance=1e-8)

@@ -39,7 +39,7 @@ def offered(near: NearestRows, pieces: Any, weight: Any = None) -> NearestRows:
 
 @pytest.mark.parametrize("pieces", [[(0, N)], [(60, N), (0, 10), (10, 60)]], ids=len)
 @pytest.mark.parametrize("limit", [1, 40, N - 1, N, 500])
-def test_the_nearest_rows_are_those_of_the_smallest_keys_in_the_order_of_their_numbers(pieces: Any, limit: int) -> None:
+def test_nearest_rows_are_those_of_the_smallest_keys(pieces: Any, limit: int) -> None:
     near = offered(NearestRows(limit), pieces)
     found = near.taken()
     chosen = np.sort(np.argsort(keys_of(distances()))[:limit])
@@ -54,25 +54,8 @@ def test_the_nearest_rows_are_those_of_the_smallest_keys_in_the_order_of_their_n
     assert near.threshold == expected
 
 
-def test_no_more_than_twice_as_many_are_held() -> None:
-    near, most = NearestRows(20), 0
-    for start in range(0, N, 5):
-        offered(near, [(start, start + 5)])
-        assert near.held == sum(len(part.key) for part in near.parts)
-        most = max(most, near.held)
-    assert most == 40
-
-
-def test_rows_without_weight_are_none() -> None:
-    weight = np.where(np.arange(N) % 3 == 0, 0.0, 1.0).astype(np.float32)
-    found = offered(NearestRows(N), [(0, 60), (60, N)], weight).taken()
-    assert found is not None
-    np.testing.assert_array_equal(found.row, np.flatnonzero(weight))
-    assert offered(NearestRows(N), [(0, N)], np.zeros(N, np.float32)).taken() is None
-
-
 @pytest.mark.parametrize("cut", [0, 7, 60, N])
-def test_what_two_workers_kept_is_what_one_keeps(cut: int) -> None:
+def test_nearest_rows_of_two_workers_are_those_of_one(cut: int) -> None:
     one = offered(NearestRows(30), [(0, N)])
     left, right = (offered(NearestRows(30), [part]) for part in ((0, cut), (cut, N)))
     left.merge(right)
@@ -82,9 +65,3 @@ def test_what_two_workers_kept_is_what_one_keeps(cut: int) -> None:
     assert first is not None
     assert second is not None
     np.testing.assert_array_equal(first.row, second.row)
-
-
-def test_a_pass_begins_with_nothing() -> None:
-    near = offered(NearestRows(30), [(0, N)])
-    near.clear()
-    assert (near.threshold, near.held, near.parts) == (np.inf, 0, [])

@@ -13,13 +13,6 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.newton.row_sample import (
     PrioritySampler,
     Sample,
-    is_wide,
-    join_alike,
-    least_rows,
-    row_bytes,
-    sample_rows,
-    sampled_bytes,
-    usual_rows,
 )
 from streamsvm.types import Block, Problem
 
@@ -31,84 +24,6 @@ def of(rows: int, columns: int, entries: int | None = None) -> Problem:
 
 
 # -- how many ----------------------------------------------------------------------------------------------------------
-
-
-def test_columns_are_many_where_the_hessian_of_all_is_no_matrix() -> None:
-    """More than 8,000 components of dense rows, more than 1,500 of sparse ones; the constant is one of them."""
-    assert [is_wide(of(10, columns)) for columns in (7_999, 8_000)] == [False, True]
-    assert [is_wide(of(10, columns, 5)) for columns in (1_499, 1_500)] == [False, True]
-
-
-def test_a_row_takes_four_bytes_a_component_or_eight_an_entry() -> None:
-    """The constant is no entry of a sparse row, but where the next row begins is eight bytes more."""
-    assert row_bytes(of(10, 99)) == 400
-    assert row_bytes(of(10, 99, 7)) == 64
-    assert row_bytes(Problem(SquaredHinge(), 1.0, 10, 99, 0, nonzeros=71)) == 8 * (1 + 8)  # 7.1 entries are 8
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "entries", "least"),
-    [
-        (10**6, 49, None, 2_000),
-        (10**6, 199, None, 4_000),  # twenty a component
-        (500, 199, None, 4_000),
-        (10**6, 3_999, None, (64 << 20) // 16_000),  # no more than 64 MiB
-        (10**6, 7_999, None, (64 << 20) // 32_000),
-        (10**6, 199, 500_000, 2_000),  # nor, of long rows, fewer than 2,000
-        (10**6, 8_000, None, 10_000),  # a hundredth of the rows where columns are many
-        (10**5, 8_000, None, 2_000),
-        (500, 8_000, None, 500),
-        (10**6, 1_500, 5, 10_000),
-    ],
-)
-def test_a_sample_of_fewer_rows_is_of_no_use(rows: int, columns: int, entries: int | None, least: int) -> None:
-    assert least_rows(of(rows, columns, entries)) == least
-
-
-@pytest.mark.parametrize(
-    ("columns", "entries", "usual"),
-    [
-        (9, None, 50_000),
-        (499, 5, 50_000),
-        (699, 5, 70_000),  # a hundred a component
-        (399, None, (64 << 20) // 1_600),  # no more than 64 MiB ...
-        (3_999, None, 20_000),  # ... but 20,000
-        (3_999, 2, 400_000),
-    ],
-)
-def test_usual_are_fifty_thousand_rows_or_a_hundred_a_component_in_64_mebibytes(
-    columns: int, entries: int | None, usual: int
-) -> None:
-    assert usual_rows(of(10**7, columns, entries)) == usual
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "entries", "asked", "sampled"),
-    [
-        (150_000, 20, None, None, 150_000),  # three times as many as are usual are taken whole
-        (150_001, 20, None, None, 50_000),
-        (30_000, 8_946, None, None, 30_000),  # in a GiB at most, of dense rows
-        (30_000, 8_947, None, None, 20_000),
-        (32_768, 8_191, None, None, 32_768),  # just a GiB
-        (300_000, 999, 5_000, None, 300_000),  # of sparse ones 300 a component, whatever they take
-        (300_001, 999, 5_000, None, 20_000),
-        (150_000, 99, 5, None, 150_000),
-        (150_001, 99, 5, None, 50_000),
-        (150_001, 699, 5, None, 150_001),
-        (1_000, 20, None, 100, 100),
-        (1_000, 20, None, 2_000, 1_000),
-    ],
-)
-def test_all_rows_are_taken_where_they_are_not_many_more_than_are_usual(
-    rows: int, columns: int, entries: int | None, asked: int | None, sampled: int
-) -> None:
-    assert sample_rows(asked, of(rows, columns, entries)) == sampled
-
-
-def test_rows_of_a_wide_sample_take_what_gathering_or_solving_does() -> None:
-    """One and a quarter times the row and 56 bytes, and 100 while they are joined; or row, 56 and 220."""
-    assert sampled_bytes(of(10, 9_000, 3)) == 32 + 56 + 220
-    assert sampled_bytes(of(10, 9_000, 300)) == int(1.25 * (8 * 301 + 56)) + 100
 
 
 # -- which ones --------------------------------------------------------------------------------------------------------
@@ -144,7 +59,7 @@ PIECES = [[(0, N)], [(150, 200), (0, 80), (80, 150)], [(k, k + 20) for k in rang
 @pytest.mark.parametrize("pieces", PIECES, ids=len)
 @pytest.mark.parametrize("limit", [1, 30, 170, 500])
 @pytest.mark.parametrize("spare", [1.0, 2.0])
-def test_a_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, spare: float) -> None:
+def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, spare: float) -> None:
     """Each found with min(1, score times the next key); of all rows that have a score, all are certain."""
     scores = scores_of()
     keys = np.sort(keys_of(scores, 3))
@@ -164,7 +79,7 @@ def test_a_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, spa
 
 
 @pytest.mark.parametrize("spare", [1.25, 2.0])
-def test_no_more_rows_are_held_than_so_many_times_the_limit(spare: float) -> None:
+def test_row_sample_holds_a_bounded_number_of_rows(spare: float) -> None:
     scores, limit = np.ones(N), 40
     sampler, most = PrioritySampler(limit, 3, spare=spare), 0
     for start in range(0, N, 5):
@@ -175,17 +90,7 @@ def test_no_more_rows_are_held_than_so_many_times_the_limit(spare: float) -> Non
     assert sampler.threshold < np.inf
 
 
-def test_as_long_as_there_is_room_no_key_is_out() -> None:
-    """And then none from the first that has no place any more, however many rows there may be later."""
-    sampler, scores = PrioritySampler(40, 3), np.ones(N)
-    offered(sampler, scores, [(0, 40)])
-    assert sampler.bound() == np.inf
-    offered(sampler, scores, [(40, 41)])
-    assert sampler.bound() == np.sort(keys_of(scores, 3)[:41])[40]
-    assert sampler.held == 40
-
-
-def test_every_pass_draws_anew_and_from_nothing() -> None:
+def test_row_sample_is_drawn_anew_in_every_pass() -> None:
     sampler, scores = offered(PrioritySampler(40, 3), np.ones(N), [(0, N)]), np.ones(N)
     first = set(keys_of(scores, 3).argsort()[:40].tolist())
     assert set(np.concatenate([part.row for part in sampler.parts]).tolist()) >= first
@@ -198,7 +103,7 @@ def test_every_pass_draws_anew_and_from_nothing() -> None:
 
 @pytest.mark.parametrize("cut", [0, 5, 100, N])
 @pytest.mark.parametrize("bounded", [0, 1, 2])
-def test_samples_of_two_workers_make_that_of_one(cut: int, bounded: int) -> None:
+def test_row_sample_of_two_workers_is_that_of_one(cut: int, bounded: int) -> None:
     """Also where one of them has thrown rows out, or has met none: a bound of one is a bound of both."""
     scores = scores_of()
     one = offered(PrioritySampler(40, 3), scores, [(0, N)]).sample()
@@ -214,38 +119,7 @@ def test_samples_of_two_workers_make_that_of_one(cut: int, bounded: int) -> None
     np.testing.assert_array_equal(joined.probability, one.probability)
 
 
-def test_rows_that_came_in_one_part_are_not_copied_again() -> None:
-    sampler = offered(PrioritySampler(N), np.ones(N), [(0, N)])
-    rows = sampler.parts[0].X
-    found = sampler.sample()
-    assert found is not None
-    assert found.X is rows
-
-
-def test_samplers_of_the_same_rows_share_one_copy_and_others_wait() -> None:
-    """What they share is joined at once; one alone joins its parts at the end of the pass, and of no rows there is nothing to join."""
-    X, ones = Dense(np.arange(2.0 * N, dtype=np.float32).reshape(N, 2), 1.0), np.ones(N, np.float32)
-    samplers = [PrioritySampler(N) for _ in range(5)]
-    for start in (100, 0):
-        part, order = slice(start, start + 100), np.arange(100, dtype=np.int32)
-        block = Block(Dense(X.values[part], 1.0), ones[part], ones[part], 0, start, order, 0, copies={})
-        for sampler, score in zip(samplers, (1.0, 2.0, None, 0.0, 0.0), strict=True):
-            scores = np.full(100, score) if score is not None else np.arange(100.0)
-            sampler.add(block, np.zeros(100), scores)
-    join_alike(samplers)
-    first, second, alone, *nothing = samplers
-    assert first.parts[0].X is second.parts[0].X
-    assert [len(sampler.parts) for sampler in samplers] == [1, 1, 2, 0, 0]
-    np.testing.assert_array_equal(first.parts[0].X.values, X.values)
-    np.testing.assert_array_equal(alone.parts[0].row, np.arange(1, 100))
-    assert [sampler.sample() for sampler in nothing] == [None, None]
-
-
-def test_of_no_row_with_a_score_there_is_no_sample() -> None:
-    assert offered(PrioritySampler(40, 3), np.zeros(N), [(0, N)]).sample() is None
-
-
-def test_rows_in_memory_are_met_again_by_number() -> None:
+def test_row_sample_keeps_row_numbers() -> None:
     rows = np.array([3, 4, 11, 12, 30])
     n = len(rows)
     sample = Sample(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.features import nystrom
 from streamsvm.solvers.newton.solver import Newton
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.3, "landmarks": 60, "embedding": "fly", "solver": "newton"}
@@ -61,7 +60,7 @@ def _fitted(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_fit_goes_where_it_goes_with_features_from_the_beginning(
+def test_newton_without_features_at_zero_goes_the_same_way(
     form: str, stores: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without, model = _fitted(stores, FORMS[form], tmp_path / "m")
@@ -71,23 +70,3 @@ def test_a_fit_goes_where_it_goes_with_features_from_the_beginning(
     assert [found[:2] for found in without] == [found[:2] for found in those]
     assert [found for found in without if found[0] > 1] == [found for found in those if found[0] > 1]
     assert {dual for number, _, dual in without if number == 1} == {0.0}, "that of no row"
-
-
-def test_of_the_first_pass_features_are_made_of_no_row(
-    stores: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, mapped, before = [0], nystrom.kernel_block, []
-
-    def counted(X: Any, *others: Any, **more: Any) -> None:
-        rows[0] += len(X.values)
-        mapped(X, *others, **more)
-
-    def note(event: dict[str, Any]) -> None:
-        if event["event"] == "pass":
-            before.append(rows[0])
-
-    monkeypatch.setattr(nystrom, "kernel_block", counted)
-    sv.fit(stores["two"], str(tmp_path / "m"), on_event=note, options={"sample": 300}, **RBF)
-    begun = before[0]
-    assert begun < 900, "of the landmarks alone"
-    assert before[1] - begun == 900
