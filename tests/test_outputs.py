@@ -30,8 +30,20 @@ from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
-from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import ARRAY, EMBEDDING, MODEL, PREDICTIONS, REJECTS, RUN, SCHEMA, SEARCH, STORE, Kind
+from streamsvm.outputs import (
+    ARRAY,
+    EMBEDDING,
+    MODEL,
+    PREDICTIONS,
+    REJECTS,
+    RUN,
+    SCHEMA,
+    SEARCH,
+    STORE,
+    Kind,
+    Output,
+    claim,
+)
 from streamsvm.rows import Dense
 from streamsvm.store import create
 
@@ -354,7 +366,7 @@ def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: 
     out = tmp_path / "search"
     job = TuneJob(str(gallery / "store.zarr"), str(out), folds=2, C=(1.0, 2.0), overwrite=True)
     steps = iter(range(10**6))
-    monkeypatch.setattr(durable.steps, "observe", lambda *_: next(steps))
+    monkeypatch.setattr(durable, "observe", lambda *_: next(steps))
     shutil.copytree(gallery / "search", out)
     tune(job)
     total, new = next(steps), (out / "table.json").read_text()
@@ -368,7 +380,7 @@ def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: 
             if next(countdown, 1) == 0:
                 raise Died
 
-        monkeypatch.setattr(durable.steps, "observe", dying)
+        monkeypatch.setattr(durable, "observe", dying)
         with suppress(Died):
             tune(job)
         found = (out / "table.json").read_text()

@@ -31,8 +31,8 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
+from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.registry import did_you_mean
-from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.parts.source import array_source, frame_source
 from streamsvm.store.sources.parts.writing import BlocksPart, write_arrays, write_frames

@@ -74,8 +74,7 @@ def create(
     suffix). Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may
     replace; SecurityError for a link.
     """
-    from streamsvm.outputs import refuse_foreign
-    from streamsvm.outputs.kinds import ANY_STORE
+    from streamsvm.outputs import ANY_STORE, refuse_foreign
     from streamsvm.store.format import manifest
     from streamsvm.store.write.writer import StoreWriter
 

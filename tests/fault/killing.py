@@ -97,7 +97,7 @@ def counted(trial: dict[str, Any]) -> tuple[int, int, str]:
         if steps == trial["kill"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    durable.steps.observe = observer
+    durable.observe = observer
     try:
         run(trial)
     except StreamSVMError as error:

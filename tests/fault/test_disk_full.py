@@ -220,7 +220,7 @@ def test_other_options_do_not_go_on(source: Path, tmp_path: Path, monkeypatch: p
     shutil.copy(source / "t.csv", tmp_path / "t.csv")
     with monkeypatch.context() as patch:
         patch.setattr(writer, "SYNC_EVERY", 2)
-        patch.setattr(durable.steps, "observe", full_at(120))
+        patch.setattr(durable, "observe", full_at(120))
         with pytest.raises(StorageError, match="No space left") as caught:
             ingest(ingest_job(tmp_path, chunk_bytes=8192))
     assert "run the same command again" in caught.value.hint
@@ -236,7 +236,7 @@ def test_full_at_any_step(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
     job = ingest_job(source, store=tmp_path / "s.zarr", chunk_bytes=8192)
     with monkeypatch.context() as patch:
         patch.setattr(writer, "SYNC_EVERY", 2)
-        patch.setattr(durable.steps, "observe", full_at(step))
+        patch.setattr(durable, "observe", full_at(step))
         with pytest.raises(StorageError):
             ingest(job)
     ingest(job)

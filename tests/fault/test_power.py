@@ -115,7 +115,7 @@ def lost(tmp_path: Path, choices: int = CHOICES) -> tuple[int, list[str]]:
                 check_resume(source, target)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable.steps, "observe", observer)
+        patch.setattr(durable, "observe", observer)
         ingest(ingest_job(source))
     assert states > 100
     return states, findings
@@ -123,14 +123,14 @@ def lost(tmp_path: Path, choices: int = CHOICES) -> tuple[int, list[str]]:
 
 def check_resume(source: Path, target: Path) -> None:
     """A job started on what is left ends with the reference's bytes, compared when that is known."""
-    observe, durable.steps.observe = durable.steps.observe, None
+    observe, durable.observe = durable.observe, None
     try:
         if not (target / "s.zarr" / "manifest.json").exists():
             target.mkdir(exist_ok=True)
             ingest(ingest_job(source, store=target / "s.zarr", overwrite=True))
             assert judged(target / "s.zarr") == ""
     finally:
-        durable.steps.observe = observe
+        durable.observe = observe
 
 
 def judged(store: Path) -> str:
@@ -151,13 +151,13 @@ def rename_first(path: Path, pieces: Any) -> None:
     """``write_stream`` with its fsync after its rename."""
     temporary = path.with_name(f".{path.name}.partial")
     with open(temporary, "wb") as file:
-        durable.steps.step("opened", temporary)
+        durable.step("opened", temporary)
         file.writelines(bytes(memoryview(piece).cast("B")) for piece in pieces)
-    durable.steps.step("written", temporary)
+    durable.step("written", temporary)
     temporary.replace(path)
-    durable.steps.step("renamed", temporary, path)
-    durable.whole_files.sync_directory(path.parent)
-    durable.steps.step("synced", path)
+    durable.step("renamed", temporary, path)
+    durable.sync_directory(path.parent)
+    durable.step("synced", path)
 
 
 def manifest_first(patch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def manifest_first(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "fsync after rename": lambda patch: patch.setattr(durable.whole_files, "write_stream", rename_first),
+    "fsync after rename": lambda patch: patch.setattr(durable, "write_stream", rename_first),
     "no fsync of chunks": lambda patch: patch.setattr(durable, "sync", lambda paths: None),
     "manifest first": manifest_first,
 }
@@ -196,7 +196,7 @@ def test_the_order_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The manifest is renamed into place after everything else was synced."""
     write_table(tmp_path, rows=400, columns=4)
     steps: list[tuple[str, Path]] = []
-    monkeypatch.setattr(durable.steps, "observe", lambda done, *paths: steps.append((done, paths[-1])))
+    monkeypatch.setattr(durable, "observe", lambda done, *paths: steps.append((done, paths[-1])))
     store = tmp_path / "s.zarr"
     ingest(ingest_job(tmp_path))
     commit = steps.index(("renamed", store / "manifest.json"))

@@ -37,7 +37,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.damaged = False
 
     def teardown(self) -> None:
-        durable.steps.observe = None
+        durable.observe = None
         shutil.rmtree(self.directory)
 
     def job(self, rows: int, seed: int, *, overwrite: bool) -> tuple[IngestJob, Rows]:
@@ -71,16 +71,16 @@ class StoreMachine(RuleBasedStateMachine):
             if left[0] <= 0:
                 raise Killed
 
-        durable.steps.observe = observer
+        durable.observe = observer
         try:
             ingest(job)
         except (Killed, StreamSVMError):
-            durable.steps.observe = None
+            durable.observe = None
             self.take_what_is_there(made)
         else:
             self.expected, self.damaged = made, False
         finally:
-            durable.steps.observe = None
+            durable.observe = None
 
     def take_what_is_there(self, made: Rows) -> None:
         """After a kill: the new rows, if the manifest was in place before the end came."""

@@ -222,7 +222,7 @@ from streamsvm.jobs.embed.run import embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "map":
-    durable.whole_files.os.replace = killed
+    durable.os.replace = killed
 else:
     builder.column_scale = killed
 embed(EmbedJob(**json.loads(sys.argv[1])))

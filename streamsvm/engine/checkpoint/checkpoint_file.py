@@ -23,7 +23,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.container import opened, pieces
 from streamsvm.engine.checkpoint.codec import Decoder, Encoder
 from streamsvm.errors import DataError, ExistsError, quote
-from streamsvm.scratch import sweep
+from streamsvm.locks import sweep
 
 FORMAT = 2
 """The version of the header. Files of another one are refused."""

@@ -15,9 +15,9 @@ from streamsvm import durable
 from streamsvm.aliases import Array, DType
 from streamsvm.errors import printable
 from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.locks import scratch_beside
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.scratch import scratch_beside
 from streamsvm.store.format.line_text import Texts, joined, line_bytes, quoted, texts_of
 from streamsvm.store.format.row_ids import parquet_pieces
 

@@ -22,12 +22,10 @@ from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.output import Piece, PredictionTable
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.without_effect import other_formats, without_effect
-from streamsvm.locks import locked
+from streamsvm.locks import locked, scratch_beside, sweep_beside
 from streamsvm.model import Model
-from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import PREDICTIONS, REJECTS
+from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store.format.row_ids import parquet_tables
 from streamsvm.store.sources.reading.standard_input import standard_input
 from streamsvm.types import Report, silent

@@ -40,8 +40,7 @@ from streamsvm.jobs.embed.kernel_request import NystromRequest, parameters_of
 from streamsvm.jobs.embed.on_threads import RowPieces, features_in_order
 from streamsvm.jobs.embed.placement import DTYPES
 from streamsvm.locks import locked
-from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import EMBEDDING, PARTS
+from streamsvm.outputs import EMBEDDING, PARTS, Output, claim
 from streamsvm.regular import read_whole
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store

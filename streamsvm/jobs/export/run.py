@@ -14,8 +14,7 @@ from streamsvm.jobs.export.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
 from streamsvm.model import Model
 from streamsvm.model.onnx import graph
 from streamsvm.model.text import liblinear, libsvm, notices_of
-from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind
+from streamsvm.outputs import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind, Output, claim, output_path
 from streamsvm.types import Report, silent
 
 

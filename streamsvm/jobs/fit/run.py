@@ -43,11 +43,10 @@ from streamsvm.jobs.fit.validation.evaluator import best_cost
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.jobs.report.record import write_record
 from streamsvm.jobs.report.run_log import run_log
-from streamsvm.locks import locked
+from streamsvm.locks import locked, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule.peak import PeakWatch
-from streamsvm.scratch import sweep_beside
 from streamsvm.types import Report, Store, silent
 
 

@@ -11,8 +11,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.preflight import memory_for_source
 from streamsvm.jobs.ingest.schema_file import write_schema
-from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import SCHEMA
+from streamsvm.outputs import SCHEMA, Output, claim, output_path
 from streamsvm.store.sources import open_source
 from streamsvm.store.sources.centering.centered import Centered
 from streamsvm.store.sources.centering.offsets import offsets_from

@@ -18,7 +18,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
-from streamsvm.scratch import scratch_beside, sweep_beside
+from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.array.sliced import labeled_array, sliced_source
 from streamsvm.store.sources.parts.arrow_stream import one_column, spilled

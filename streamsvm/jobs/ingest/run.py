@@ -16,10 +16,9 @@ from streamsvm.jobs.ingest.fill import fill_stores, rejects_path
 from streamsvm.jobs.ingest.identity import default_settings, settings_of
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.preflight import memory_for_source
-from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import PARTS, REJECTS
+from streamsvm.locks import sweep_beside
+from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.scratch import sweep_beside
 from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.numbers import Numbers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamsvm import durable
 from streamsvm.errors import ConfigError, MissingError, printable, quote
-from streamsvm.outputs.kinds import SCHEMA_HEADER
+from streamsvm.outputs import SCHEMA_HEADER
 from streamsvm.regular import is_folder, is_there, open_regular
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, run_folde
 from streamsvm.jobs.report.record import histogram
 from streamsvm.jobs.report.run_log import now
 from streamsvm.model import Model
-from streamsvm.outputs.kinds import RUN
+from streamsvm.outputs import RUN
 from streamsvm.rows import Float64, Int32, Int64
 
 POINTS = 200

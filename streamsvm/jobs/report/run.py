@@ -11,8 +11,7 @@ from streamsvm.display.page.record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.report.options import ReportJob
-from streamsvm.outputs import Output, claim, output_path
-from streamsvm.outputs.kinds import PAGE
+from streamsvm.outputs import PAGE, Output, claim, output_path
 from streamsvm.types import Report, silent
 
 

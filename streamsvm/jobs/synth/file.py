@@ -10,8 +10,7 @@ from streamsvm.config.checks import build
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.outputs import Output, claim
-from streamsvm.outputs.kinds import begins
+from streamsvm.outputs import Output, begins, claim
 from streamsvm.store.generators import FILE_GENERATORS
 from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
 from streamsvm.store.write.building import all_locked

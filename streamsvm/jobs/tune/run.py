@@ -32,12 +32,10 @@ from streamsvm.jobs.tune import folds as folding
 from streamsvm.jobs.tune.cell import Cell, grid_of, planned, scored
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import BALANCED, RMSE, WRONG, Measure, Score, best_of, write_results
-from streamsvm.locks import locked
-from streamsvm.outputs import Output, claim, output_path, refuse_foreign
-from streamsvm.outputs.kinds import PAGE, SEARCH
+from streamsvm.locks import locked, scratch_beside, sweep_beside
+from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
 from streamsvm.regular import read_whole
 from streamsvm.schedule import budget
-from streamsvm.scratch import scratch_beside, sweep_beside
 from streamsvm.store import open_store
 from streamsvm.store.write.journal import LARGEST_JOURNAL
 from streamsvm.types import Report, Store, silent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamsvm import durable
 from streamsvm.errors import DataError
-from streamsvm.outputs.kinds import REJECTS_HEADER
+from streamsvm.outputs import REJECTS_HEADER
 
 LISTED_REJECTS = 100_000
 """How many bad lines are listed; more are only counted."""

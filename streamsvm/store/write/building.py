@@ -14,8 +14,7 @@ from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
 from streamsvm.locks import locked
-from streamsvm.outputs import Output, output_path
-from streamsvm.outputs.kinds import STORE, Kind
+from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.write.journal import Journal, made_with

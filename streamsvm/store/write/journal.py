@@ -14,8 +14,8 @@ from typing import Any
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError
+from streamsvm.locks import sweep
 from streamsvm.regular import read_whole
-from streamsvm.scratch import sweep
 
 FILE = "ingest.journal"
 LARGEST_JOURNAL = 1 << 30

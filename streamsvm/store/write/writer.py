@@ -16,8 +16,7 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError, StorageError
-from streamsvm.outputs import refuse_foreign
-from streamsvm.outputs.kinds import ANY_STORE
+from streamsvm.outputs import ANY_STORE, refuse_foreign
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamsvm import __version__
 from streamsvm.display.page.drawing.markup import Markup, element, joined
 from streamsvm.display.page.drawing.style import STYLE
-from streamsvm.outputs.kinds import PAGE_HEADER
+from streamsvm.outputs import PAGE_HEADER
 
 
 class PagePart(NamedTuple):

@@ -19,8 +19,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.models import settings_of
 from streamsvm.jobs.fit.results.places import CERTIFICATE, JOB, model_paths, path_names, run_folder
 from streamsvm.model import Model, load
-from streamsvm.outputs import Output
-from streamsvm.outputs.kinds import ARRAY, MODEL, PAGE, RUN
+from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
 from streamsvm.types import Certificate, Status, Store
 
 STOPPING = ("max_passes", "time_limit")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from streamsvm.durable import PARTIAL, write_stream
 from streamsvm.errors import UsageError
-from streamsvm.scratch import scratch_beside
+from streamsvm.locks import scratch_beside
 
 STANDARD_INPUT = "-"
 """What stands for standard input among the names of sources."""

@@ -1,0 +1,467 @@
+"""Decide whether a path can become an output, and recognize outputs of earlier runs.
+
+``--overwrite`` means "replace the output of an earlier run", never "delete whatever is there". An existing path is replaced
+only if it is recognized, by its content and never by its name alone, as an output of the same kind (``Kind``); a directory that
+holds a single file we do not write is not ours. Nothing that a job reads - the file itself under any name, a directory
+around it, something inside a store - is ever written to. Everything else is refused before the first row is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from streamsvm.aliases import JsonObject
+from streamsvm.durable import explained, is_npy_of_ours
+from streamsvm.errors import ExistsError, UsageError, quote
+from streamsvm.regular import is_there, refuse_url
+
+ELSEWHERE = "choose another name"
+REPLACE = "choose another name, or pass --overwrite"
+STORES = ("manifest.json", "zarr.json", ".zgroup", ".zarray")
+"""Files that mark a directory as one input rather than a folder of several."""
+_Id = tuple[int, int]
+
+
+class Output(NamedTuple):
+    """A path a job is going to write."""
+
+    path: Path
+    kind: Kind
+    """What it is, and so what it may replace."""
+    continues: bool = False
+    """Whether the job continues or adds to an earlier output of this kind, which may then exist without --overwrite."""
+
+
+def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *, overwrite: bool) -> None:
+    """Check, before hours of work, that a job can write all its outputs and that nothing else is lost.
+
+    ``inputs`` are the paths the job reads; None and missing paths are skipped. Raises ExistsError (exit code 73) for
+    what must not be replaced, UsageError for an impossible name or two outputs in one place, StorageError for a directory
+    that is missing or not writable.
+    """
+    for output in outputs:
+        _check_name(output.path)
+    for one, other in combinations(outputs, 2):
+        places = Path(os.path.realpath(one.path)), Path(os.path.realpath(other.path))
+        if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
+            raise UsageError(f"{one.path} and {other.path} would be written to the same place", hint=ELSEWHERE)
+    read = _Inputs(inputs)
+    for output in outputs:
+        _check_parent(output.path)
+        read.keep_apart(output.path)
+        _check_outside_stores(output.path)
+        _check_replaceable(output, overwrite=overwrite)
+
+
+def refuse_foreign(path: Path, kind: Kind) -> None:
+    """Raise ExistsError if the path exists and is not an output of this kind; an empty folder counts as free."""
+    if path.is_symlink():
+        raise ExistsError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")
+    if not path.exists():
+        return
+    found = kind.fault(path)
+    if found:
+        raise ExistsError(f"{path} is there and is not {kind.name}: {found}", hint=ELSEWHERE)
+
+
+def _check_replaceable(output: Output, *, overwrite: bool) -> None:
+    path = output.path
+    refuse_foreign(path, output.kind)
+    empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not (overwrite or output.continues or empty):
+        raise ExistsError(f"{path} exists already", hint=REPLACE)
+
+
+def output_path(name: Path | str) -> Path:
+    """Return the path of an output. Raises UsageError for names that can only be a directory: '.', '..', '/'."""
+    path = Path(name)
+    if path.name in ("", ".."):
+        raise UsageError(f"{quote(str(name))} is not a name for an output", hint="name a file or folder in it")
+    return path
+
+
+def _check_name(path: Path) -> None:
+    """Raise UsageError for a name that no file can have (too long, a NUL, an invalid character) and for a URL."""
+    refuse_url(path)
+    try:
+        os.lstat(path)
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+            return  # whether it can be written to is another question
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{quote(str(path))} cannot be the name of a file: {reason}", hint=ELSEWHERE) from error
+
+
+def _check_outside_stores(path: Path) -> None:
+    """Raise ExistsError for a path inside a store, even one that the job does not read."""
+    place = Path(os.path.realpath(path.parent))
+    for above in (place, *place.parents):
+        if is_store(above):
+            raise ExistsError(f"{path} lies inside the store {above}", hint=ELSEWHERE)
+
+
+def _check_parent(path: Path) -> None:
+    parent = path.parent
+    with explained("writing to", parent):
+        if not os.access(parent, os.W_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES) if parent.exists() else "no such directory")
+
+
+class _Inputs:
+    """The files a job reads and the directories around them, identified by device and inode because names can alias."""
+
+    def __init__(self, inputs: Iterable[Path | str | None]) -> None:
+        self._files: dict[_Id, Path] = {}
+        self._above: dict[_Id, Path] = {}
+        self._stores: dict[_Id, Path] = {}
+        folders: dict[Path, Path] = {}
+        for path in _existing_files(inputs):
+            found = _id(path)
+            if found is None:
+                continue
+            self._files[found] = path
+            if path.is_dir():
+                self._stores[found] = path
+            folders.setdefault(path.parent, path)
+        for folder, path in folders.items():
+            for above in _ids_upward(folder):
+                self._above.setdefault(above, path)
+
+    def keep_apart(self, output: Path) -> None:
+        """Raise ExistsError when writing ``output`` would change something that is read."""
+        found = _id(output)
+        if found in self._files:
+            raise ExistsError(f"{output} is read by this job and cannot be its output", hint=ELSEWHERE)
+        if found in self._above:
+            raise ExistsError(f"{output} holds {self._above[found]}, which this job reads", hint=ELSEWHERE)
+        for above in _ids_upward(output.parent):
+            if above in self._stores:
+                raise ExistsError(f"{output} lies inside {self._stores[above]}, which this job reads", hint=ELSEWHERE)
+
+
+def _id(path: Path) -> _Id | None:
+    """Return device and inode, through links; None where nothing exists."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _ids_upward(directory: Path) -> Iterator[_Id]:
+    """Yield the identity of a directory and of all its parents."""
+    place = Path(os.path.realpath(directory))
+    for each in (place, *place.parents):
+        if (found := _id(each)) is not None:
+            yield found
+
+
+def _existing_files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
+    """Yield the inputs that exist; for a pattern its matches, for a folder the files in it."""
+    for name in inputs:
+        if name is None or not str(name):
+            continue
+        path = Path(name)
+        for found in [path] if is_there(path) else map(Path, glob.glob(str(name), recursive=True)):
+            if not found.is_dir() or any((found / file).exists() for file in STORES):
+                yield found
+            if found.is_dir():
+                yield from (file for file in found.iterdir() if file.is_file())
+
+
+# -- kinds of output, recognized by their content ----------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A kind of output: its name in messages and a check whether an existing path is one."""
+
+    name: str
+    fault: Callable[[Path], str]
+    """Returns the reason why a path is not of this kind; empty if it is."""
+
+
+def begins(name: str, header: bytes) -> Kind:
+    """Return the kind of files that begin with ``header``."""
+    return Kind(name, partial(header_fault, header=header))
+
+
+REJECTS_HEADER = b"file\tline\tcode\treason\n"
+SCHEMA_HEADER = b"# streamsvm: what becomes of each column of a table\n"
+PAGE_HEADER = b"<!doctype html>\n<!-- made by streamsvm report -->\n"
+MAP, JOURNALS = "map.safetensors", ("ingest.journal", "journal.json")
+_PARTIAL = r"(?:.*/)?\.[^/]+\.partial(?:/.*)?"
+_STORE = re.compile(
+    r"manifest\.json|statistics\.safetensors|ingest\.journal|journal\.json|map\.safetensors|part-\d+\.h5|ids\.parquet"
+    r"|(?:(?:X|y|weight)/(?:(?:data|indices|indptr)/)?)?(?:zarr\.json|c\.\d+(?:\.0)?)|" + _PARTIAL
+)
+_CHECKPOINT = re.compile(r"ckpt-[AB]|[a-z_]+(?:\.\d+)*|" + _PARTIAL)
+_PARTS = re.compile(r"\.?\d{6}(?:\.[0-9a-f]{8})?\.zarr/(?:.*)")
+_SEARCH = re.compile(
+    r"journal\.json|table\.json|table\.csv|heatmap\.txt|heatmap\.png|\.cell-[^/]*/.*|embedding\.zarr/.*|[a-z_]+(?:\.\d+)*|"
+    + _PARTIAL
+)
+RUN_FILES = ("plan.json", "certificate.json", "job.json", "events.jsonl", "record.json", "evaluation.json")
+"""Files of a run that are recognized by their content."""
+
+
+def store_fault(path: Path) -> str:
+    """Return why a path is not a store of ingested rows; empty if it is."""
+    fault = any_store_fault(path)
+    if not fault and (path / MAP).exists():
+        return "it is an embedding"
+    return fault
+
+
+def embedding_fault(path: Path) -> str:
+    """Return why a path is not a store of kernel features; empty if it is."""
+    fault = any_store_fault(path)
+    if not fault and (path / "manifest.json").exists() and not (path / MAP).exists():
+        return "it is a store of another kind, with rows that may be nowhere else"
+    return fault
+
+
+def any_store_fault(path: Path) -> str:
+    """Return why a path is not a store of either kind, finished or not; empty if it is."""
+    fault = directory_fault(path) or foreign_file_fault(path, _STORE)
+    if fault:
+        return fault
+    if (path / "manifest.json").exists():
+        return "" if _is_manifest(head_of(path / "manifest.json")) else "its manifest.json is not that of a store"
+    if any((path / name).exists() for name in JOURNALS):
+        return ""
+    if (path / "zarr.json").exists() and b'"streamsvm"' not in head_of(path / "zarr.json"):
+        return "it is a Zarr array of another program"
+    parts = next(path.glob("part-*.h5"), None)
+    return "" if parts is None else f"it holds {parts.name} without a manifest or a journal"
+
+
+def is_store(directory: Path) -> bool:
+    """Return whether a directory is a committed store of ours."""
+    return _is_manifest(head_of(directory / "manifest.json"))
+
+
+def _is_manifest(head: bytes) -> bool:
+    return re.match(rb'\{"sha256":"[0-9a-f]{64}","manifest":\{"format":', head) is not None
+
+
+def run_fault(path: Path) -> str:
+    """Return why a path is not the folder of a run; empty if it is.
+
+    A run is added to its folder and replaces only files of ours, so every file with one of our names must be ours.
+    """
+    fault = directory_fault(path)
+    if fault or not any(path.iterdir()):
+        return fault
+    ours = [name for name in RUN_FILES if (path / name).exists()]
+    for name in ours:
+        if not _is_of_run(path / name):
+            return f"its {name} is not that of a run"
+    for model in path.glob("model*.ssvm"):
+        if model_fault(model):
+            return f"its {model.name} is not a model"
+    embedding, checkpoint = path / "embedding.zarr", path / "checkpoint"
+    if embedding.exists() and (fault := embedding_fault(embedding)):
+        return f"its embedding.zarr is not one: {fault}"
+    if checkpoint.exists() or checkpoint.is_symlink():
+        return directory_fault(checkpoint) or foreign_file_fault(checkpoint, _CHECKPOINT)
+    return "" if ours else "it holds files, but none of a run"
+
+
+def _is_of_run(path: Path) -> bool:
+    """Return whether a file is a record of a run, or the remainder of one that was killed."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    head = head_of(path)
+    if path.name == "events.jsonl":
+        return not head or "event" in json_object(head.partition(b"\n")[0]) or b'{"event": "plan"' in head
+    return any(key in head for key in (b'"solver"', b'"gap"', b'"rows"', b'"store"'))
+
+
+def search_fault(path: Path) -> str:
+    """Return why a path is not the folder of a search; empty if it is, or if it is empty."""
+    fault = directory_fault(path)
+    if fault or not any(path.iterdir()):
+        return fault
+    marks = {"journal.json": {"key", "cells"}, "table.json": {"best", "scores"}}
+    ours = [name for name in marks if marks[name] <= json_object(head_of(path / name, LARGEST_JSON)).keys()]
+    if not ours and any(not name.startswith(".") for name in os.listdir(path)):
+        return "it holds neither the table nor the journal of a search"
+    return foreign_file_fault(path, _SEARCH)
+
+
+def parts_fault(path: Path) -> str:
+    """Return why a path is not a folder of parts; empty if it is."""
+    return directory_fault(path) or foreign_file_fault(path, _PARTS)
+
+
+_DECISIONS = re.compile(r"-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+)(?:,-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+))*")
+_LABELS, _VALUES = ("predicted_label", "prediction"), ("decision_", "probability_")
+"""Column names of predicted labels and numbers, and prefixes of columns with a value for each class."""
+_FULL_PRECISION_CHARACTERS = 15
+"""Least characters of the longest number of a column written in full precision; other programs mostly round."""
+
+
+def model_fault(path: Path) -> str:
+    """Return why a path is not a model; empty if it is."""
+    if not path.is_file():
+        return "it is not a regular file"
+    length = int.from_bytes(head_of(path, 8), "little")
+    if not 0 < length <= LARGEST_JSON:
+        return "it does not begin like one"
+    metadata = json_object(head_of(path, 8 + length)[8:]).get("__metadata__")
+    header = json_object(metadata.get("header", "")) if isinstance(metadata, dict) else {}
+    return "" if {"format", "kind", "classes"} <= header.keys() else "it does not begin like one"
+
+
+def header_fault(path: Path, header: bytes) -> str:
+    """Return why a path is not a file that begins with ``header``; empty if it is."""
+    if not path.is_file():
+        return "it is not a regular file"
+    return "" if head_of(path).startswith(header) else "it does not begin like one"
+
+
+def array_fault(path: Path) -> str:
+    """Return why a path is not an array of ours, recognized by the padding of its header (``durable.npy_header``)."""
+    if not path.is_file():
+        return "it is not a regular file"
+    return (
+        "" if is_npy_of_ours(head_of(path)) or not path.stat().st_size else "it is an array of another program, or none"
+    )
+
+
+def predictions_fault(path: Path) -> str:
+    """Return why a path is not a file of predictions of the format of its suffix; empty if it is."""
+    if path.suffix in (".npy", ".parquet"):
+        return array_fault(path) if path.suffix == ".npy" else parquet_fault(path)
+    if not path.is_file():
+        return "it is not a regular file"
+    lines = head_of(path).decode("utf-8", "replace").splitlines()
+    if not lines:
+        return "" if not path.stat().st_size else "it cannot be read"
+    if path.suffix == ".csv":
+        return "" if _is_header(lines[0]) else "its first line is not a header of predictions"
+    if path.suffix != ".txt":
+        return "it has another name"
+    return "" if _is_column(lines[:-1] or lines) else "it does not look like one prediction a line"
+
+
+def parquet_fault(path: Path) -> str:
+    """Return why a path is not a Parquet file of predictions, recognized by the metadata at its end."""
+    if not path.is_file():
+        return "it is not a regular file"
+    return "" if b"streamsvm.predictions" in tail_of(path) else "it is a Parquet file of another program, or none"
+
+
+def _is_header(header: str) -> bool:
+    """Return whether a line is a header of predictions, after the column of ids if rows have any."""
+    names = next(csv.reader([header]), [])
+    ours = [name in _LABELS or name.startswith(_VALUES) for name in names]
+    return header == "label" or (bool(ours) and all(ours[1:]) and (ours[0] or len(ours) > 1))
+
+
+def _is_column(lines: list[str]) -> bool:
+    """Return whether lines could be predictions without a header: labels of a few classes, numbers, or both."""
+    columns = list(zip(*csv.reader(lines), strict=False))
+    labels = [column for column in columns if not all(map(_DECISIONS.fullmatch, column))]
+    if len(columns) == 1 or not labels:
+        return not labels or (_are_few(labels[0]) and not any(re.search(r"[\s,;=:]", line) for line in lines))
+    numbers = [column for column in columns if column not in labels]
+    return (
+        len(labels) == 1
+        and _are_few(labels[0])
+        and all(max(map(len, column)) >= _FULL_PRECISION_CHARACTERS for column in numbers)
+    )
+
+
+def _are_few(labels: tuple[str, ...]) -> bool:
+    return len(set(labels)) <= max(16, len(labels) // 2)
+
+
+ANY_STORE = Kind("a store", any_store_fault)
+STORE = Kind("a store", store_fault)
+EMBEDDING = Kind("an embedding", embedding_fault)
+MODEL = Kind("a model", model_fault)
+RUN = Kind("the folder of a run", run_fault)
+SEARCH = Kind("the folder of a search", search_fault)
+PREDICTIONS = Kind("a file of predictions", predictions_fault)
+ARRAY = Kind("an array of dual variables", array_fault)
+REJECTS = begins("a list of rejected lines", REJECTS_HEADER)
+PAGE = begins("the page of a run", PAGE_HEADER)
+SCHEMA = begins("a schema file", SCHEMA_HEADER)
+LIBLINEAR_MODEL = begins("a model of LIBLINEAR", b"solver_type ")
+LIBSVM_MODEL = begins("a model of LIBSVM", b"svm_type ")
+ONNX_MODEL = begins("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
+PARTS = Kind("the parts of an unfinished output", parts_fault)
+
+
+# -- reading foreign files with care -----------------------------------------------------------------------------------
+
+
+HEAD = 1 << 16
+"""Bytes of the beginning or the end by which a file is recognized."""
+LARGEST_JSON = 100 << 20
+"""Bytes of the longest JSON text that is read."""
+
+
+def directory_fault(path: Path) -> str:
+    """Return why a path is not a directory; empty if it is. A link to a directory is not."""
+    return "" if path.is_dir() and not path.is_symlink() else "it is not a directory"
+
+
+def foreign_file_fault(directory: Path, ours: re.Pattern[str]) -> str:
+    """Return a message about the first file below a directory whose name is not one of ours; empty if there is none."""
+    for found in below(directory):
+        if not ours.fullmatch(found):
+            return f"it holds {found!a}, which is not one of its files"
+    return ""
+
+
+def below(directory: Path, prefix: str = "") -> Iterator[str]:
+    """Yield every file, link and empty directory below a directory, by its relative name; links are not followed."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.is_symlink():
+                yield name + " (a link)"
+            elif entry.is_dir():
+                yield from below(directory / entry.name, name + "/")
+            elif entry.is_file():
+                yield name
+            else:
+                yield name + " (no regular file)"
+
+
+def head_of(path: Path, nbytes: int = HEAD) -> bytes:
+    """Return the first bytes of a regular file; none if it is not regular or cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        return file.read(nbytes) if path.is_file() else b""
+
+
+def tail_of(path: Path, nbytes: int = HEAD) -> bytes:
+    """Return the last bytes of a regular file."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - nbytes))
+        return file.read(nbytes)
+
+
+def json_object(text: bytes | str) -> JsonObject:
+    """Return the object in a JSON text; an empty one if there is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
