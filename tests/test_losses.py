@@ -27,7 +27,7 @@ from streamsvm.losses import (
     threshold,
 )
 from streamsvm.losses.pinball import RoundedPinball
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 STEP = 1e-6
 SETTINGS: dict[str, list[dict[str, float]]] = {

@@ -16,15 +16,10 @@ from streamsvm.schedule.stream import Loaded
 from streamsvm.types import (
     AnySolver,
     Certificate,
-    Deadline,
     FeatureMap,
     FeaturePart,
     Problem,
-    SharedGathering,
-    SharedRows,
     State,
-    UnformedBlocks,
-    UnformedFeatures,
 )
 
 
@@ -66,7 +61,7 @@ class BlockVisitor:
         shown = [problem for problem in active if chunk not in problem.problem.held_out]
         for part in self._parts(loaded.chunk.X, shown):
             whole = [one.state for one in shown if one.problem.negative is None]
-            if isinstance(self.solver, SharedRows) and whole:
+            if whole:
                 self.solver.prepare_shared(whole, part.X)
             copies: dict[bytes, RowRecord] | None = {} if len(shown) > 1 else None
             for one in shown:
@@ -84,19 +79,14 @@ class BlockVisitor:
 
     def _parts(self, X: Rows, shown: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
         """The features of rows, or rows without, where none of these problems needs any in this pass."""
-        solver, features = self.solver, self.features
-        if not isinstance(solver, UnformedBlocks) or not isinstance(features, UnformedFeatures):
-            return features.parts(X)
-        needed = any(solver.needs_features(one.state) for one in shown)
-        return features.parts(X) if needed else features.unformed_parts(X)
+        needed = any(self.solver.needs_features(one.state) for one in shown)
+        return self.features.parts(X) if needed else self.features.unformed_parts(X)
 
     def gathered(self, states: list[State]) -> None:
         """Say that a pass is over, before its problems are finished one after the other. Changes the states."""
-        if isinstance(self.solver, SharedGathering):
-            self.solver.join_gathered(states)
+        self.solver.join_gathered(states)
 
     def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
         """Close a pass. A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``."""
-        if isinstance(self.solver, Deadline):
-            self.solver.set_deadline(state, deadline)
+        self.solver.set_deadline(state, deadline)
         return self.solver.finish(state)

@@ -15,7 +15,7 @@ from streamsvm.engine.stream_trainer import StreamTrainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.store.views.cached import CachedChunks, Resident
-from streamsvm.types import AnySolver, FeatureMap, Layout, Mergeable, Partitioned, Problem, Report, SplitState, Store
+from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, Store
 
 
 def groups_of(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
@@ -43,16 +43,14 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
 
     ``executor`` makes the tasks of the groups; without one they are made one after the other.
     """
-    in_groups = isinstance(solver, Mergeable) and (settings.groups is not None or not solver.shuffled)
+    in_groups = settings.groups is not None or not solver.shuffled
     if settings.cached and isinstance(features, Raw | Standardized) and not settings.whole_groups:
         view = CachedChunks if in_groups else Resident
         store, features = view(store, features.apply), Raw(features.bias)
     if not in_groups:
         return StreamTrainer(store, solver, problems, features, settings, report)
     groups = groups_of(solver, store.layout, settings.groups)
-    if isinstance(solver, Partitioned):
-        solver = solver.in_parts(len(groups))
-    assert isinstance(solver, Mergeable)  # as was asked above, of the same solver
+    solver = solver.in_parts(len(groups))
     states = tuple(
         GroupRowStates(RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident))
         for state in solver.row_state
@@ -61,7 +59,7 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
     work = replace(
         work, depth=settings.depth, retain=settings.retain, whole_groups=settings.whole_groups, maps=[features]
     )
-    if settings.directory is not None and isinstance(solver, SplitState):
+    if settings.directory is not None and solver.driver_fields:
         work = replace(work, driver_state=DriverState(settings.directory, solver.driver_fields))
     return LocalGroupTrainer(
         GroupFit(work, groups, store.layout, 0, settings.cached), executor or SerialExecutor(), report

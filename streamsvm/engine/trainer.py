@@ -25,12 +25,9 @@ from streamsvm.engine.ending import listening_for_end
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.types import (
     AnySolver,
-    Deadline,
-    KernelSolver,
     Problem,
     Report,
     Status,
-    StepsBetweenPasses,
     Stop,
 )
 
@@ -120,16 +117,16 @@ class FitLoop(ABC):
 
     def _reserve(self) -> float:
         """What a pass more, the one that certifies and what follows take. Kernel solvers leave a pass when its time is over."""
-        return 0.0 if isinstance(self._solver, KernelSolver) else (2.0 + self.final_passes) * min(self._recent)
+        return 0.0 if self._solver.exact_kernel else (2.0 + self.final_passes) * min(self._recent)
 
     def _pass_seconds(self) -> float:
         """Return what a pass like the one under way takes: compiling is done once, and work in memory ends in time by itself."""
-        own = self._own_seconds if isinstance(self._solver, Deadline) else 0.0
+        own = self._own_seconds if self._solver.stops_early else 0.0
         return max(0.0, _working_seconds() - self._began - own)
 
     def _work_deadline(self) -> float:
         """Return when work in memory has to end, so that a pass that certifies it and what follows are made in time."""
-        if isinstance(self._solver, KernelSolver):
+        if self._solver.exact_kernel:
             return self._deadline
         return self._deadline - (1.0 + self.final_passes) * min([*self._recent, self._pass_seconds()])
 
@@ -172,10 +169,7 @@ class FitLoop(ABC):
 
     def _pending(self) -> list[ActiveProblem]:
         """The problems whose solver has steps to make before the next pass."""
-        solver = self._solver
-        if not isinstance(solver, StepsBetweenPasses):
-            return []
-        return [one for one in self.result.active() if solver.pending(one.state)]
+        return [one for one in self.result.active() if self._solver.pending(one.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
         """Make the next pass, unless an earlier run has made it and was stopped before all that follows it was done."""

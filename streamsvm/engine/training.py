@@ -14,13 +14,11 @@ from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.types import (
     AnySolver,
     Certificate,
-    Deadline,
     Layout,
     Problem,
     Report,
     State,
     Status,
-    StepsBetweenPasses,
     Stop,
 )
 
@@ -89,7 +87,7 @@ class Run:
     done: bool = False
     """Whether it takes part in no further pass."""
     witness: State | None = None
-    """What the dual variables are read off at the end, where ``state`` has not all of it (``types.DualWitness``)."""
+    """What the dual variables are read off at the end, where ``state`` has not all of it (``types.Solver.witness``)."""
 
     def certified(self, found: Certificate) -> None:
         """Take in the certificate of a closed pass; exact and small enough, or final, it is the last one.
@@ -189,10 +187,7 @@ def steps_between(solver: AnySolver, state: State, deadline: float) -> Iterator[
 
     A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``. Changes the state.
     """
-    if not isinstance(solver, StepsBetweenPasses):
-        return
-    if isinstance(solver, Deadline):
-        solver.set_deadline(state, deadline)
+    solver.set_deadline(state, deadline)
     while solver.pending(state):
         solver.proceed(state)
         yield

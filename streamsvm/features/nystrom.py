@@ -184,6 +184,10 @@ class Embedded:
         """The block as it is stored, in one part, with the constant feature."""
         yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Return ``parts``: features are stored."""
+        return self.parts(X)
+
     def fold(self, solution: LinearSolution) -> KernelSolution:
         """The same function as a kernel machine on the landmarks."""
         return self.projection.fold(solution)

@@ -42,6 +42,10 @@ class Raw:
         """The block as it is stored, in one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Return ``parts``: there is nothing to form."""
+        return self.parts(X)
+
     def fold(self, solution: LinearSolution) -> LinearSolution:
         """The solution as it is: its columns are the stored ones."""
         return solution
@@ -74,6 +78,10 @@ class Standardized:
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
         """The block standardized in place, in one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
+
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Return ``parts``: there is nothing to form."""
+        return self.parts(X)
 
     def fold(self, solution: LinearSolution) -> LinearSolution:
         """The same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""

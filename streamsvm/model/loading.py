@@ -19,7 +19,7 @@ from streamsvm.model.model import FORMAT, KERNEL, LINEAR, VOTING_FORMAT, Model, 
 from streamsvm.registry import load as load_name
 from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
-from streamsvm.types.recorded import check_recorded
+from streamsvm.types.data import check_recorded
 
 TEXTS = {b"solver_type ": "streamsvm.model.text.liblinear:read", b"svm_type ": "streamsvm.model.text.libsvm:read"}
 """By its first bytes, what reads a model that LIBLINEAR or LIBSVM wrote."""

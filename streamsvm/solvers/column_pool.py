@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.column_selection import columns_of
 from streamsvm.rows import Float64, Int64, Rows
-from streamsvm.types import Problem, RowState, WarmStart
+from streamsvm.types import Problem, RowState, Solver
 
 MOST_COLUMNS, LEAST_COLUMNS = 4096, 64
 """Of a pool: second derivatives of more take too long, of fewer are of no use."""
@@ -31,7 +31,7 @@ class WithPool(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSolver(WarmStart):
+class PoolSolver(Solver[Any]):
     """The setting of solvers that work on a pool, and what follows from it."""
 
     pool: int = MOST_COLUMNS
@@ -40,6 +40,9 @@ class PoolSolver(WarmStart):
     """Empty: a pass sums up over rows, nothing else."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read."""
+    has_candidates: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     def columns(self, problem: Problem) -> int:
         """Columns of the pool at most."""

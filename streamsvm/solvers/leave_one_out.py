@@ -39,7 +39,7 @@ from streamsvm.losses import rounded
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 WIDTH = 0.3
 """Half the width a corner is rounded over, in margins."""

@@ -68,7 +68,7 @@ from streamsvm.compute.targets import lower
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64
 from streamsvm.types import Certificate, Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 UNIT = 2.0**-53
 SHARE = 0.1

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from streamsvm.config.fields import field_values
 from streamsvm.rows import Float64
-from streamsvm.types import LinearSolution, LossRequirement, Problem, RowState, WarmStart
+from streamsvm.types import LinearSolution, LossRequirement, Problem, RowState, Solver
 
 
 class SegmentState:
@@ -27,7 +27,7 @@ class SegmentState:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSolver(WarmStart):
+class SegmentSolver(Solver[Any]):
     """Members of ``types.Solver`` that are the same wherever the next direction comes from."""
 
     halved: ClassVar[str]
@@ -38,6 +38,8 @@ class SegmentSolver(WarmStart):
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a bound follows from sums over the rows."""
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     def held(self, problem: Problem) -> int:
         """Return how many there are in memory."""
@@ -61,7 +63,7 @@ class SegmentSolver(WarmStart):
         """Every pass is an exact evaluation."""
 
     def candidate(self, state: SegmentState) -> Float64:
-        """See ``types.CandidateWeights``: the best point of the readings."""
+        """The best point of the readings."""
         return state.point.copy()
 
     def solution(self, state: SegmentState) -> LinearSolution:

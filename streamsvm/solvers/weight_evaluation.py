@@ -19,7 +19,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
-    WarmStart,
+    Solver,
 )
 
 
@@ -37,7 +37,7 @@ class WeightEvaluationState:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightEvaluation(WarmStart):
+class WeightEvaluation(Solver[WeightEvaluationState]):
     """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -46,6 +46,7 @@ class WeightEvaluation(WarmStart):
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from sums over the rows."""
+    warm_start: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of two vectors of weights, and of a decision value a row of a block."""

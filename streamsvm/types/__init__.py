@@ -1,49 +1,12 @@
 """The vocabulary: what a row, a block, a store, a problem, a solver and a certificate are.
 
-Three kinds of class and no other: *records* (``NamedTuple``: they cross into compiled passes), *values* (frozen
+Three kinds of class hold data: *records* (``NamedTuple``: they cross into compiled passes), *values* (frozen
 dataclasses) and *state* (mutable dataclasses of arrays and numbers, so that a checkpoint is those fields and nothing
-hidden). Everything with a choice of implementation is a ``Protocol``. Nothing here imports more than numpy.
+hidden). ``Solver`` is a base class; ``Loss``, ``Kernel``, ``Store`` and ``FeatureMap`` are protocols.
 """
 
-from streamsvm.types.capabilities import (
-    BallConstrained,
-    CandidateWeights,
-    Deadline,
-    DualWitness,
-    ElasticNetSolver,
-    FactoredBlocks,
-    FreeOffset,
-    IdleSettings,
-    KernelSolver,
-    LeanParts,
-    Mergeable,
-    Multinomial,
-    NuSolver,
-    Partitioned,
-    Prunable,
-    SharedGathering,
-    SharedRows,
-    ShrinkableMemory,
-    SimplexCriterion,
-    SplitState,
-    StepsBetweenPasses,
-    UnformedBlocks,
-    UnformedFeatures,
-    WarmStart,
-)
-from streamsvm.types.data import (
-    Batch,
-    Buffers,
-    Chunk,
-    Layout,
-    Statistics,
-    Store,
-    StoredFiles,
-)
-from streamsvm.types.kernel import Kernel
-from streamsvm.types.loss import Loss, LossRequirement
-from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Problem
-from streamsvm.types.run import Report, Status, Stop, Term, Visit, silent
+from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles, Visit
+from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Kernel, Loss, Problem
 from streamsvm.types.solver import (
     DUAL,
     AnySolver,
@@ -52,68 +15,50 @@ from streamsvm.types.solver import (
     FeaturePart,
     KernelSolution,
     LinearSolution,
+    LossRequirement,
+    Report,
     RowState,
     S,
     Solver,
     State,
+    Status,
+    Stop,
     SupportSolution,
+    Term,
+    silent,
 )
 
 __all__ = [
     "DUAL",
     "EVERY_ROW",
     "AnySolver",
-    "BallConstrained",
     "Batch",
     "Block",
     "Buffers",
-    "CandidateWeights",
     "Certificate",
     "Chunk",
     "Cost",
-    "Deadline",
-    "DualWitness",
-    "ElasticNetSolver",
-    "FactoredBlocks",
     "FeatureMap",
     "FeaturePart",
-    "FreeOffset",
-    "IdleSettings",
     "Kernel",
     "KernelSolution",
-    "KernelSolver",
     "Layout",
-    "LeanParts",
     "LinearSolution",
     "Loss",
     "LossRequirement",
-    "Mergeable",
-    "Multinomial",
-    "NuSolver",
-    "Partitioned",
     "Problem",
-    "Prunable",
     "Report",
     "RowState",
     "S",
-    "SharedGathering",
-    "SharedRows",
-    "ShrinkableMemory",
-    "SimplexCriterion",
     "Solver",
-    "SplitState",
     "State",
     "Statistics",
     "Status",
-    "StepsBetweenPasses",
     "Stop",
     "Store",
     "StoredFiles",
     "SupportSolution",
     "Term",
-    "UnformedBlocks",
-    "UnformedFeatures",
     "Visit",
-    "WarmStart",
     "silent",
 ]

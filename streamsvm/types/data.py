@@ -1,11 +1,14 @@
-"""Data on its way in: what a source yields, what a store is and hands out."""
+"""Data on its way in: what a source yields, what a store is and hands out, and what files record of it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from streamsvm.aliases import Array, Handle, JsonMapping
 from streamsvm.rows import Float32, Float64, Rows
@@ -215,3 +218,96 @@ class Statistics(NamedTuple):
     """The smallest value of each column; at most 0 where a CSR column lacks an entry."""
     maximum: Float64
     """The largest value of each column; at least 0 where a CSR column lacks an entry."""
+
+
+class Visit(NamedTuple):
+    """One chunk in one epoch; a pure function of layout, seed and epoch."""
+
+    epoch: int
+    """The number of the epoch, from 0."""
+    chunk: int
+    """The number of the chunk in what is read: in the store, or in the part of it that a worker has."""
+    seed: int
+    """The seed of the order of the chunk's rows, and of further draws of the solver in this visit."""
+    shuffled: bool
+    """Whether rows are visited in an order drawn from ``seed``; else as they lie."""
+    last: bool
+    """Whether this visit ends its epoch."""
+
+
+class _Column(msgspec.Struct):
+    name: str
+    kind: str
+    values: list[Any] = []
+    form: str = ""
+    parts: list[Any] = []
+    text_bits: int = 0
+
+
+class _Schema(msgspec.Struct):
+    columns: list[_Column]
+    label: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    hash_bits: int = 0
+    dropped: list[str] = []
+    documents: dict[str, dict[str, Any]] = {}
+
+
+class _Encoding(msgspec.Struct):
+    format: str | None = None
+    options: dict[str, Any] = {}
+    missing: dict[str, Any] = {}
+    schema: _Schema | None = None
+    offsets: list[tuple[int, float]] | None = None
+
+
+class _Labels(msgspec.Struct):
+    positive: Any = None
+    negative: Any = None
+    threshold: float | None = None
+
+
+class _Target(msgspec.Struct):
+    mean: float
+    spread: float
+    least: float
+    most: float
+
+
+class _Certificate(msgspec.Struct):
+    primal: float
+    dual: float
+    rounding: float = 0.0
+    C: float | None = None
+
+
+class _RecordedFacts(msgspec.Struct):
+    """The types that readers of ``facts`` of a store and ``provenance`` of a model rely on; other keys are for people to read."""
+
+    names: list[str] | None = None
+    encoding: _Encoding | None = None
+    labels: _Labels | list[Any] | None = None
+    """A list in a part that a worker made: the labels it met."""
+    target: _Target | None = None
+    ids: dict[str, Any] | None = None
+    sources: list[dict[str, Any]] = []
+    certificates: list[_Certificate] = []
+    map: str | None = None
+    """Only in an embedding: its columns are kernel features, and ``encoding`` is that of the rows they were made from."""
+    settings: dict[str, Any] | None = None
+    store: dict[str, Any] | None = None
+
+
+def check_recorded(recorded: JsonMapping, columns: int) -> None:
+    """Raise ValueError, with the place, for facts that cannot be those of ``columns`` columns.
+
+    Whoever seals a manifest or a model again can write anything there: it is checked once, where the file is read.
+    """
+    found = msgspec.convert(recorded, _RecordedFacts)
+    if found.names is not None and len(found.names) != columns:
+        raise ValueError(f"{len(found.names)} names of columns, expected {columns}")
+    for column, offset in (found.encoding and found.encoding.offsets) or ():
+        exists = column >= 0 if found.map is not None else 0 <= column < columns
+        if not exists or not math.isfinite(offset):
+            raise ValueError(f"column {column} of {columns} has an offset of {offset}")

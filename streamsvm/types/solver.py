@@ -1,28 +1,31 @@
-"""Who solves it: what a solver asks for, does and answers with, and what stands between it and the rows."""
+"""Solvers: what one asks for, does and answers with, what stands between it and the rows, and how a run of it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from streamsvm.aliases import RowRecord
+from streamsvm.aliases import Handle, JsonObject, RowRecord
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
-from streamsvm.types.loss import LossRequirement
-from streamsvm.types.problem import Block, Certificate, Problem
+from streamsvm.types.problem import Block, Certificate, Loss, Problem, has_box
 
 DUAL = "alpha"
 """The name of the per-row state that holds dual variables, for solvers that have them."""
 
+S = TypeVar("S")
+
 
 class RowState(NamedTuple):
-    """A number per row that a solver keeps from pass to pass, in memory or in a file beside the run; 0 at first."""
+    """A number per row, or several, that a solver keeps from pass to pass, in memory or in a file beside the run; 0 at first."""
 
     name: str
-    """What ``Block.rows`` has it by; ``DUAL`` for dual variables."""
+    """The key in ``Block.rows``; ``DUAL`` for dual variables."""
     dtype: str
     """As numpy writes it: "float64"."""
     width: int = 1
@@ -34,24 +37,51 @@ class RowState(NamedTuple):
         return np.dtype(self.dtype).itemsize * self.width
 
     def shape(self, problems: int, rows: int) -> tuple[int, ...]:
-        """The shape of the numbers of some rows, all problems together."""
+        """Return the shape of the numbers of some rows, all problems together."""
         return (problems, rows) if self.width == 1 else (problems, rows, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes a solver asks for: once, per row of the data, per row of a block."""
+    """Upper bounds of the bytes a solver holds."""
 
     fixed: int = 0
     """Whatever the data, for each problem: weights, and rows held in memory."""
     per_row: int = 0
-    """Of per-row state."""
+    """Per-row state."""
     per_block_row: int = 0
     """Scratch while a block is visited."""
     per_part: int = 0
-    """What a part of a pass is summed up in, where several are under way."""
+    """The sums of one part of a pass, where several are under way."""
     shared: int = 0
-    """What all problems at the same rows have once: rows that all of them hold, and what one needs while it is finished."""
+    """Once for all problems at the same rows: rows that all of them hold, and what one needs while it is finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossRequirement:
+    """What a solver needs a loss to be, by property; None: it does not matter."""
+
+    smooth: bool | None = None
+    """Whether l has no corner."""
+    box: bool | None = None
+    """Whether the dual variables have a finite upper bound."""
+    quadratic: bool | None = None
+    """Whether the conjugate is a parabola or a line."""
+    numeric: bool | None = None
+    """Whether the target is a number."""
+
+    def refusal(self, loss: Loss) -> str | None:
+        """Return why the loss will not do, as the end of a sentence that begins with the solver; None where it will."""
+        asked = (
+            (self.smooth, loss.smooth(), "without corners", "with a corner"),
+            (self.box, has_box(loss), "whose slope is bounded", "whose slope is not bounded"),
+            (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
+            (self.numeric, loss.numeric(), "for regression", "for classification"),
+        )
+        for wanted, actual, yes, no in asked:
+            if wanted is not None and wanted != actual:
+                return f"needs a loss {yes if wanted else no}"
+        return None
 
 
 class LinearSolution(NamedTuple):
@@ -69,7 +99,6 @@ class KernelSolution(NamedTuple):
     coefficients: Float64
     """(points,)."""
     intercept: float
-    """What is added to the sum."""
 
 
 class SupportSolution(NamedTuple):
@@ -82,18 +111,15 @@ class SupportSolution(NamedTuple):
     coefficients: Float64
     """(points,), signs included."""
     intercept: float
-    """What is added to the sum."""
 
 
 class FeaturePart(NamedTuple):
-    """Rows [start, stop) of a block as a feature map makes them."""
+    """Rows [start, stop) of a block as a feature map makes them; both counted from the first row of the block."""
 
     start: int
-    """The first row, counted from the first one of the block."""
     stop: int
-    """One beyond the last row."""
     X: RowRecord
-    """The features: ``Dense``, ``CSR``, a factored pair (``compute.blocks.operators.Factored``), or rows without (``UnformedFeatures``)."""
+    """The features: ``Dense``, ``CSR``, a factored pair (``compute.blocks.operators.Factored``), or rows whose features are not formed yet."""
 
 
 class FeatureMap(Protocol):
@@ -111,67 +137,264 @@ class FeatureMap(Protocol):
         """
         ...
 
+    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Yield the same parts as rows whose features can still be formed, where there are any to form; else ``parts``."""
+        ...
+
     def fold(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
         """Return the same function in terms of stored rows: weights of columns, or coefficients of kernel points."""
         ...
 
 
-S = TypeVar("S")
-
-
-@runtime_checkable
-class Solver(Protocol[S]):
+class Solver(ABC, Generic[S]):
     """An algorithm as the fit loop sees it. Settings are fields of a frozen value; all that changes is in the state S.
 
     One pass is ``visit`` on every block, then ``finish``; what a pass does (train, certify, try step lengths) is the
     state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough. A state
     is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.tags``): a checkpoint is its fields.
 
-    These members are required (``solvers.checked`` looks for them when a solver is chosen). What some solvers can do
-    beside is declared in ``types.capabilities``, and asked for by ``isinstance``.
+    A subclass implements ``cost``, ``start``, ``visit``, ``finish``, ``merge`` and ``solution``, and states its ``losses``.
+    Everything else is an ability that a solver may lack: what is here by default says so. The flags (``exact_kernel``,
+    ``warm_start``, ``has_candidates``, ``has_dual_witness``, ``stops_early``) belong to methods; ``tests/contract`` holds
+    every registered solver to both.
     """
+
+    __slots__ = ()
+
+    # -- what it needs
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """The numbers per row that travel with the data; ``Block.rows`` has them by name. Empty: none."""
-        ...
+        """The numbers per row that travel with the data; ``Block.rows`` has them by name."""
+        return ()
 
     @property
     def shuffled(self) -> bool:
         """Whether chunks and rows are visited in random order (False: as they lie, and any order does)."""
-        ...
+        return False
 
     @property
     def losses(self) -> LossRequirement:
         """What it needs a loss to be; others are refused before the first read."""
-        ...
+        return LossRequirement()
 
+    @abstractmethod
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Return the bytes the solver will hold for one problem on data of this layout: an upper bound."""
-        ...
 
+    # -- a pass
+
+    @abstractmethod
     def start(self, problem: Problem) -> S:
         """Return the state before the first pass, at ``problem.warm`` where that is given. Reads nothing."""
-        ...
 
+    @abstractmethod
     def visit(self, state: S, block: Block) -> None:
         """Meet the rows of one block. Changes the state and, in place, ``block.rows`` and ``block.order``.
 
         A block is visited once in a pass. ``block.X`` is valid until the visit returns: what is to stay is copied.
         """
-        ...
 
+    @abstractmethod
     def finish(self, state: S) -> Certificate:
         """Close a pass in which every block was visited, and return what is now known. Changes the state."""
-        ...
 
     def certify(self, state: S) -> None:
         """Make the pass that is about to begin an exact evaluation, because it is the last one. Changes the state."""
-        ...
 
+    @abstractmethod
     def solution(self, state: S) -> LinearSolution | SupportSolution:
         """Return the function the last exact certificate is of; its arrays are copies. Raises StreamSVMError if none is."""
-        ...
+
+    # -- a pass in parts: copies of one state visit different chunks, and are merged before the pass is finished
+
+    @abstractmethod
+    def merge(self, states: list[S]) -> S:
+        """Join what several workers did with copies of one state, each on its own chunks, in one pass.
+
+        The state that is returned is closed with ``finish``. A list of one comes back as it is. May change the states.
+        """
+
+    def part(self, state: S) -> S | None:
+        """Return the state as a part of a pass begins with it: empty sums, and of all else what it has, not copied.
+
+        For states that are large beside what a pass sums up. Visits of the part change nothing that ``state`` has. What
+        ``finish`` alone looks at may be missing where it is one of the ``driver_fields``. None: a part begins with a copy.
+        """
+
+    def in_parts(self, parts: int) -> Self:
+        """Return the same solver for ``parts`` copies of the state, each of which visits the same rows in every pass.
+
+        For solvers whose row state depends on the number of parts (CoCoA+).
+        """
+        return self
+
+    @property
+    def driver_fields(self) -> tuple[str, ...]:
+        """The names of those fields of the state that only ``finish`` looks at: they are not sent to those who visit blocks.
+
+        Each may be None while blocks are visited.
+        """
+        return ()
+
+    def sample_bound(self, state: S) -> Handle | None:
+        """Return what the rows visited so far say about all others of this pass, for ``set_bound``; None: nothing.
+
+        For solvers that keep a choice of the rows of a pass: what is known of other groups of rows saves work, and never
+        changes what the joined pass comes to.
+        """
+
+    def set_bound(self, state: S, bound: Handle) -> None:
+        """Begin a pass over some rows knowing what ``sample_bound`` said of others. Changes the state."""
+
+    # -- several problems at the same rows
+
+    def prepare_shared(self, states: list[S], X: RowRecord) -> None:
+        """Compute what problems have in common at some rows, before they visit them one after the other. Changes the states."""
+
+    def join_gathered(self, states: list[S]) -> None:
+        """Keep one copy of rows that several of these states have gathered alike, before the states are finished.
+
+        What ``finish`` comes to is the same without, to the last bit. Changes the states.
+        """
+
+    def needs_features(self, state: S) -> bool:
+        """Return whether this pass looks at features; else rows will do whose features can still be formed in their place."""
+        return True
+
+    def expected(self, problem: Problem) -> tuple[int, int] | None:
+        """Return the passes a fit is expected to take, and the rows whose features it asks for in all of them.
+
+        For solvers that see a block through margins, adjoint and Gram matrix only, and so take a factored pair for it.
+        None: it needs features as such.
+        """
+
+    # -- work between passes
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether its work between two passes ends at ``set_deadline``, and so takes no time that has to be reserved."""
+        return False
+
+    def set_deadline(self, state: S, moment: float) -> None:
+        """Stop work at ``moment``, one of ``time.perf_counter``. Called before ``finish`` and the steps after it."""
+
+    def pending(self, state: S) -> bool:
+        """Return whether there is a step to be made in memory before the next pass.
+
+        ``finish`` says what the pass has shown; then come the steps, until none is pending; then the next pass. A run can be
+        saved, and stopped, between any two: all that a step needs is in the state.
+        """
+        return False
+
+    def proceed(self, state: S) -> None:
+        """Make the next step, a matter of seconds at most. Changes the state."""
+
+    # -- weights on the way, and to start from
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether its weights can be tried on held-out rows after any pass (``candidate``)."""
+        return False
+
+    def candidate(self, state: S) -> Float64:
+        """Return a copy of the weights (columns + 1,) it would answer with now; they need not be certified."""
+        raise NotImplementedError
+
+    @property
+    def warm_start(self) -> bool:
+        """Whether ``start`` begins at ``Problem.warm``: the first pass evaluates those weights, or goes on from them."""
+        return False
+
+    def starting_at(self, problem: Problem, weights: Float64) -> Problem:
+        """Return the problem with the weights (columns + 1,) to start from, as the solver sees them."""
+        return replace(problem, warm=weights)
+
+    # -- the dual point behind the bound, of solvers that have no dual variables as row state
+
+    @property
+    def has_dual_witness(self) -> bool:
+        """Whether it can say the dual variables behind its bound (``keeping_dual_point``, ``witness``, ``dual_values``)."""
+        return False
+
+    def keeping_dual_point(self) -> Self:
+        """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
+        return self
+
+    def witness(self, state: S) -> S:
+        """Return the least of a state that ``dual_values`` answers from alike: what a worker that closes the last pass sends.
+
+        Shares arrays with ``state``, which does not change.
+        """
+        return state
+
+    def dual_values(self, state: S, block: Block) -> Float64 | None:
+        """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate.
+
+        Of a solver that was not asked to keep it, those of the best point that it knows in this way; None where it knows none.
+        """
+
+    # -- other kinds of problems
+
+    def of_classes(self, classes: int) -> AnySolver | None:
+        """Return the solver that tells so many classes apart in one problem (``Problem.classes``), with the same settings."""
+
+    def in_l1_ball(self) -> AnySolver | None:
+        """Return the solver of least squares over an l1 ball (``Problem.l1_ball``), with the same settings."""
+
+    def with_l1(self) -> AnySolver | None:
+        """Return the solver of problems with an l1 term (``Problem.l1``), with the same settings."""
+
+    def for_two_classes(self) -> AnySolver | None:
+        """Return the solver that finds the C of two classes by ``Problem.nu`` (nu-SVM), with the same settings."""
+
+    @property
+    def free_offset(self) -> bool:
+        """Whether it solves one-class problems with a free offset (``Problem.nu``, ``solvers.one_class``)."""
+        return False
+
+    @property
+    def exact_kernel(self) -> bool:
+        """Whether it evaluates ``Problem.kernel`` on the rows themselves, and answers with support rows."""
+        return False
+
+    @property
+    def free_bias(self) -> bool:
+        """Whether the intercept of a kernel machine is free of regularization (False: a regularized constant, or none)."""
+        return False
+
+    @property
+    def max_support(self) -> int:
+        """The most support rows its model may have; 0: any number."""
+        return 0
+
+    @property
+    def epsilon(self) -> float:
+        """The gap ``max_v grad f(x)'(x - v)`` on the simplex at which it may end, as in the Frank-Wolfe papers; 0: none."""
+        return 0.0
+
+    # -- settings
+
+    def sized(self, rows: int, asked: Collection[str]) -> Self:
+        """Return the same solver with as many rows in memory as serve it on data of ``rows`` rows.
+
+        ``asked``: names of the settings the user gave, which stay as they are.
+        """
+        return self
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """Return the same solver with less in memory, at the cost of more passes; None at the least that is of use.
+
+        ``asked``: names of the settings the user gave, which a solver may insist on.
+        """
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Return the settings that ``smaller`` changes, by name. Handed to another fit they give the same solver."""
+        return {}
+
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        """Return the names of settings that have no effect on this problem, by the reason, which ends a sentence."""
+        return {}
 
 
 AnySolver: TypeAlias = Solver[Any]
@@ -179,3 +402,48 @@ AnySolver: TypeAlias = Solver[Any]
 
 State: TypeAlias = Any
 """A solver's state to those who hand it on: its type is the solver's own (the S of ``Solver``)."""
+
+
+class Term(NamedTuple):
+    """One line of a memory plan."""
+
+    name: str
+    """What the memory is for, in a word or two, as ``plan`` and the log print it."""
+    nbytes: int
+    """Bytes it takes at most."""
+    why: str
+    """What the bytes are made of, for a reader of the plan who wants fewer: counts, types, what each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Limits of a fit, which ends earlier when every gap is small enough."""
+
+    max_passes: int = 1000
+    """Passes over the data, those that only evaluate included."""
+    seconds: float = float("inf")
+    """Wall-clock seconds of training, from where this run began or was resumed; inf: no limit."""
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "converged"
+    PASSES = "max passes"
+    TIME = "time limit"
+    ASKED = "asked to end"
+    """A callback asked for the end."""
+    PATIENCE = "patience"
+    """Early stopping: the error on held-out rows had not fallen for long."""
+    STALLED = "stalled"
+    """The solver ended by itself, short of the gap that was asked for."""
+    SUPPORT = "support limit"
+    """The model may not have more support rows; its gap includes what that costs."""
+
+
+Report: TypeAlias = Callable[[JsonObject], None]
+"""Receives the events of a job: a progress bar is one, a log file another."""
+
+
+def silent(event: JsonObject) -> None:
+    """Ignore an event."""

@@ -19,7 +19,7 @@ from streamsvm.compute.passes.dcd import row_costs
 from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 from tests.arrays import csr_of, sparse_values
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5

@@ -1,4 +1,4 @@
-"""Every registered solver, loss and kernel has the members its protocol declares, and no ability by halves."""
+"""Every registered solver is a ``Solver`` whose flags go with its methods; every loss and kernel has the members of its protocol."""
 
 from __future__ import annotations
 
@@ -8,63 +8,56 @@ import pytest
 
 from streamsvm.kernels import KERNELS
 from streamsvm.losses import LOSSES
-from streamsvm.solvers import REQUIRED, SOLVERS, checked, losses_of
-from streamsvm.types import Kernel, Loss, Solver, capabilities
+from streamsvm.solvers import SOLVERS, check_solver, losses_of
+from streamsvm.types import AnySolver, Kernel, Loss, Solver
+
+METHODS_OF_FLAGS = {
+    "stops_early": ("set_deadline",),
+    "has_candidates": ("candidate",),
+    "has_dual_witness": ("keeping_dual_point", "witness", "dual_values"),
+}
+"""The flags of a solver, and the methods without which each would promise nothing."""
 
 
-def members(protocol: Any) -> set[str]:
-    """The public names a protocol declares."""
-    return {name for name in vars(protocol) if not name.startswith("_")}
-
-
-ABILITIES = [
-    kind for kind in vars(capabilities).values() if isinstance(kind, type) and kind.__module__ == capabilities.__name__
-]
-each_solver = pytest.mark.parametrize("name", list(SOLVERS))
-
-
-def test_what_is_checked_is_what_is_declared() -> None:
-    assert set(REQUIRED) == members(Solver)
-    assert len(ABILITIES) > 8
-
-
-@each_solver
-def test_a_solver_has_what_is_required(name: str) -> None:
+def variants(name: str) -> list[AnySolver]:
+    """A registered solver, and those it gives for other kinds of problems."""
     solver = SOLVERS[name]()
-    assert checked(solver, name) is solver
-    assert isinstance(solver, Solver)
+    others = (solver.of_classes(3), solver.in_l1_ball(), solver.with_l1(), solver.for_two_classes())
+    return [solver, *(other for other in others if other is not None)]
+
+
+def overrides(solver: AnySolver, method: str) -> bool:
+    return getattr(type(solver), method) is not getattr(Solver, method)
+
+
+@pytest.mark.parametrize("name", list(SOLVERS))
+def test_flags_of_a_solver_go_with_its_methods(name: str) -> None:
+    for solver in variants(name):
+        assert check_solver(solver, name) is solver
+        for flag, methods in METHODS_OF_FLAGS.items():
+            for method in methods:
+                assert getattr(solver, flag) == overrides(solver, method), f"{type(solver).__name__}: {flag}, {method}"
     assert losses_of(name), "a solver that takes no registered loss cannot be used"
 
 
-@each_solver
-def test_a_solver_has_an_ability_wholly_or_not_at_all(name: str) -> None:
-    """A member by the name of an ability's, without the others, would never be asked for."""
-    solver = SOLVERS[name]()
-    for ability in ABILITIES:
-        found = members(ability) & set(dir(solver))
-        assert isinstance(solver, ability) == (found == members(ability))
-        shared = {m for m in found if any(isinstance(solver, other) and m in members(other) for other in ABILITIES)}
-        fields = set(getattr(type(solver), "__dataclass_fields__", {}))
-        assert found == members(ability) or found <= shared | fields, f"{name} has but {found} of {ability.__name__}"
+def test_a_solver_without_a_required_method_cannot_be_made() -> None:
+    class Lacking(Solver[Any]):
+        """A solver that implements nothing."""
+
+    with pytest.raises(TypeError, match="finish"):
+        Lacking()  # type: ignore[abstract]
 
 
-@each_solver
-def test_a_solver_without_a_member_is_refused_by_name(name: str) -> None:
-    class Lacking:
-        """Everything but ``finish``."""
-
-        def __getattr__(self, member: str) -> Any:
-            raise AttributeError(member)
-
-        def __dir__(self) -> list[str]:
-            return sorted(set(dir(SOLVERS[name]())) - {"finish"})
-
-    with pytest.raises(TypeError, match=r"lacks finish.*streamsvm\.types\.Solver"):
-        checked(Lacking(), "mine")
+def test_what_does_not_inherit_from_solver_is_refused_by_name() -> None:
+    with pytest.raises(
+        TypeError, match=r"solver 'mine' \(builtins\.object\) must inherit from streamsvm\.types\.Solver"
+    ):
+        check_solver(object(), "mine")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("registry", "protocol"), [(LOSSES, Loss), (KERNELS, Kernel)])
 def test_records_have_what_their_protocol_declares(registry: Any, protocol: Any) -> None:
+    members = {name for name in vars(protocol) if not name.startswith("_")}
     for name in registry:
-        missing = members(protocol) - set(dir(registry[name]()))
+        missing = members - set(dir(registry[name]()))
         assert not missing, f"{name} lacks {missing}"

@@ -27,7 +27,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Certificate, KernelSolver, Stop, SupportSolution
+from streamsvm.types import Certificate, Stop, SupportSolution
 from tests.contract.references import Optimum, optimum_of, shape_of
 
 ROWS, COLUMNS, C, GAMMA = 90, 4, 0.3, 0.4
@@ -80,7 +80,7 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     found = []
     for number, solver in enumerate(SOLVERS):
-        kernel = isinstance(SOLVERS[solver](), KernelSolver)
+        kernel = SOLVERS[solver]().exact_kernel
         biases = [b for b in BIASES if b or not (kernel and SOLVERS[solver]().free_bias)]
         maps = ["rbf", "linear"] if kernel else list(MAPS)
         for options, loss in itertools.product(
@@ -114,7 +114,7 @@ def store_of(weighted: bool) -> MemoryStore:
 
 
 def job_of(case: Case) -> FitJob:
-    if isinstance(SOLVERS[case.solver](), KernelSolver):
+    if SOLVERS[case.solver]().exact_kernel:
         features: dict[str, Any] = {"kernel": case.features, **({"gamma": GAMMA} if case.features == "rbf" else {})}
     else:
         features = MAPS[case.features]
@@ -136,7 +136,7 @@ def trained(case: Case) -> tuple[Plan, Training, list[dict[str, Any]]]:
 
 def gram(case: Case, plan: Plan) -> Any:
     """K of what the solver sees, in float64, the regularized constant included."""
-    if isinstance(plan.solver, KernelSolver):
+    if plan.solver.exact_kernel:
         X64 = data(weighted=False)[0].astype(np.float64)
         distances = ((X64[:, None] - X64[None]) ** 2).sum(2)
         K = np.exp(-GAMMA * distances) if case.features == "rbf" else X64 @ X64.T
@@ -162,7 +162,7 @@ def dense(X: Any) -> Any:
 
 def optimum(case: Case, plan: Plan, known: dict[str, Optimum]) -> Optimum:
     """Of the problem: solvers that see the same features share it."""
-    free = isinstance(plan.solver, KernelSolver) and plan.solver.free_bias
+    free = plan.solver.exact_kernel and plan.solver.free_bias
     key = str(case._replace(solver="", options={})) + str(free)
     if key not in known:
         shape = shape_of(case.loss, **case.parameters)
@@ -197,7 +197,7 @@ def really_costs(case: Case, plan: Plan, state: Any) -> float:
         K = gram(case, plan)
         f = K @ beta
         square = float(beta @ f)
-        f = f + (solution.intercept if plan.solver.free_bias else 0.0)  # type: ignore[attr-defined]
+        f = f + (solution.intercept if plan.solver.free_bias else 0.0)
     else:
         phi = features_of(plan)
         f = phi @ solution.w[:-1] + case.bias * solution.w[-1]

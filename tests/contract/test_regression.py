@@ -29,7 +29,7 @@ from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Block, KernelSolver, Problem, Stop
+from streamsvm.types import Block, Problem, Stop
 
 ROWS, COLUMNS, C = 200, 4, 0.3
 CERTIFIED = {
@@ -41,7 +41,7 @@ CERTIFIED = {
 }
 """The relative gap that solvers reach on these rows, and readings; all others 0.2 in 40."""
 NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
-LINEAR = [name for name in SOLVERS if not isinstance(SOLVERS[name](), KernelSolver)]
+LINEAR = [name for name in SOLVERS if not SOLVERS[name]().exact_kernel]
 """``tests/solvers/test_kernel_regression.py`` is the contract of the others."""
 CASES = [(solver, loss) for solver in LINEAR for loss in losses_of(solver) if loss in NUMERIC]
 

@@ -36,14 +36,13 @@ from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.sources.csv import blocks
 from streamsvm.store.sources.reading.lines import BLOCK
-from streamsvm.types import KernelSolver, Mergeable
 from tests.fault.test_determinism import bits_of
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1}
-SUMS = [name for name in SOLVERS if isinstance(SOLVERS[name](), Mergeable) and not SOLVERS[name]().shuffled]
+SUMS = [name for name in SOLVERS if not SOLVERS[name]().shuffled]
 """Asked of the registry: a solver that is added is held to the same."""
 KINDS: dict[str, dict[str, Any]] = {
-    **{name: {"solver": name} | (RBF if isinstance(SOLVERS[name](), KernelSolver) else {}) for name in SUMS},
+    **{name: {"solver": name} | (RBF if SOLVERS[name]().exact_kernel else {}) for name in SUMS},
     "newton, few rows": {"solver": "newton", "options": {"sample": 200}},
     "newton, scaled": {"solver": "newton", "standardize": True, "C": (0.1, 1.0)},
     "on the fly": {"solver": "newton", **RBF, "landmarks": 20, "embedding": "fly"},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.groups.work import part_of
 from streamsvm.engine.state.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
@@ -17,7 +18,7 @@ from streamsvm.solvers.cutting_plane.solver import CuttingPlane
 from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
-from streamsvm.types import LeanParts, Problem, SplitState
+from streamsvm.types import Problem
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of
 
 
@@ -86,13 +87,11 @@ def test_merge_of_parts_has_every_number_of_one_pass(solver: Any, loss: Any) -> 
         blocks = epoch_blocks(epoch)
         for block in blocks:
             block.rows = {name: array[block.start : block.start + 100] for name, array in rows.items()}
-        idle, *copies, late = (
-            solver.part(shared) if isinstance(solver, LeanParts) else clone(shared) for _ in range(5)
-        )
+        idle, *copies, late = (part_of(solver, shared) for _ in range(5))
         for block, copy in zip(blocks, copies, strict=True):
             solver.visit(copy, block)
         merged = solver.merge([solver.merge([idle, *copies[:2]]), copies[2], late])
-        for name in solver.driver_fields if isinstance(solver, SplitState) else ():
+        for name in solver.driver_fields:
             setattr(merged, name, getattr(shared, name))
         seen(solver, alone, blocks)
         found, expected = numbers(merged), numbers(alone)

@@ -51,6 +51,8 @@ class Given:
     """A solver whose weights are ``W``."""
 
     row_state = ()
+    exact_kernel = has_dual_witness = False
+    epsilon = 0.0
 
     def solution(self, state: Any) -> LinearSolution:
         return LinearSolution(W, 2.0)

@@ -29,11 +29,11 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import KernelSolver, Status, Stop
+from streamsvm.types import Status, Stop
 
 GAMMA, EPSILON = 0.5, 0.1
 NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
-KERNEL = [name for name in SOLVERS if isinstance(SOLVERS[name](), KernelSolver)]
+KERNEL = [name for name in SOLVERS if SOLVERS[name]().exact_kernel]
 each_case = pytest.mark.parametrize(
     ("solver", "loss"), [(solver, loss) for solver in KERNEL for loss in losses_of(solver) if loss in NUMERIC]
 )

@@ -16,7 +16,6 @@ from pathlib import Path
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import KernelSolver
 from tools.bench.memory import limited
 from tools.measure.harness import Row, arguments, scratch, show
 
@@ -35,7 +34,7 @@ def commands(names: list[str]) -> dict[str, list[str]]:
     """The options of each run, by its name."""
     found = {}
     for name in names:
-        exact = isinstance(SOLVERS[name](), KernelSolver)
+        exact = SOLVERS[name]().exact_kernel
         found[name] = ["--solver", name, *OWN.get(name, []), *(["--kernel", "rbf", "--gamma", "0.02"] if exact else [])]
     if "newton" in names:
         found |= {name: ["--solver", "newton", *NYSTROM, *more] for name, more in EXTRA.items()}

@@ -15,7 +15,6 @@ from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import KernelSolver
 
 FIRST_LOSSES = ("hinge", "squared_hinge", "huber")
 KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
@@ -38,7 +37,7 @@ class Solvers(NamedTuple):
 
 def registered() -> Solvers:
     """All solvers of two classes there are, and all losses of a margin."""
-    exact = tuple(name for name in SOLVERS if isinstance(SOLVERS[name](), KernelSolver))
+    exact = tuple(name for name in SOLVERS if SOLVERS[name]().exact_kernel)
     linear = ("auto", *(name for name in SOLVERS if name not in exact))
     return Solvers(linear, linear, exact, tuple(loss for loss in LOSSES if not LOSSES[loss]().numeric()))
 
@@ -46,7 +45,7 @@ def registered() -> Solvers:
 def free_bias(solver: str) -> bool:
     """Whether the intercept costs nothing."""
     made = None if solver == "auto" else SOLVERS[solver]()
-    return isinstance(made, KernelSolver) and made.free_bias
+    return made.exact_kernel and made.free_bias
 
 
 class Case(NamedTuple):

@@ -33,7 +33,6 @@ from streamsvm.jobs.fit.planning.l1_ball import least_squares
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.types import BallConstrained, ElasticNetSolver, FreeOffset, KernelSolver, Multinomial, NuSolver
 from tools.fuzz import optima_peers as peers
 from tools.fuzz import optima_problems as problems
 from tools.fuzz.optima_problems import Drawn
@@ -64,9 +63,7 @@ def pairs(numeric: bool, kernel: bool, free: bool = False) -> list[Pair]:
     """All there are of a kind: for exact kernels or not, with a free constant or not."""
     made = [(name, SOLVERS[name]()) for name in SOLVERS]
     chosen = [
-        name
-        for name, solver in made
-        if isinstance(solver, KernelSolver) == kernel and (not kernel or solver.free_bias == free)
+        name for name, solver in made if solver.exact_kernel == kernel and (not kernel or solver.free_bias == free)
     ]
     return [(name, loss) for name in chosen for loss in losses_of(name) if LOSSES[loss]().numeric() == numeric]
 
@@ -77,28 +74,28 @@ def with_a_margin(found: list[Pair]) -> list[Pair]:
 
 def of_all_classes() -> list[Pair]:
     """Solvers that tell all classes apart in one problem, and the losses they do it with."""
-    able = [(name, solver.of_classes(3)) for name, solver in made() if isinstance(solver, Multinomial)]
+    able = [(name, solver.of_classes(3)) for name, solver in made() if solver.of_classes(3) is not None]
     return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
 
 
 def of_one_class(kernel: bool) -> list[Pair]:
     """Solvers with a free offset. Their loss is that of the form."""
-    able = [name for name, solver in made() if isinstance(solver, FreeOffset)]
-    return [(name, "hinge") for name in able if isinstance(SOLVERS[name](), KernelSolver) == kernel]
+    able = [name for name, solver in made() if solver.free_offset]
+    return [(name, "hinge") for name in able if SOLVERS[name]().exact_kernel == kernel]
 
 
 def of_two_classes_by_nu() -> list[Pair]:
     """Solvers that find C by nu. Their loss is the hinge."""
-    return [(name, "hinge") for name, solver in made() if isinstance(solver, NuSolver)]
+    return [(name, "hinge") for name, solver in made() if solver.for_two_classes() is not None]
 
 
 def of_ball() -> list[Pair]:
-    able = [name for name, solver in made() if isinstance(solver, BallConstrained)]
+    able = [name for name, solver in made() if solver.in_l1_ball() is not None]
     return [(name, loss) for name in able for loss in LOSSES if least_squares(LOSSES[loss]())]
 
 
 def of_elastic_net(numeric: bool) -> list[Pair]:
-    able = [(name, solver.with_l1()) for name, solver in made() if isinstance(solver, ElasticNetSolver)]
+    able = [(name, solver.with_l1()) for name, solver in made() if solver.with_l1() is not None]
     losses = [loss for loss in LOSSES if LOSSES[loss]().numeric() == numeric]
     return [(name, loss) for name, solver in able for loss in losses if solver.losses.refusal(LOSSES[loss]()) is None]
 

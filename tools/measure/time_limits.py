@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from streamsvm.losses import LOSSES
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import KernelSolver
 from tools.measure.harness import REPOSITORY, Row, arguments, scratch, show
 
 STORES = {
@@ -43,7 +42,7 @@ def settings() -> Iterator[Setting]:
     """Every kind of run."""
     for name, kind in SOLVERS.items():
         solver: Any = kind()
-        rows = ("dense", "OUT", "--kernel", "rbf") if isinstance(solver, KernelSolver) else ("table", "OUT")
+        rows = ("dense", "OUT", "--kernel", "rbf") if solver.exact_kernel else ("table", "OUT")
         for loss in LOSSES:  # the stores have classes
             if solver.losses.refusal(LOSSES[loss]()) is None and not LOSSES[loss]().numeric():
                 yield Setting(f"{name} {loss}", ("fit", *rows, "--solver", name, "--loss", loss))

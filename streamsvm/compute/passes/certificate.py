@@ -21,7 +21,7 @@ from streamsvm.compute.compiled import NOT_FROM_C, compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 
 class RowLoss(NamedTuple):

@@ -10,7 +10,7 @@ from streamsvm.engine.groups.work import Partial, Round, Work
 from streamsvm.engine.state.state_transfer import clone, serialize
 from streamsvm.engine.training import steps_between
 from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.types import Certificate, DualWitness, State
+from streamsvm.types import Certificate, State
 
 
 class Closed(NamedTuple):
@@ -60,7 +60,7 @@ def _witnesses(
 ) -> list[State | None]:
     """What is sent of whole states, which are here alone, because the dual variables are read off it."""
     solver = work.solver
-    if not (work.witnesses and isinstance(solver, DualWitness)):
+    if not (work.witnesses and solver.has_dual_witness):
         return [None] * len(states)
     return [
         serialize(solver.witness(state)) if begun.ending or found.ends(work.problems[k]) else None

@@ -21,7 +21,7 @@ from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versi
 from streamsvm.engine.state.state_transfer import clone, serialize
 from streamsvm.engine.training import Training
 from streamsvm.errors import ClusterError, DataError
-from streamsvm.types import AnySolver, Mergeable, Problem, Report
+from streamsvm.types import AnySolver, Problem, Report
 
 
 class DistributedTrainer(GroupTrainer):
@@ -38,7 +38,6 @@ class DistributedTrainer(GroupTrainer):
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Return a loop for another solver over the same groups."""
-        assert isinstance(solver, Mergeable)  # what evaluates weights is
         work = replace(
             self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None, witnesses=False
         )

@@ -31,7 +31,7 @@ from streamsvm.engine.trainer import FitLoop
 from streamsvm.engine.training import Position, Training
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store.read.retry import retries
-from streamsvm.types import AnySolver, Layout, Mergeable, Problem, Report, SplitState
+from streamsvm.types import AnySolver, Layout, Problem, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,6 @@ class LocalGroupTrainer(GroupTrainer):
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> LocalGroupTrainer:
         """Return a loop for another solver over the same groups."""
-        assert isinstance(solver, Mergeable)  # what evaluates weights is
         work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
         other = LocalGroupTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.result.count_on(before)
@@ -120,9 +119,8 @@ class LocalGroupTrainer(GroupTrainer):
         for number, (one, state) in enumerate(zip(active, found.states, strict=True), 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
-            if isinstance(self._solver, SplitState):
-                for name, value in field_values(run.state, self._solver.driver_fields).items():
-                    setattr(state, name, value)
+            for name, value in field_values(run.state, self._solver.driver_fields).items():
+                setattr(state, name, value)
             run.state = state
             with self._working_in_memory() as deadline:
                 certificate = visitor.finish(state, deadline)

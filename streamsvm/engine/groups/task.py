@@ -27,7 +27,6 @@ from streamsvm.store.views.cached import Resident
 from streamsvm.store.views.subset import Section
 from streamsvm.types import (
     FeatureMap,
-    Prunable,
     Store,
     Visit,
 )
@@ -114,9 +113,8 @@ class _GroupVisit:
     def __init__(self, group: Group, store: Store, work: Work, begun: Round) -> None:
         self._group, self._work, self._begun = group, work, begun
         self._states = {k: state if begun.in_place else part_of(work.solver, state) for k, state in begun.states}
-        if isinstance(work.solver, Prunable):
-            for k, bound in dict(begun.bounds or {}).items():
-                work.solver.set_bound(self._states[k], bound)
+        for k, bound in dict(begun.bounds or {}).items():
+            work.solver.set_bound(self._states[k], bound)
         self._rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}
         self._starts = dict(zip(group.chunks, group.starts, strict=True))
         ends = np.cumsum([0, *(store.layout.chunks[chunk] for chunk in group.chunks)]).tolist()

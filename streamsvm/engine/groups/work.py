@@ -11,19 +11,12 @@ from streamsvm.engine.partition import Group
 from streamsvm.engine.state.state_files import DriverState
 from streamsvm.engine.state.state_transfer import clone, unpacked
 from streamsvm.types import (
+    AnySolver,
     FeatureMap,
-    LeanParts,
-    Mergeable,
     Problem,
-    Prunable,
     RowState,
-    Solver,
     State,
 )
-
-
-class MergeableSolver(Solver[State], Mergeable[State], Protocol):
-    """A solver of which several workers can each make a part of a pass."""
 
 
 class GroupState(Protocol):
@@ -49,7 +42,7 @@ class Work:
 
     store: StoreReference | OpenedStore
     """What is trained on."""
-    solver: MergeableSolver
+    solver: AnySolver
     """What shows the rows their problems, and merges states."""
     problems: tuple[Problem, ...]
     """All problems of the fit."""
@@ -69,7 +62,7 @@ class Work:
     """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part. In one process it
     stays in the states, and this is where a run on a cluster may have left it."""
     witnesses: bool = False
-    """Whether what the dual variables are read off (``types.DualWitness``) is wanted when the training is over."""
+    """Whether what the dual variables are read off (``types.Solver.witness``) is wanted when the training is over."""
     maps: list[FeatureMap] = field(default_factory=list)
     """Copies of the map that no thread of this process is using: they have buffers."""
 
@@ -86,7 +79,7 @@ class Round(NamedTuple):
     drop: tuple[int, ...] = ()
     """Versions that nobody will ask for again."""
     bounds: dict[int, Handle] | None = None
-    """By problem, what tasks of this round in this process have shown so far (``types.Prunable``); they fill it in."""
+    """By problem, what tasks of this round in this process have shown so far (``types.Solver.sample_bound``); they fill it in."""
     deadline: float = float("inf")
     """When the time limit is reached, by ``time.time``: a moment that means the same to all machines."""
     in_place: bool = False
@@ -96,11 +89,14 @@ class Round(NamedTuple):
     ending: bool = False
     """Whether this pass is the last one."""
 
-    def learn(self, solver: Mergeable[State], states: list[State]) -> None:
+    def learn(self, solver: AnySolver, states: list[State]) -> None:
         """Take in what the states of some groups, in the order of ``states``, show about all others."""
-        if self.bounds is not None and isinstance(solver, Prunable):
-            numbers = (k for k, _ in self.states)
-            self.bounds.update({k: solver.sample_bound(state) for k, state in zip(numbers, states, strict=True)})
+        if self.bounds is None:
+            return
+        for (k, _), state in zip(self.states, states, strict=True):
+            bound = solver.sample_bound(state)
+            if bound is not None:
+                self.bounds[k] = bound
 
 
 class Partial(NamedTuple):
@@ -132,7 +128,7 @@ class Partial(NamedTuple):
 class Join:
     """Joins what was found in neighboring groups into a new ``Partial``."""
 
-    solver: Mergeable[State]
+    solver: AnySolver
     """What merges states."""
     begun: Round | None = None
     """The round, where nobody else needs what is joined, which is then changed; None: it is left as it is."""
@@ -166,6 +162,7 @@ def spent_together(parts: list[Partial], states: list[State]) -> Partial:
     )
 
 
-def part_of(solver: MergeableSolver, state: State) -> State:
+def part_of(solver: AnySolver, state: State) -> State:
     """The state as one group is to begin with it: what its visits change is its own."""
-    return solver.part(unpacked(state)) if isinstance(solver, LeanParts) else clone(state)
+    part = solver.part(unpacked(state))
+    return clone(state) if part is None else part

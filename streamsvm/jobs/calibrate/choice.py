@@ -11,7 +11,7 @@ from __future__ import annotations
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.tune import folds as folding
-from streamsvm.types import AnySolver, KernelSolver, Layout, Problem, Term
+from streamsvm.types import AnySolver, Layout, Problem, Term
 
 MOST_BYTES = 256 << 20
 """Of the matrices of leave-one-out scores."""
@@ -26,7 +26,7 @@ def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | N
     from streamsvm.solvers.leave_one_out import applies
 
     p = problems[0].columns + 1
-    able = not isinstance(solver, KernelSolver) and not problems[0].classes and applies(problems[0])
+    able = not solver.exact_kernel and not problems[0].classes and applies(problems[0])
     able = able and 8 * p * p * len(problems) <= MOST_BYTES
     return None if able else FOLDS
 

@@ -15,12 +15,11 @@ from streamsvm.engine.groups.work import Work
 from streamsvm.engine.job_store import reference_to
 from streamsvm.engine.local import groups_of
 from streamsvm.engine.state.state_files import DriverState, GroupStateFiles
-from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule.budget import CACHED_MOST
-from streamsvm.types import Layout, Mergeable, Partitioned, SplitState, Store
+from streamsvm.types import Layout, Store
 
 LEAST_GROUPS = 2
 """Groups of a row-wise solver: with one there would be nothing to share out."""
@@ -41,17 +40,11 @@ def with_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
 
 
 def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupFit:
-    """Return what tasks are given. ``directory`` holds what they leave between rounds.
-
-    Raises UsageError for a solver that has nothing to join.
-    """
+    """Return what tasks are given. ``directory`` holds what they leave between rounds."""
     solver, layout = plan.solver, store.layout
-    if not isinstance(solver, Mergeable):
-        raise UsageError(f"solver '{plan.solver_name}' does not run on a cluster", hint="leave out --cluster")
     count = job.groups or (LEAST_GROUPS if solver.shuffled else None)
     groups = groups_of(solver, layout, count)
-    if isinstance(solver, Partitioned):
-        solver = solver.in_parts(len(groups))
+    solver = solver.in_parts(len(groups))
     place, problems = directory.resolve(), tuple(plan.problems)
     work = Work(
         reference_to(store),
@@ -62,7 +55,7 @@ def distributed_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> G
         retain=plan.memory.retain,
         whole_groups=in_whole_groups(plan, layout, len(groups)),
         state_files=tuple(GroupStateFiles(place, state, len(problems)) for state in solver.row_state),
-        driver_state=DriverState(place, solver.driver_fields) if isinstance(solver, SplitState) else None,
+        driver_state=DriverState(place, solver.driver_fields) if solver.driver_fields else None,
         witnesses=job.dual is not None
         or plan.request is not None,  # what ``jobs.fit.results.certified`` reads them off for
     )

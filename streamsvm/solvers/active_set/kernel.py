@@ -35,6 +35,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
+    Solver,
     SupportSolution,
 )
 
@@ -74,7 +75,7 @@ class KernelActiveSetState:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelActiveSet:
+class KernelActiveSet(Solver[KernelActiveSetState]):
     """The method. It has no settings."""
 
     row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
@@ -87,6 +88,8 @@ class KernelActiveSet:
     """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""
     max_support: ClassVar[int] = 0
     """0: the model has whatever rows the optimum has."""
+    exact_kernel: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of all rows, twice while they are joined, and of matrices of all rows."""
@@ -118,7 +121,7 @@ class KernelActiveSet:
             block.rows[DUAL][places] = state.a[part]
 
     def set_deadline(self, state: KernelActiveSetState, moment: float) -> None:
-        """See ``types.Deadline``: rows are exchanged until that moment; what is feasible then is what comes of it."""
+        """Rows are exchanged until that moment; what is feasible then is what comes of it."""
         state.deadline = moment
 
     def finish(self, state: KernelActiveSetState) -> Certificate:

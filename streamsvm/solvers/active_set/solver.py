@@ -32,7 +32,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
-    WarmStart,
+    Solver,
 )
 
 FACTOR_BYTES = 40
@@ -77,7 +77,7 @@ class ActiveSetState:
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveSet(WarmStart):
+class ActiveSet(Solver[ActiveSetState]):
     """The method. It has no settings."""
 
     row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
@@ -86,6 +86,8 @@ class ActiveSet(WarmStart):
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and of vectors."""
@@ -118,7 +120,7 @@ class ActiveSet(WarmStart):
             block.rows[DUAL][:] = alpha
 
     def set_deadline(self, state: ActiveSetState, moment: float) -> None:
-        """See ``types.Deadline``: rows are exchanged until that moment, and what is feasible then is certified."""
+        """Rows are exchanged until that moment, and what is feasible then is certified."""
         state.deadline = moment
 
     def finish(self, state: ActiveSetState) -> Certificate:

@@ -38,7 +38,7 @@ from streamsvm.compute.targets import lower
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 SHIFT_SHARE = 0.05
 AS_PROPOSED = (1.0, 0.0)

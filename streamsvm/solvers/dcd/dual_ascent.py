@@ -45,7 +45,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
-    WarmStart,
+    Solver,
 )
 
 ROWS_PER_SAMPLE = 2048
@@ -57,7 +57,7 @@ EVALUATION_SPACING = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class DualAscent(WarmStart):
+class DualAscent(Solver[DCDState]):
     """What solvers have in common that raise D one dual variable at a time; what a move is, ``_pass`` says."""
 
     sweeps: Annotated[
@@ -80,6 +80,8 @@ class DualAscent(WarmStart):
     """Any: the optimum of one dual variable has a closed form, or is the root of a function of one number."""
     state_type: ClassVar[type[DCDState]] = DCDState
     """What ``start`` makes."""
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
@@ -91,7 +93,6 @@ class DualAscent(WarmStart):
         return ("alpha",) if self.parts == 1 else ("alpha", "before")
 
     def in_parts(self, parts: int) -> Self:
-        """See ``types.Partitioned``."""
         return replace(self, parts=parts)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

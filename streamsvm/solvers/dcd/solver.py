@@ -44,7 +44,7 @@ class DCD(DualAscent):
     ] = False
 
     def of_classes(self, classes: int) -> AnySolver:
-        """See ``types.Multinomial``. Raises UsageError: all classes together have neither of its own settings."""
+        """Raises UsageError: all classes together have neither of its own settings."""
         if self.shrinking or self.online:
             what = "shrinking" if self.shrinking else "online"
             raise UsageError(f"all classes in one problem are not solved with {what}", hint=f"leave out {what}")

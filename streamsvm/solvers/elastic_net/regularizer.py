@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from streamsvm.rows import Float64
 from streamsvm.types import Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 SLACK = 1e-9
 """Of l1 and of P: what rounding is allowed for, where columns are ruled out."""

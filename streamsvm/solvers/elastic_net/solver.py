@@ -115,7 +115,7 @@ class ElasticNet(PoolSolver):
             state.gram = added(state.gram, found)
 
     def set_deadline(self, state: ElasticNetState, moment: float) -> None:
-        """See ``types.Deadline``: work in memory ends at that moment."""
+        """Work in memory ends at that moment."""
         state.deadline = moment
 
     def finish(self, state: ElasticNetState) -> Certificate:
@@ -218,7 +218,7 @@ class ElasticNet(PoolSolver):
         """Every pass is an exact evaluation."""
 
     def candidate(self, state: ElasticNetState) -> Float64:
-        """See ``types.CandidateWeights``: the best weights so far."""
+        """The best weights so far."""
         return state.best.copy()
 
     def part(self, state: ElasticNetState) -> ElasticNetState:

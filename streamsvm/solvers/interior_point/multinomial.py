@@ -52,7 +52,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
-    WarmStart,
+    Solver,
 )
 
 TOLERANCE_SHARE, LEAST_GAP = 0.01, 1e-13
@@ -319,7 +319,7 @@ class MultinomialState:
 
 
 @dataclass(frozen=True, slots=True)
-class MultinomialInteriorPoint(WarmStart):
+class MultinomialInteriorPoint(Solver[MultinomialState]):
     """The method for one problem of ``classes`` classes, of rows that fit the memory."""
 
     classes: int = 2
@@ -328,6 +328,8 @@ class MultinomialInteriorPoint(WarmStart):
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
     """Those whose conjugate is a parabola or a line."""
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
@@ -364,7 +366,7 @@ class MultinomialInteriorPoint(WarmStart):
             block.rows[DUAL][:] = alpha
 
     def set_deadline(self, state: MultinomialState, moment: float) -> None:
-        """See ``types.Deadline``: steps are taken until that moment, and what there is then is certified."""
+        """Steps are taken until that moment, and what there is then is certified."""
         state.deadline = moment
 
     def finish(self, state: MultinomialState) -> Certificate:

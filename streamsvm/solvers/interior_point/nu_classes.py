@@ -36,6 +36,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
+    Solver,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class NuState:
 
 
 @dataclass(frozen=True, slots=True)
-class NuClasses:
+class NuClasses(Solver[NuState]):
     """The method for two classes; ``inner`` is that for one."""
 
     inner: InteriorPoint
@@ -70,6 +71,8 @@ class NuClasses:
     """False: no step is taken while rows are read."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, numeric=False)
     """The hinge."""
+    has_candidates: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Those of the inner one, and a copy of a block's rows."""
@@ -98,7 +101,6 @@ class NuClasses:
         self.inner.visit(state.signed, replace(block, X=X, y=np.ones(len(block.y), np.float32), copies=None))
 
     def set_deadline(self, state: NuState, moment: float) -> None:
-        """See ``types.Deadline``."""
         self.inner.set_deadline(state.signed, moment)
 
     def finish(self, state: NuState) -> Certificate:
@@ -112,7 +114,7 @@ class NuClasses:
         """Every pass is an exact evaluation."""
 
     def candidate(self, state: NuState) -> Float64:
-        """See ``types.CandidateWeights``: the weights of margins of 1."""
+        """The weights of margins of 1."""
         return self.solution(state).w
 
     def merge(self, states: list[NuState]) -> NuState:

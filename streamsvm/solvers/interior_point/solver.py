@@ -73,9 +73,10 @@ class InteriorPoint(SegmentSolver):
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: rows near a corner are what is kept."""
     free_offset: ClassVar[bool] = True
-    """See ``types.FreeOffset``."""
     halved: ClassVar[str] = "kept"
     """See ``SegmentSolver``."""
+    has_dual_witness: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
 
     def held(self, problem: Problem) -> int:
         """Rows kept."""
@@ -119,7 +120,7 @@ class InteriorPoint(SegmentSolver):
             state.gram = added(state.gram, second_derivatives_of(problem, block, f + df))
 
     def set_deadline(self, state: InteriorPointState, moment: float) -> None:
-        """See ``types.Deadline``: iterations in memory end at that moment."""
+        """Iterations in memory end at that moment."""
         state.deadline = moment
 
     def finish(self, state: InteriorPointState) -> Certificate:
@@ -166,13 +167,12 @@ class InteriorPoint(SegmentSolver):
         return solved.w
 
     def of_classes(self, classes: int) -> MultinomialInteriorPoint:
-        """See ``types.Multinomial``. Raises UsageError: all rows are kept where classes are told apart together."""
+        """Raises UsageError: all rows are kept where classes are told apart together."""
         if self.kept is not None:
             raise UsageError("all classes in one problem are solved with all rows", hint="leave out kept")
         return MultinomialInteriorPoint(classes)
 
     def for_two_classes(self) -> NuClasses:
-        """See ``types.NuSolver``."""
         return NuClasses(self)
 
     def keeping_dual_point(self) -> InteriorPoint:

@@ -104,7 +104,7 @@ class OnL1Ball(PoolSolver):
             state.gathered = added(state.gathered, found)
 
     def set_deadline(self, state: BallState, moment: float) -> None:
-        """See ``types.Deadline``: iterations end at that moment."""
+        """Iterations end at that moment."""
         state.deadline = moment
 
     def finish(self, state: BallState) -> Certificate:
@@ -175,7 +175,7 @@ class OnL1Ball(PoolSolver):
         state.work, state.begun = BallWork(method, allowed, self.iterations, self.sample, agreements), state.begun + 1
 
     def pending(self, state: BallState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether iterations are to be made."""
+        """Whether iterations are to be made."""
         return state.work is not None
 
     def proceed(self, state: BallState) -> None:
@@ -194,7 +194,7 @@ class OnL1Ball(PoolSolver):
         state.certifying = True
 
     def candidate(self, state: BallState) -> Float64:
-        """See ``types.CandidateWeights``: the best weights so far."""
+        """The best weights so far."""
         return (state.point if state.best is None else state.best).copy()
 
     def part(self, state: BallState) -> BallState:

@@ -8,7 +8,7 @@ from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import blo
 from streamsvm.solvers.newton.in_memory.proximal_metric import most_full
 from streamsvm.solvers.newton.row_sample import SPARE, STORED_ARRAYS, is_wide, row_bytes, sample_rows, sampled_bytes
 from streamsvm.types import Cost, Layout, Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 PART_VECTORS = 3
 """Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""

@@ -55,7 +55,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
     RowState,
-    WarmStart,
+    Solver,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ SMALLER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Newton(WarmStart):
+class Newton(Solver[NewtonState]):
     """Settings of Newton's method in passes."""
 
     sample: Annotated[
@@ -102,9 +102,12 @@ class Newton(WarmStart):
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from two sums over the rows."""
+    has_candidates: ClassVar[bool] = True
+    has_dual_witness: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        """See ``types.IdleSettings``."""
         return {
             "the elastic net is solved on all rows": ("sample", "polish") if problem.l1 is not None else (),
             "the loss has no corner": ("narrowing",) if problem.loss.smooth() else (),
@@ -130,7 +133,7 @@ class Newton(WarmStart):
         return {"sample": self.sample}
 
     def with_l1(self) -> ElasticNet:
-        """See ``types.ElasticNetSolver``: on all rows, in readings."""
+        """On all rows, in readings."""
         from streamsvm.solvers.elastic_net.solver import ElasticNet
 
         return ElasticNet(narrowing=self.narrowing)
@@ -148,7 +151,7 @@ class Newton(WarmStart):
         return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
     def needs_features(self, state: NewtonState) -> bool:
-        """See ``types.UnformedBlocks``: not at w = 0, where the first model has no gradient to agree with,."""
+        """Not at w = 0, where the first model has no gradient to agree with,."""
         return state.passes > 0 or state.problem.warm is not None
 
     def visit(self, state: NewtonState, block: Block) -> None:
@@ -212,11 +215,11 @@ class Newton(WarmStart):
         return Certificate(state.primal, state.dual, final=stuck(state), facts=facts)
 
     def pending(self, state: NewtonState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether the problem in memory is gone on with before the next reading."""
+        """Whether the problem in memory is gone on with before the next reading."""
         return more_in_memory(state)
 
     def proceed(self, state: NewtonState) -> None:
-        """See ``types.StepsBetweenPasses``: some seconds of work in memory; where they bring nothing a reading comes next."""
+        """Some seconds of work in memory; where they bring nothing a reading comes next."""
         proceed_in_memory(state)
 
     def set_deadline(self, state: NewtonState, moment: float) -> None:

@@ -59,7 +59,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
 )
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 SAMPLE_SWEEPS = 5
 """Over the rows of the sample."""

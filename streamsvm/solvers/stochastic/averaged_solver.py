@@ -6,11 +6,11 @@ point its passes prove. What a step is, what is averaged and how copies of a sta
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streamsvm.rows import Float64
 from streamsvm.solvers.stochastic.averaged_certificate import AveragedCertificate
-from streamsvm.types import LinearSolution, Problem, RowState, WarmStart
+from streamsvm.types import LinearSolution, Problem, RowState, Solver
 
 
 class AveragedState:
@@ -29,7 +29,7 @@ class AveragedState:
         return 1.0 / (self.problem.C * self.problem.rows)
 
 
-class AveragedSolver(WarmStart):
+class AveragedSolver(Solver[Any]):
     """Members of ``types.Solver`` that are the same whatever the steps are."""
 
     __slots__ = ()
@@ -38,6 +38,8 @@ class AveragedSolver(WarmStart):
     """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
 
     def certify(self, state: AveragedState) -> None:
         """Let the next pass evaluate the candidate and train nothing."""

@@ -54,7 +54,7 @@ from streamsvm.types import (
     LossRequirement,
     Problem,
 )
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 FAR = 10.0
 """Where -l'(m) m is over its top, for a loss without an end: so many times the margin over which it bends."""

@@ -127,7 +127,6 @@ class SGD(AveragedSolver):
     """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        """See ``types.IdleSettings``."""
         return {
             f"it is for variant m, and this is variant {self.variant}": ("multiplicity",)
             if self.variant != "m"

@@ -16,7 +16,7 @@ from streamsvm.regular import is_folder, read_whole
 from streamsvm.store.format.column_encoding import KINDS
 from streamsvm.store.format.labels import MOST_CLASSES
 from streamsvm.types import Layout
-from streamsvm.types.recorded import check_recorded
+from streamsvm.types.data import check_recorded
 
 FILE = "manifest.json"
 FORMAT = 1

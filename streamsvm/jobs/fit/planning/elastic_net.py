@@ -9,7 +9,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import AnySolver, ElasticNetSolver
+from streamsvm.types import AnySolver
 
 
 def check_l1(job: FitJob) -> None:
@@ -31,7 +31,8 @@ def solver_with_l1() -> tuple[str, str]:
 
 def with_l1(solver: AnySolver, name: str) -> AnySolver:
     """Return the solver of the problem with the l1 term. Raises UsageError where there is none."""
-    if isinstance(solver, ElasticNetSolver):
-        return solver.with_l1()
-    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), ElasticNetSolver))
+    other_problem = solver.with_l1()
+    if other_problem is not None:
+        return other_problem
+    able = ", ".join(other for other, kind in SOLVERS.items() if kind().with_l1() is not None)
     raise UsageError(f"solver '{name}' does not minimize with an l1 term", hint=f"solvers that do: {able}")

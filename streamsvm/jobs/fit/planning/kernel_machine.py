@@ -16,7 +16,7 @@ from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.format.numbers import TARGET
-from streamsvm.types import AnySolver, Kernel, KernelSolver, Store, SupportSolution
+from streamsvm.types import AnySolver, Kernel, Store, SupportSolution
 
 if TYPE_CHECKING:
     from streamsvm.features.expansion import Expansion
@@ -42,9 +42,9 @@ def solver_for(job: FitJob) -> tuple[str, str]:
 
 def kernel_of(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standardized) -> Kernel | None:
     """The kernel's record for a solver that wants one, else None. Raises UsageError when the two do not go together."""
-    if not isinstance(solver, KernelSolver):
+    if not solver.exact_kernel:
         if chosen(job):
-            able = [name for name, kind in SOLVERS.items() if isinstance(kind(), KernelSolver)]
+            able = [name for name, kind in SOLVERS.items() if kind().exact_kernel]
             hint = f"give --landmarks, or choose from {', '.join(able)}"
             raise UsageError(f"solver '{job.solver}' knows no kernel of its own", hint=hint)
         return None
@@ -58,8 +58,7 @@ def kernel_of(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standar
 
 def center_of(solver: AnySolver, store: Store) -> float:
     """What is taken from targets: the mean of numbers, where the intercept is free and the store knows it; else 0."""
-    free = isinstance(solver, KernelSolver) and solver.free_bias
-    return float(store.facts[TARGET]["mean"]) if free and TARGET in store.facts else 0.0
+    return float(store.facts[TARGET]["mean"]) if solver.free_bias and TARGET in store.facts else 0.0
 
 
 def options_of(job: FitJob) -> ByName:
@@ -69,8 +68,7 @@ def options_of(job: FitJob) -> ByName:
 
 def remedy(solver: AnySolver) -> str:
     """What would help a solver with a kernel that does not fit."""
-    unbounded = isinstance(solver, KernelSolver) and solver.max_support == 0
-    return ", or a shorter model, --max-support 1000" if unbounded else ""
+    return ", or a shorter model, --max-support 1000" if solver.exact_kernel and not solver.max_support else ""
 
 
 def machine_of(

@@ -9,8 +9,8 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import AnySolver, BallConstrained, Loss
-from streamsvm.types.loss import has_box
+from streamsvm.types import AnySolver, Loss
+from streamsvm.types.problem import has_box
 
 
 def check_ball(job: FitJob, loss: Loss) -> None:
@@ -37,7 +37,8 @@ def solver_of_ball() -> tuple[str, str]:
 
 def in_ball(solver: AnySolver, name: str) -> AnySolver:
     """Return the solver of the problem over the ball. Raises UsageError where there is none."""
-    if isinstance(solver, BallConstrained):
-        return solver.in_l1_ball()
-    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), BallConstrained))
+    other_problem = solver.in_l1_ball()
+    if other_problem is not None:
+        return other_problem
+    able = ", ".join(other for other, kind in SOLVERS.items() if kind().in_l1_ball() is not None)
     raise UsageError(f"solver '{name}' does not minimize over an l1 ball", hint=f"solvers that do: {able}")

@@ -10,14 +10,15 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.able_solver import solver_of
 from streamsvm.jobs.fit.planning.memory_plan import most_landmarks
 from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver
-from streamsvm.types import AnySolver, FactoredBlocks, Problem, Store
+from streamsvm.types import AnySolver, Problem, Store
 
 
 def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
     """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
-    if not isinstance(solver, FactoredBlocks):
+    expected = solver.expected(problems[0])
+    if expected is None:
         return None
-    passes, formed = solver.expected(problems[0])
+    passes, formed = expected
     return passes, len(problems) * formed
 
 

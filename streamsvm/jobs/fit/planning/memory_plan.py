@@ -19,7 +19,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store import open_store
-from streamsvm.types import AnySolver, Cost, Layout, Problem, ShrinkableMemory, Store, Term
+from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 
 
 def plan_memory(
@@ -114,12 +114,12 @@ def remedy_for(layout: Layout, job: FitJob) -> str:
 
 def _smaller(job: FitJob, solver: AnySolver, problem: Problem) -> AnySolver | None:
     """The same solver with less in memory than it would like; None where that is the user's choice, or the least."""
-    return solver.smaller(problem, job.options) if isinstance(solver, ShrinkableMemory) else None
+    return solver.smaller(problem, job.options)
 
 
 def memory_settings(solver: AnySolver) -> dict[str, int | None]:
     """The settings of a solver that want of memory changes, by name; empty where there are none."""
-    return solver.memory_settings() if isinstance(solver, ShrinkableMemory) else {}
+    return solver.memory_settings()
 
 
 def most_landmarks(

@@ -10,7 +10,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.model_options import CRAMMER_SINGER
 from streamsvm.solvers import SOLVERS
-from streamsvm.types import AnySolver, Layout, Loss, NuSolver
+from streamsvm.types import AnySolver, Layout, Loss
 
 
 def by_nu(job: FitJob) -> bool:
@@ -42,7 +42,8 @@ def check_nu(job: FitJob, layout: Layout) -> None:
 
 def for_two_classes(solver: AnySolver, name: str) -> AnySolver:
     """Return the solver of the problem by nu. Raises UsageError where there is none."""
-    if isinstance(solver, NuSolver):
-        return solver.for_two_classes()
-    able = ", ".join(other for other, kind in SOLVERS.items() if isinstance(kind(), NuSolver))
+    other_problem = solver.for_two_classes()
+    if other_problem is not None:
+        return other_problem
+    able = ", ".join(other for other, kind in SOLVERS.items() if kind().for_two_classes() is not None)
     raise UsageError(f"solver '{name}' does not find C by nu", hint=f"--C in place of --nu, or solvers that do: {able}")

@@ -31,12 +31,10 @@ from streamsvm.types import (
     AnySolver,
     FeatureMap,
     KernelSolution,
-    KernelSolver,
     Layout,
     LinearSolution,
     Problem,
     Store,
-    WarmStart,
 )
 
 ROOM = 0.1
@@ -189,7 +187,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if job.calibrate is not None:
         kernel_request.check_labels_unseen(store, request, "--calibrate")
     kernel = kernel_machine.kernel_of(job, solver, store, features)
-    if not isinstance(solver, KernelSolver) and _rounded_later(job, request):
+    if not solver.exact_kernel and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
         starting, where = able_to_start(solver, solver_name, request), job.warm_start
@@ -201,8 +199,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         reach = typical_reach(features, store)
         center = kernel_machine.center_of(solver, store)
         problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
-    if isinstance(solver, KernelSolver):
-        solver = solver.sized(layout.rows, job.options)
+    solver = solver.sized(layout.rows, job.options)
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
@@ -230,7 +227,7 @@ def started(plan: Plan, store: Store, model: Model) -> Plan:
 
 def starting_there(plan: Plan, ended: Plan, training: Training) -> Plan:
     """Return the plan of a fit from where it has ended (``ended``), if its solver can start from weights."""
-    if not isinstance(plan.solver, WarmStart):
+    if not plan.solver.warm_start:
         return plan
     solutions = [ended.solver.solution(run.state) for run in training.runs]
     problems = [

@@ -29,7 +29,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import REST, sort_key
-from streamsvm.types import Layout, Loss, Problem, Store, Term, WarmStart
+from streamsvm.types import AnySolver, Layout, Loss, Problem, Store, Term
 from streamsvm.types.problem import TWO
 
 ROUNDED = 1e-6
@@ -199,7 +199,7 @@ def factors(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
 def warm_started(  # noqa: PLR0917 (what a plan has at hand)
     model: Model,
     where: str,
-    solver: WarmStart,
+    solver: AnySolver,
     store: Store,
     features: Raw | Standardized,
     problems: list[Problem],

@@ -10,7 +10,7 @@ that model, and D of the slopes there, in float64, in one more reading of the ro
 w, b = W w: W as it is stored *is* the map.
 
 The dual point of the solver may be better than the slopes. D is computed anew of its variables too, where it has them for rows
-or can say them of features (``DualWitness``). Where that does not prove enough, as of variables that were only in memory, the
+or can say them of features (``Solver.has_dual_witness``). Where that does not prove enough, as of variables that were only in memory, the
 value found is taken, to first order: P and D change alike when rows or features do, both by -v.(change of v), and the dual may be
 off by LIKELY times the change of P, by what the a_i of an optimum make of the change of margins, which is looked at in some
 rows all over the store, and by more where v is not near w. (At a w beyond all corners P does not change at all, and at w = 0 no margin does: they are looked at where the dual point is, too.)
@@ -49,13 +49,10 @@ from streamsvm.solvers.linear_rounding import (
 )
 from streamsvm.types import (
     DUAL,
-    DualWitness,
-    KernelSolver,
-    SimplexCriterion,
     Status,
     Store,
 )
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 if TYPE_CHECKING:
     from streamsvm.features.nystrom import Embedded, Nystrom
@@ -82,7 +79,7 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         from streamsvm.jobs.fit.results.reevaluation import evaluate_features
 
         evaluate_features(plan, training, raw, features)
-    elif not isinstance(plan.solver, KernelSolver):
+    elif not plan.solver.exact_kernel:
         _bound(plan, training, raw, seen)
     for run in training.runs:
         _check(run)
@@ -115,8 +112,7 @@ def _reached(run: Run, plan: Plan) -> bool:
     found = run.certificate
     if found is None or not found.exact:
         return False
-    epsilon = plan.solver.epsilon if isinstance(plan.solver, SimplexCriterion) else 0.0
-    return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= epsilon
+    return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= plan.solver.epsilon
 
 
 def _check(run: Run) -> None:
@@ -191,7 +187,7 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
 
 def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
-    if isinstance(plan.solver, DualWitness):
+    if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
     from streamsvm.solvers.dcd.dual_ascent import DualAscent
 

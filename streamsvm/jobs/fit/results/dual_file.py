@@ -1,6 +1,6 @@
 """The dual variables of a fit, in a file: with them anyone can recompute the bound (tools/audit.py).
 
-Coordinate methods have them as state of their rows. A ``DualWitness`` can say what they are of a block it is shown:
+Coordinate methods have them as state of their rows. A solver with ``has_dual_witness`` can say what they are of a block it is shown:
 Newton's method knows a point whose slopes they are, and another reading of the store writes a_i = t C_i (-h'(m_i)).
 """
 
@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.types import DUAL, DualWitness, FeatureMap, State, Store
+from streamsvm.types import DUAL, AnySolver, FeatureMap, Store
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
@@ -39,11 +39,10 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
         states = training.row_states[DUAL]
         assert isinstance(states, RowNumbers)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
-    assert isinstance(plan.solver, DualWitness)  # ``able_solver.proving`` has seen to it
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
 
 
-def _of_witness(store: Store, features: FeatureMap, run: Run, solver: DualWitness[State]) -> Iterator[Float64]:
+def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver) -> Iterator[Float64]:
     """The dual variables of every row, by another reading; 0 for held-out rows, and those of other classes than a pair's."""
     layout, problem = store.layout, run.problem
     starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()

@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation, wei
 from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.rows import Float64, row_where
 from streamsvm.solvers.linear_rounding import OWN, UNIT, RowWeights, VectorSum, reach_of_weights, two_sum_terms
-from streamsvm.types import DUAL, Block, DualWitness, LinearSolution, Store
+from streamsvm.types import DUAL, Block, LinearSolution, Store
 
 
 def evaluate_scaled(
@@ -29,7 +29,7 @@ def evaluate_scaled(
     weights = [_folded(features, solution) for solution in solutions]
 
     def dual_values(k: int, block: Block) -> Float64 | None:
-        if not isinstance(plan.solver, DualWitness):
+        if not plan.solver.has_dual_witness:
             return None
         copy = row_where(block.X, np.ones(len(block.y), np.bool_))
         return _dual_values(plan, training, k, replace(block, X=features.apply(copy)))
@@ -95,7 +95,7 @@ def _folded(features: Standardized, solution: LinearSolution) -> Float64:
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
     """Those of the rows of a block in problem k, where the solver can say them."""
     solver = plan.solver
-    return solver.dual_values(training.runs[k].witnessed(), block) if isinstance(solver, DualWitness) else None
+    return solver.dual_values(training.runs[k].witnessed(), block) if solver.has_dual_witness else None
 
 
 def _dual_rows(training: Training) -> RowNumbers | None:

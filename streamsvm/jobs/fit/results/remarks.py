@@ -29,7 +29,7 @@ from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.centering.offsets import name_of, offsets_of_store
-from streamsvm.types import EVERY_ROW, AnySolver, Certificate, IdleSettings, KernelSolver, Status, Store
+from streamsvm.types import EVERY_ROW, AnySolver, Certificate, Status, Store
 
 APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
@@ -209,8 +209,6 @@ def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
     """The same of the solver's settings."""
     kind = SOLVERS[plan.solver_name]
     solver: AnySolver = build(kind, options_of(job), f"solver '{plan.solver_name}'")
-    if not isinstance(solver, IdleSettings):
-        return []
     values, usual = field_values(solver, job.options), field_values(kind(), job.options)
     stated = [name for name in job.options if values[name] != usual[name]]
     found = {why: [name for name in stated if name in names] for why, names in solver.idle(plan.problems[0]).items()}
@@ -224,7 +222,7 @@ def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
 def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
     """Which fields nothing looks at, by the reason."""
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
-    free_bias = isinstance(plan.solver, KernelSolver) and plan.solver.free_bias
+    free_bias = plan.solver.free_bias
     in_place = foreign_format(Path(job.store)) is not None
     idle = {
         "there are no landmarks": plan.request is None and ("sampling", "cutoff", "embedding", "embedding_dtype"),

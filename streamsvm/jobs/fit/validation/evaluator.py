@@ -28,7 +28,6 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.types import (
-    CandidateWeights,
     Certificate,
     LinearSolution,
     Report,
@@ -87,7 +86,6 @@ class HeldOutValidation:
             solution = solver.solution(run.state)
             assert isinstance(solution, LinearSolution)
             return solution.w
-        assert isinstance(solver, CandidateWeights)  # ``evaluator_for`` has seen to it
         return solver.candidate(run.state)
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
@@ -138,7 +136,7 @@ def evaluator_for(
     from streamsvm.jobs.apply.row_batches import RowBatches
     from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
 
-    if not isinstance(plan.solver, CandidateWeights) or job.dual:
+    if not plan.solver.has_candidates or job.dual:
         raise _unable(job, plan)
     if held is None:
         rows = rows_of_store(job, plan)

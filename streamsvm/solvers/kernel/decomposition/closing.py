@@ -18,7 +18,7 @@ from streamsvm.solvers.kernel.decomposition.state import INTERCEPTS, Decompositi
 from streamsvm.solvers.kernel.pool import select
 from streamsvm.solvers.kernel.rounding import enough_for, error_of_values, needed
 from streamsvm.types import Certificate
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 if TYPE_CHECKING:
     from streamsvm.solvers.kernel.decomposition.solver import Decomposition

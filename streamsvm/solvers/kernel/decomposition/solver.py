@@ -64,7 +64,17 @@ from streamsvm.solvers.kernel.rounding import (
     same_arithmetic,
 )
 from streamsvm.solvers.kernel.working_set import late, matrix_bytes
-from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem, RowState, SupportSolution
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+    SupportSolution,
+)
 
 FIRST_POOL = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
@@ -74,7 +84,7 @@ GRACE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Decomposition:
+class Decomposition(Solver[DecompositionState]):
     """Settings of the decomposition method."""
 
     working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", bounds=Bounds(least=2))] = (
@@ -89,11 +99,12 @@ class Decomposition:
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence sum x = 0."""
     free_offset: ClassVar[bool] = True
-    """See ``types.FreeOffset``."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
     """The conjugate must be a parabola or a line, so that a pool's problem is a quadratic one in a box."""
+    exact_kernel: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the pool while the next one is made, of a Gram matrix and the support, of a and f a row."""
@@ -154,7 +165,7 @@ class Decomposition:
             offer(state, rows, block.seed)
 
     def set_deadline(self, state: DecompositionState, moment: float) -> None:
-        """See ``types.Deadline``: the pool is left when a working set ends after that moment."""
+        """The pool is left when a working set ends after that moment."""
         state.deadline = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
@@ -162,11 +173,11 @@ class Decomposition:
         return close_pass(self, state)
 
     def pending(self, state: DecompositionState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether a pool is being solved."""
+        """Whether a pool is being solved."""
         return state.work is not None
 
     def proceed(self, state: DecompositionState) -> None:
-        """See ``types.StepsBetweenPasses``: optimize a working set, or go to another level of the pool."""
+        """Optimize a working set, or go to another level of the pool."""
         optimize(self, state)
 
     def certify(self, state: DecompositionState) -> None:

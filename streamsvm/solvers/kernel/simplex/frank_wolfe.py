@@ -109,7 +109,6 @@ class FrankWolfe(OnSimplex):
         return {**super().memory_settings(), "cache": self.cache}
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        """See ``types.IdleSettings``."""
         ball = problem.l1_ball is not None
         return {
             "no rows are drawn without sample": ("seed", "away") if self.sample == 0 else (),
@@ -120,7 +119,7 @@ class FrankWolfe(OnSimplex):
         }
 
     def in_l1_ball(self) -> OnL1Ball:
-        """See ``types.BallConstrained``: the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
+        """The same method on the vertices of the l1 ball, ``pool`` columns at a time."""
         return OnL1Ball(
             self.pool,
             self.variant,

@@ -6,11 +6,11 @@ has other rows. What has weight in the end is the support, of which ``keep`` row
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import LEAST_POOL, Pool, in_order, select, unite
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
 from streamsvm.solvers.kernel.working_set import refresh
-from streamsvm.types import Problem
+from streamsvm.types import Problem, Solver
 
 POOL_SHARE = 0.1
 """Where the pool does not hold all rows, it is optimized to this part of the gap found over all of them."""
@@ -29,7 +29,7 @@ STALLED_SHARE = 0.99
 
 
 @dataclass(frozen=True)
-class PoolMethod(ABC):
+class PoolMethod(Solver[Any]):
     """Settings of pools and the work on them; ``improve`` is the method's own."""
 
     epsilon: Annotated[
@@ -51,6 +51,8 @@ class PoolMethod(ABC):
     """Rows of the first pool; each next may have twice as many, up to ``pool``."""
     fair: ClassVar[float] = np.inf
     """The part of f to which a pool is optimized that does not hold all rows, if that is less than POOL_SHARE says."""
+    exact_kernel: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
 
     @abstractmethod
     def rounds(self, pool: Pool) -> int:
@@ -86,7 +88,7 @@ class PoolMethod(ABC):
         return {"pool": self.pool, "keep": self.keep}
 
     def set_deadline(self, state: SimplexState, moment: float) -> None:
-        """See ``types.Deadline``: the method in memory ends with the first step after that moment."""
+        """The method in memory ends with the first step after that moment."""
         state.deadline = moment
 
     def begin_work(self, state: SimplexState) -> None:
@@ -98,7 +100,7 @@ class PoolMethod(ABC):
         state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds(pool))
 
     def pending(self, state: SimplexState) -> bool:
-        """See ``types.StepsBetweenPasses``: whether the method works on a pool."""
+        """Whether the method works on a pool."""
         return state.work is not None
 
     def proceed(self, state: SimplexState) -> None:

@@ -32,7 +32,7 @@ from streamsvm.solvers.newton.in_memory.proximal_metric import lengths_differ
 from streamsvm.solvers.newton.row_sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
-from streamsvm.types.loss import has_box
+from streamsvm.types.problem import has_box
 
 MARGIN = 0.9
 """Of the tolerance: the gap in memory at which the next reading is to confirm it."""
