@@ -71,13 +71,21 @@ class MemoryPlan:
         return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
 
     def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
-        """Refuse a job that does not fit. Raises BudgetError with every term.
+        """Refuse a job that does not fit the limit, or not the machine. Raises BudgetError with every term.
+
+        The limit itself is not lowered to what the machine has: the same setting makes the same plan everywhere.
 
         ``enough`` returns a limit that would do where that can be more than the total: with more memory more is planned.
         """
-        if self.total <= self.limit:
+        machine = machine_bytes()
+        if self.total <= min(self.limit, machine):
             return
         terms = " + ".join(f"{mib(t.nbytes)} {t.name}" for t in self.terms)
+        if self.total <= self.limit:
+            raise BudgetError(
+                f"this machine has {mib(machine)}, and --memory {mib(self.limit)} lets this job take more: {terms} = {mib(self.total)}",
+                hint=f"state at most what the machine has: --memory {mib(machine)}{remedy}",
+            )
         stated = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(
             f"--memory {stated} is not enough: {terms} = {mib(self.total)}",
@@ -101,6 +109,13 @@ def anonymous_bytes() -> int:
         import psutil
 
         return int(psutil.Process().memory_info().rss)
+
+
+def machine_bytes() -> int:
+    """Memory and swap that this machine has, in bytes, whoever uses it."""
+    import psutil
+
+    return int(psutil.virtual_memory().total + psutil.swap_memory().total)
 
 
 def memory_limit(stated: int | None) -> int:

@@ -296,3 +296,17 @@ def test_columns_far_from_zero_are_stored_from_another_zero(tmp_path: Path, fram
     fit(FitJob(str(path), str(model), C=1e4))
     rows = given if frame else da.from_array(X, (20, 2))
     assert predict_dask(model, rows).compute().tolist() == labels == y.tolist()
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_of_several_bad_rows_the_first_is_named(tmp_path: Path, partitions: int) -> None:
+    """As of a file, whatever its row groups: the label of row 11 is looked at after column b."""
+    frame = table(b=HOLED)
+    frame.loc[10, "y"] = None
+    with dask.config.set({"dataframe.convert-string": False}):
+        given = dd.from_pandas(frame, npartitions=partitions)
+    with pytest.raises(DataError, match="partition 0 row 11, column 'y': the label is missing"):
+        ingest_dask(given, store=tmp_path / "s.zarr", label="y")
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=7)
+    with pytest.raises(DataError, match=r"t\.parquet row 11, column 'y': the label is missing"):
+        ingest(IngestJob(sources=(tmp_path / "t.parquet",), store=tmp_path / "s.zarr", label="y"))

@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
-from streamsvm.errors import UsageError
+from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import create
 
@@ -98,3 +100,18 @@ def test_a_job_file_of_odd_keys_is_refused(tmp_path: Path) -> None:
         ended = CliRunner().invoke(cli, ["-q", "run", str(path)])
         assert ended.exit_code not in (0, *INTERNAL), ended.output[-500:]
         assert "E-INTERNAL" not in ended.output
+
+
+def test_a_limit_beyond_the_machine_lets_no_job_take_more_than_it_has(tmp_path: Path) -> None:
+    """Two thousand million blocks read ahead fit such a limit; the kernel would end the process without a word."""
+    said = "this machine has .* and --memory .* lets this job take more: .* blocks in flight"
+    with pytest.raises(BudgetError, match=said):
+        fitted(tmp_path, memory=1 << 64, prefetch=1 << 31)
+    fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), memory=1 << 64))
+
+
+def test_chunks_larger_than_the_machine_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{k},{k % 2}\n" for k in range(60)))
+    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y", memory=1 << 64, chunk_bytes=1 << 50)
+    with pytest.raises(BudgetError, match=r"this machine has .* chunks"):
+        ingest(job)

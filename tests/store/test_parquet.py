@@ -410,3 +410,57 @@ def test_a_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds null") as refused:
         sv.ingest(str(tmp_path / "*.parquet"), tmp_path / "s.zarr", label="y")
     assert "--drop v" in refused.value.hint
+
+
+def test_what_text_is_does_not_depend_on_row_groups(tmp_path: Path) -> None:
+    """A fifth of the values are numbers, and none of the first ten is one: a row group of ten rows would be of categories."""
+    words = ["red", "blue"] * 5 + ["1", "red", "blue", "2", "red"] * 10
+    frame = pd.DataFrame({"color": words, "b": np.arange(60.0), "y": np.arange(60) % 2})
+    said = []
+    for rows in (60, 10, 1):
+        frame.to_parquet(tmp_path / "t.parquet", row_group_size=rows)
+        with pytest.raises(DataError) as caught:
+            sv.ingest(tmp_path / "t.parquet", store=tmp_path / "s.zarr", label="y")
+        said.append(str(caught.value))
+    assert caught.value.code == "E-DTYPE"
+    assert said == said[:1] * 3
+
+
+def test_categories_of_no_row_are_not_read(tmp_path: Path) -> None:
+    """Dictionaries of pandas keep the categories of rows that were left out."""
+    frame = pd.DataFrame({"price": ["$1", "$2"] * 30 + ["unknown"], "y": np.arange(61) % 2})
+    frame["price"] = frame["price"].astype("category")
+    frame[:60].to_parquet(tmp_path / "t.parquet")
+    sv.ingest(tmp_path / "t.parquet", store=tmp_path / "s.zarr", label="y", column=("price=amount",))
+    X, _, _ = read(tmp_path / "t.parquet", columns_as=("price=amount",))
+    assert X[:2, 0].tolist() == [1.0, 2.0]
+
+
+def test_text_that_a_later_batch_has_is_not_that_of_the_first_row(tmp_path: Path) -> None:
+    """A row group has one dictionary, and is read some rows at a time."""
+    rows = 70_000
+    frame = pd.DataFrame({"price": ["$1"] * (rows - 1) + ["unknown"], "y": np.arange(rows) % 2})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"row 70000, column 'price': expected an amount, found 'unknown'"):
+        sv.ingest(tmp_path / "t.parquet", store=tmp_path / "s.zarr", label="y", column=("price=amount",))
+
+
+@pytest.mark.parametrize("rows", [60, 7, 1])
+def test_of_several_bad_rows_the_first_is_named(tmp_path: Path, rows: int) -> None:
+    """Columns are encoded one after the other: the last column has the first bad row."""
+    frame = pd.DataFrame({"a": np.arange(60.0), "b": np.arange(60.0), "y": np.arange(60) % 2, "w": np.ones(60)})
+    frame.loc[[50, 51, 40], "a"] = [np.nan, np.nan, np.inf]
+    frame.loc[30, "b"] = np.nan
+    frame.loc[20, "w"] = -1.0
+    frame["y"] = frame["y"].astype("Int64")
+    frame.loc[10, "y"] = pd.NA
+    places = (
+        "11, column 'y': the label is missing",
+        "21, column 'w': the weight -1.0 is negative",
+        "31, column 'b': the",
+    )
+    for place, (name, row, good) in zip(places, [("y", 10, 0), ("w", 20, 1.0), ("b", 30, 0.0)], strict=True):
+        frame.to_parquet(tmp_path / "t.parquet", row_group_size=rows)
+        with pytest.raises(DataError, match=f"row {place}"):
+            sv.ingest(tmp_path / "t.parquet", store=tmp_path / "s.zarr", label="y", weight="w")
+        frame.loc[row, name] = good

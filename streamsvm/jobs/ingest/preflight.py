@@ -78,7 +78,7 @@ def memory_for_source(
     # tables, which ask for the limit, are not parsed by further threads
     left, table = limit - alone + SOURCE_BYTES, width()
     wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
-    if alone > limit:
+    if alone > min(limit, budget.machine_bytes()):
         wide.check(", or smaller chunks: --chunk")
     if table.nbytes > left:
         raise table.refusal(left, wide.total)

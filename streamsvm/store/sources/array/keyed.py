@@ -110,10 +110,11 @@ def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | 
 
 
 def check_chunk(features: Features, memory: int | None) -> None:
-    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available."""
+    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available, and what the machine has."""
     import psutil
 
-    limit = memory or int(psutil.virtual_memory().available)
+    machine = psutil.virtual_memory()
+    limit = min(memory or int(machine.available), int(machine.total))
     if features.chunk_bytes > limit:
         needed = f"a chunk of {features.name} needs {-(-features.chunk_bytes // MIB)} MiB while it is unpacked"
         limit_text = f"{limit // MIB} MiB are allowed"

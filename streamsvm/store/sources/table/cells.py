@@ -110,12 +110,15 @@ def _texts(values: Arrow) -> tuple[Any, Any]:
 
 
 def _spread(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
-    """What each row has of what its text means. Raises BadCell for a text that means nothing."""
+    """What each row has of what its text means. Raises BadCell for a text that means nothing and that a row has:
+    dictionaries hold texts of rows before and after, and categories of no row.
+    """
     if distinct.null_count > texts.null_count:
-        bad = pc.and_(distinct.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False)
-        which = int(np.argmax(bad))
-        row = int(np.argmax(pc.fill_null(rows, -1).to_numpy(zero_copy_only=False) == which))
-        raise BadCell(row, name, "E-PARSE", f"expected {expected}, found {quote(texts[which].as_py())}", WRITTEN_HINT)
+        bad = pc.fill_null(pc.and_(distinct.is_null(), texts.is_valid()).take(rows), False)
+        if pc.any(bad).as_py():
+            row = int(np.argmax(bad.to_numpy(zero_copy_only=False)))
+            text = quote(texts[rows[row].as_py()].as_py())
+            raise BadCell(row, name, "E-PARSE", f"expected {expected}, found {text}", WRITTEN_HINT)
     return distinct.take(rows)
 
 
@@ -198,7 +201,7 @@ def zone_of(values: Arrow) -> str:
     """Return the time zone of a column of times, ``UTC_ZONE`` for texts all of which end with an offset or Z; else empty."""
     if not is_text(values.type):
         return str(getattr(values.type, "tz", None) or "")
-    texts = pc.drop_null(_texts(values)[0])
+    texts = pc.drop_null(_texts(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)[0])
     return UTC_ZONE if len(texts) and pc.all(pc.match_substring_regex(texts, _ZONED)).as_py() else ""
 
 

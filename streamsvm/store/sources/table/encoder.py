@@ -76,6 +76,10 @@ class TableEncoder:
                     raise BadCell(0, column.name, "E-DTYPE", f"holds {column.type}", NESTED_HINT) from error
             raise
 
+    def count_missing(self, table: pa.RecordBatch, name: str) -> int:
+        """Return how many values of a column are missing, words that say so included."""
+        return int(self._with_words_missing(table).column(name).null_count)
+
     def _encoded(self, table: pa.RecordBatch) -> Batch:
         table = self._with_words_missing(table)
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
@@ -181,8 +185,29 @@ def batch_rows(schema: Schema) -> int:
 
 
 def encoded(encoder: TableEncoder, table: pa.RecordBatch, where: str, rows_before: int) -> Batch:
-    """Return the rows of a table after ``rows_before`` others. Raises DataError that names file, row and column."""
+    """Return the rows of a table after ``rows_before`` others. Raises DataError that names file, row and column: of
+    several bad cells that of the first row, so that it does not depend on how many rows are encoded together.
+    """
     try:
         return encoder.batch(table)
     except BadCell as cell:
-        raise cell.error(where, rows_before) from cell
+        first = _first_bad_cell(encoder, table, cell)
+        if first.code == "E-MISSING":
+            first.text += (
+                f" ({encoder.count_missing(table, first.column)} missing among the {table.num_rows} rows read with it)"
+            )
+        raise first.error(where, rows_before) from cell
+
+
+def _first_bad_cell(encoder: TableEncoder, table: pa.RecordBatch, found: BadCell) -> BadCell:
+    """The bad cell of the first row that has one. Columns are encoded one after the other: one that comes after the
+    column of ``found`` may have a bad cell in an earlier row.
+    """
+    while found.row:
+        try:
+            encoder.batch(table.slice(0, found.row))
+        except BadCell as earlier:
+            found = earlier
+        else:
+            break
+    return found

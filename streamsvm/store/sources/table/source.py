@@ -39,6 +39,8 @@ from streamsvm.types import Batch
 CENSUS_ROWS = 65_536
 SAMPLE_ROWS = 5000
 """Rows by which it is told what a column holds."""
+SAMPLE_BYTES = 1 << 20
+"""Bytes of these rows beyond which no more are put together."""
 GROUP = 4096
 """Columns of a wide table whose first values are in memory together."""
 
@@ -175,7 +177,8 @@ class TableSource(ABC):
         found: dict[str, Any] = dict.fromkeys(names, pa.nulls(0))
         without = list(names)
         for path in self._paths[:FILES_SAMPLED]:
-            for batch in islice(self._rows(path, SAMPLE_ROWS, without, SourceFile(str(path))), FILES_SAMPLED):
+            read = _joined(self._rows(path, SAMPLE_ROWS, without, SourceFile(str(path))))
+            for batch in islice(read, FILES_SAMPLED):
                 for name, values in zip(batch.schema.names, batch.columns, strict=True):
                     if not len(found[name]) or values.null_count < len(values):
                         found[name] = values
@@ -215,3 +218,30 @@ class TableSource(ABC):
         """Yield some columns of a file, about so many rows at a time, and note in ``file`` how far it was read;
         ``file.position`` counts the rows that were taken. Raises DataError, StorageError.
         """
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows ``SAMPLE_ROWS`` or ``SAMPLE_BYTES`` at a time where they come in smaller batches, which writers cut as
+    they like: what a column holds must not depend on it.
+    """
+    waiting, rows, size = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        if waiting and (rows + batch.num_rows > SAMPLE_ROWS or size + batch.nbytes > SAMPLE_BYTES):
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+        if batch.num_rows or not waiting:
+            waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows side by side in one batch; dictionaries, of which each batch has its own, are written out."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+    return table.combine_chunks().to_batches()[0]

@@ -92,9 +92,8 @@ def weights_of(values: Arrow, name: str) -> Float32:
 
 def check_missing(values: Arrow, name: str) -> None:
     """Raise BadCell E-MISSING when a value is missing."""
-    if count := values.null_count:
-        more = f"the value is missing ({count} missing among the {len(values)} rows read with it)"
-        raise BadCell(_first_missing(values), name, "E-MISSING", more, MISSING_HINT)
+    if values.null_count:
+        raise BadCell(_first_missing(values), name, "E-MISSING", "the value is missing", MISSING_HINT)
 
 
 def _first_missing(values: Arrow) -> int:
