@@ -222,7 +222,7 @@ def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Pat
     """The option ``data`` for rows of a program, and what has to be said of their labels."""
     from streamsvm.jobs.ingest.given import column_of
     from streamsvm.model import load
-    from streamsvm.store.sources.parts.arrow_stream import parquet_file
+    from streamsvm.store.sources.arrow import parquet_file
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
     if not (schema and (gives_batches(X) or is_dask_frame(X))):

@@ -35,8 +35,7 @@ from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_opt
 from streamsvm.jobs.apply.row_batches import RowBatches
 from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.model import Model, load, model_of
-from streamsvm.store.sources.parts.source import array_source, frame_source
-from streamsvm.store.sources.parts.writing import write_arrays, write_frames
+from streamsvm.store.sources.blocks import array_source, frame_source, write_arrays, write_frames
 
 LABEL, DECISION = "label", "decision"
 

@@ -34,8 +34,8 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.sources.csv import blocks
-from streamsvm.store.sources.reading.lines import BLOCK
+from streamsvm.store.sources import csv_parsing
+from streamsvm.store.sources.input import BLOCK
 from tests.fault.test_determinism import bits_of
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1}
@@ -200,13 +200,13 @@ def tables_at(place: Path, kind: str) -> tuple[Path, ...]:
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_store_of_tables_is_that_of_one_thread(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of CSV are parsed side by side."""
-    sources, parsing, by = tables_at(tmp_path, kind), blocks.parse, set[str]()
+    sources, parsing, by = tables_at(tmp_path, kind), csv_parsing.parse, set[str]()
 
     def parse(*given: Any) -> Any:
         by.add(threading.current_thread().name.rpartition("_")[0])
         return parsing(*given)
 
-    monkeypatch.setattr(blocks, "parse", parse)
+    monkeypatch.setattr(csv_parsing, "parse", parse)
     found = []
     for threads in (1, 2, 5):
         store = tmp_path / "s.zarr"

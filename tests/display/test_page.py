@@ -32,7 +32,7 @@ from streamsvm.jobs.synth.run import synth
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store
-from streamsvm.store.sources.table.layout.schema import schema_from
+from streamsvm.store.sources.schema import schema_from
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202egnp\x00'\" & \udcff"
 LARGEST = 400_000

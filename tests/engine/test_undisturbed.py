@@ -19,8 +19,7 @@ from streamsvm.engine.executors.thread_executor import ThreadExecutor
 from streamsvm.errors import InterruptedRun
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.sources.reading.ahead import ahead
-from streamsvm.store.sources.reading.in_order import in_order
+from streamsvm.store.sources.ahead import ahead, in_order
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Visit
 

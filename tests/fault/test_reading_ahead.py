@@ -10,7 +10,7 @@ from tests.fault.test_process import environment
 
 SLOW_READS = """
 import time
-from streamsvm.store.sources.reading.input import Input
+from streamsvm.store.sources.input import Input
 read = Input.read
 def slowly(self, size=-1):
     found = read(self, size)

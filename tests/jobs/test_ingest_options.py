@@ -191,7 +191,7 @@ def test_hashed_columns(tmp_path: Path) -> None:
 
 
 def test_hashes_are_for_ever() -> None:
-    from streamsvm.store.sources.table.text import text_hash
+    from streamsvm.store.sources.text import text_hash
 
     assert text_hash("t", "w0") == 0xB279EC32B1A932E9
 

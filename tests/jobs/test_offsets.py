@@ -34,7 +34,7 @@ from streamsvm.jobs.inspect.info import info
 from streamsvm.sklearn import StreamOneClassSVM
 from streamsvm.store import open_store
 from streamsvm.store.sources import open_source
-from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.offsets import offsets_from
 from tests.decision_rounding import decision_rounding
 from tests.jobs.test_ingest_options import contents
 

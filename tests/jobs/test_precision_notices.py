@@ -11,7 +11,7 @@ import pytest
 from streamsvm.jobs.ingest.notices.drift import drift_warning, label_drift
 from streamsvm.jobs.ingest.notices.precision import looks_like_ids, precision_warnings
 from streamsvm.rows import Dense
-from streamsvm.store.sources.centering.offsets import Offsets
+from streamsvm.store.sources.offsets import Offsets
 from streamsvm.types import Statistics
 
 NONE = Offsets(np.array([], np.int64), np.array([]))

@@ -14,7 +14,7 @@ from streamsvm.rows import row_count
 from streamsvm.sklearn import StreamSVC
 from streamsvm.sklearn.rows.checked import store_of
 from streamsvm.sklearn.rows.merged import merged
-from streamsvm.store.sources.array.given import rows_of
+from streamsvm.store.sources.arrays import rows_of
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 2, (40, 3)).astype(

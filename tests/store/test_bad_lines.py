@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.store.sources.csv import sieve
-from streamsvm.store.sources.csv.blocks import TEXT, conversions
-from streamsvm.store.sources.csv.dialect import Dialect, split
-from streamsvm.store.sources.csv.faults import Columns, check_line
-from streamsvm.store.sources.csv.sieve import FEW_LINES, Sieve
-from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources import csv_faults
+from streamsvm.store.sources.csv_dialect import Dialect, split
+from streamsvm.store.sources.csv_faults import FEW_LINES, Columns, Sieve, check_line
+from streamsvm.store.sources.csv_parsing import TEXT, conversions
+from streamsvm.store.sources.input import Input
+from streamsvm.store.sources.source import Rejects
 
 NAMES = ("a", "b", "y")
 DIALECT = Dialect(",", True, NAMES, skipped=1)
@@ -71,7 +70,7 @@ def test_few_lines_are_looked_at_for_a_bad_one(
         looked.append(where)
         check_line(line, where, dialect, columns)
 
-    monkeypatch.setattr(sieve, "check_line", look)
+    monkeypatch.setattr(csv_faults, "check_line", look)
     lines = [b"%d,u,p" % k for k in range(150_000)]
     lines[10] = lines[90_000] = lines[140_000] = b"1,u"
     assert len(b"\n".join(lines)) > 1 << 20

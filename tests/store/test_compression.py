@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.store.sources.reading import decompression
-from streamsvm.store.sources.reading.input import Input
+from streamsvm.store.sources.input import Input, compression_of
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -119,4 +118,4 @@ def test_missing_file(directory: Path) -> None:
 
 def test_compression_of() -> None:
     for name, pack in PACK.items():
-        assert decompression.compression_of(pack(b"12")) == name
+        assert compression_of(pack(b"12")) == name

@@ -18,10 +18,8 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import StreamSVMError
 from streamsvm.store.format.row_layout import in_layout
-from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.csv import blocks as csv_blocks
-from streamsvm.store.sources.csv import head as csv_head
-from streamsvm.store.sources.csv import reader as csv_reader
+from streamsvm.store.sources import SourceOptions, csv_parsing, open_source
+from streamsvm.store.sources import csv as csv_source
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"
 
@@ -292,7 +290,7 @@ def test_batches_are_bounded(write: Callable[..., Path]) -> None:
     source = open_source([path], SourceOptions(label="y"))
     sizes = [len(batch.labels) for batch in source.batches()]
     assert sum(sizes) == 500_000
-    assert max(sizes) <= 2 * csv_head.BLOCK // 10
+    assert max(sizes) <= 2 * csv_parsing.BLOCK // 10
 
 
 @pytest.mark.data
@@ -327,7 +325,7 @@ def test_some_columns_at_a_time_are_the_same_columns(
     path = write("\n".join(["a,color,n,empty,price,y,when", *lines, ""]).encode())
     asked: dict[str, Any] = {"label": "y", "recognize": True, "missing": "zero"}
     X, y, source = read(path, **asked)
-    for module in (csv_blocks, csv_head, csv_reader):
+    for module in (csv_parsing, csv_source):
         monkeypatch.setattr(module, "GROUP", 2)
     few, labels, other = read(path, **asked)
     np.testing.assert_array_equal(few, X)
@@ -352,10 +350,10 @@ def test_a_wide_table_is_opened_in_time_that_grows_with_its_width(write: Callabl
 
 def test_heads_of_many_files_are_not_kept(write: Callable[..., Path]) -> None:
     """The first MiB of every file was: a thousand files took a gigabyte before the first row."""
-    paths = tuple(write(GOOD + b"5,6,1\n" * (csv_head.HEAD // 6), f"{k}.csv") for k in range(8))
+    paths = tuple(write(GOOD + b"5,6,1\n" * (csv_parsing.HEAD // 6), f"{k}.csv") for k in range(8))
     tracemalloc.start()
     source = open_source(paths, SourceOptions(format="csv", label="y"))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert source.columns == 2
-    assert held < 2.5 * csv_head.HEAD
+    assert held < 2.5 * csv_parsing.HEAD

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import StreamSVMError
-from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.array import stream
+from streamsvm.store.sources import SourceOptions, npy, open_source
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Y = np.array([1, -1, 1, -1])
@@ -73,8 +72,7 @@ def test_npz(tmp_path: Path, save: Callable[..., None]) -> None:
 
 
 def test_many_slices(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SLICE_BYTES", 24)
-    monkeypatch.setattr("streamsvm.store.sources.array.npy.SLICE_BYTES", 24)
+    monkeypatch.setattr(npy, "SLICE_BYTES", 24)
     values, labels, _ = read(write(gzip.compress(packed(X))), labels=write(Y[:, None], "y.npy"))
     assert (values.tolist(), labels.tolist()) == (X.tolist(), Y.tolist())
 

@@ -21,9 +21,9 @@ from streamsvm.errors import BudgetError, DataError, StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.parquet.row_groups import BUFFER, PAGE, RowGroups, encoded_columns, row_groups
-from streamsvm.store.sources.parquet.row_groups import read as read_rows
-from streamsvm.store.sources.table.layout.samples import Samples
+from streamsvm.store.sources.parquet import BUFFER, PAGE, RowGroups, encoded_columns, row_groups
+from streamsvm.store.sources.parquet import read as read_rows
+from streamsvm.store.sources.proposals import Samples
 
 
 def save(path: Path, **columns: Any) -> Path:

@@ -19,7 +19,7 @@ from streamsvm.rows import CSR
 from streamsvm.store import open_store
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
-from streamsvm.store.sources.table.layout.recognize import recognized
+from streamsvm.store.sources.proposals import recognized
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from streamsvm.compute.text.decimals import OK, UNFINISHED, _value, _value32
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.reading import lines as line_module
-from streamsvm.store.sources.svmlight.faults import Expected, explain
+from streamsvm.store.sources import input as input_module
+from streamsvm.store.sources.svmlight import Expected, explain
 
 GOOD = b"1 1:1 3:0.5\n-1 2:2\n"
 
@@ -152,7 +152,7 @@ def test_line_number_in_a_later_block(write: Callable[[bytes], Path], monkeypatc
 
 def test_a_line_that_never_ends_is_refused(write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """S51."""
-    monkeypatch.setattr(line_module, "LINE_LIMIT", 1 << 20)
+    monkeypatch.setattr(input_module, "LINE_LIMIT", 1 << 20)
     with pytest.raises(StreamSVMError) as caught:
         read(write(b"1 1:" + b"1" * (3 << 20)))
     assert caught.value.code == "E-LIMIT"

@@ -21,15 +21,8 @@ from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
-from streamsvm.store.sources.table.layout.columns import TEXT, Column
-from streamsvm.store.sources.table.text import (
-    DocumentCounts,
-    document_counts_from,
-    is_form,
-    terms_of,
-    text_hash,
-    weighted,
-)
+from streamsvm.store.sources.schema import TEXT, Column
+from streamsvm.store.sources.text import DocumentCounts, document_counts_from, is_form, terms_of, text_hash, weighted
 
 BITS, WHOLE = 7, 2**64
 BASE = 0x9E3779B97F4A7C15

@@ -17,9 +17,8 @@ from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense, Rows
 from streamsvm.store import create, open_store
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.reading.digest_beside import DigestBeside
-from streamsvm.store.sources.reading.in_order import in_order
-from streamsvm.store.sources.reading.input import digest_of
+from streamsvm.store.sources.ahead import DigestBeside, in_order
+from streamsvm.store.sources.input import digest_of
 from streamsvm.store.write import chunker
 from streamsvm.store.write.background import Background
 from streamsvm.store.write.writer import StoreWriter

@@ -23,7 +23,7 @@ def name_by_number(
     """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats the number."""
     if names:
         return lambda j: str(names[j])
-    from streamsvm.store.sources.table.layout.schema import schema_from
+    from streamsvm.store.sources.schema import schema_from
 
     recorded = (encoding or {}).get("schema")
     schema = schema_from({**recorded, "documents": {}}) if recorded else None

@@ -11,7 +11,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.given_rows import stored_rows
 from streamsvm.model import Model
 from streamsvm.rows import Dense, Float64, Rows, row_count
-from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.offsets import offsets_from
 
 MOST_BYTES = 1 << 30
 """Of parts, one number for each row, problem and column: explanations are for people, who look at a few rows."""

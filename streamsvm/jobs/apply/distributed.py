@@ -21,7 +21,7 @@ from streamsvm.model import Model
 from streamsvm.rows import row_count
 from streamsvm.store import open_store
 from streamsvm.store.format.row_ids import parquet_pieces
-from streamsvm.store.sources.reading.empty_parts import with_rows
+from streamsvm.store.sources.files import with_rows
 
 
 class Slice(NamedTuple):

@@ -23,7 +23,7 @@ from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.report.evaluation import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.store.sources.reading.standard_input import standard_input
+from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100

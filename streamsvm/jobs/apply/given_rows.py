@@ -16,12 +16,12 @@ from streamsvm.jobs.apply.opening import FileRequest, located, row_batches, rows
 from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_dask, is_dask_frame
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Rows
-from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.array.sliced import LabeledArray, SlicedArray
-from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, spilled
+from streamsvm.store.sources.blocks import TABLE, frame_source
 from streamsvm.store.sources.missing import Filling, filling_from
-from streamsvm.store.sources.parts.arrow_stream import dask_blocks_of, numbers_of, spilled
-from streamsvm.store.sources.parts.source import TABLE, frame_source
+from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.sliced import LabeledArray, SlicedArray
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""

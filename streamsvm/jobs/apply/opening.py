@@ -18,10 +18,10 @@ from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
-from streamsvm.store.sources.centering.offsets import Offsets, offsets_from
+from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
-from streamsvm.store.sources.reading.expand import expand
-from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.journal import FILE as JOURNAL
 from streamsvm.types import Term
 

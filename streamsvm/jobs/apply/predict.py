@@ -27,7 +27,7 @@ from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store.format.row_ids import parquet_tables
-from streamsvm.store.sources.reading.standard_input import standard_input
+from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 200

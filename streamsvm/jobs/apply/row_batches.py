@@ -25,8 +25,8 @@ from streamsvm.store.format.labels import REST, label_text
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.centering.offsets import Offsets, offsets_from
-from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.offsets import Offsets, offsets_from
+from streamsvm.store.sources.source import Rejects
 from streamsvm.types import Term, Visit
 
 DEPTH = 1

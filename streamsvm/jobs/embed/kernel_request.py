@@ -17,7 +17,7 @@ from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.model_options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
-from streamsvm.store.sources.centering.offsets import offsets_of_store
+from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Kernel, Layout, Store, Term
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from streamsvm.jobs.ingest.preflight import memory_for_source
 from streamsvm.jobs.ingest.schema_file import write_schema
 from streamsvm.outputs import SCHEMA, Output, claim, output_path
 from streamsvm.store.sources import open_source
-from streamsvm.store.sources.centering.centered import Centered
-from streamsvm.store.sources.centering.offsets import offsets_from
 from streamsvm.store.sources.description import ColumnDescription, TableLike, described
+from streamsvm.store.sources.offsets import Centered, offsets_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, labels_from
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
-from streamsvm.store.sources.reading.empty_parts import with_rows
+from streamsvm.store.sources.files import with_rows
 from streamsvm.store.sources.source import NO_ROWS
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.tasks import REGRESSION

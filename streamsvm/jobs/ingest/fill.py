@@ -28,9 +28,9 @@ from streamsvm.store.format.labels import alike, check_codings, label_coder
 from streamsvm.store.format.numbers import TARGET, Numbers
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.array.keyed import size_of
-from streamsvm.store.sources.reading.ahead import ahead
-from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.keyed import size_of
+from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.building import Opener
 from streamsvm.types import Batch, Report
 

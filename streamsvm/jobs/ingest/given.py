@@ -20,9 +20,9 @@ from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.array.sliced import labeled_array, sliced_source
-from streamsvm.store.sources.parts.arrow_stream import one_column, spilled
-from streamsvm.store.sources.parts.source import TABLE, frame_source
+from streamsvm.store.sources.arrow import one_column, spilled
+from streamsvm.store.sources.blocks import TABLE, frame_source
+from streamsvm.store.sources.sliced import labeled_array, sliced_source
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}

@@ -15,8 +15,7 @@ from streamsvm.jobs.option_groups import (
     MemoryOptions,
     NewStoreOptions,
 )
-from streamsvm.store.sources.options import TABLES, ReadOptions
-from streamsvm.store.sources.source_options import SourceOptions
+from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
 from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 

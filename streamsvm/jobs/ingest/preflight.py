@@ -13,7 +13,7 @@ from streamsvm.jobs.ingest.stores.shuffle import SHUFFLE_BYTES
 from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.table.width import NO_TABLE, TableWidth
+from streamsvm.store.sources.schema import NO_TABLE, TableWidth
 from streamsvm.store.write.building import require_space
 from streamsvm.types import Batch, Term
 

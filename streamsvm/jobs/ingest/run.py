@@ -23,10 +23,10 @@ from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceOptions, table_width
-from streamsvm.store.sources.centering.offsets import offsets_from
-from streamsvm.store.sources.reading.expand import expand
-from streamsvm.store.sources.reading.standard_input import standard_input
-from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.input import standard_input
+from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Report, silent

@@ -18,7 +18,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.read.retry import retries
-from streamsvm.store.sources.centering.offsets import offsets_of_store
+from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5

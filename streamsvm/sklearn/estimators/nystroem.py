@@ -21,8 +21,8 @@ from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
 from streamsvm.sklearn.rows.checked import as_value_errors, centered_rows, checked
 from streamsvm.sklearn.rows.merged import is_small, merged
-from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.centering.offsets import offsets_of_store
+from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import silent
 

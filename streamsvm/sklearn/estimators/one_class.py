@@ -21,7 +21,7 @@ from streamsvm.sklearn.fitting.results import take
 from streamsvm.sklearn.parameters import estimator
 from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
 from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
-from streamsvm.store.sources.parts.arrow_stream import dask_blocks_of
+from streamsvm.store.sources.arrow import dask_blocks_of
 
 OUTCOMES = ("-1", "1")
 """What a model calls rows outside and inside."""

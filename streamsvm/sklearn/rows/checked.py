@@ -17,8 +17,8 @@ from streamsvm.jobs.ingest.given import column_of
 from streamsvm.kinds_of_rows import UNREADABLE, check_readable, is_frame, is_lazy, is_lazy_frame
 from streamsvm.rows import Float64, Int32, Rows, row_slice
 from streamsvm.sklearn.rows.merged import is_small, merged
-from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.centering.needed import offsets_needed, rows_to_see
+from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.offsets import offsets_needed, rows_to_see
 from streamsvm.store.views.memory import MemoryStore
 
 NUMBERS = (np.float64, np.float32)

@@ -14,7 +14,7 @@ from streamsvm.aliases import Array, DType
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
 from streamsvm.store.read.retry import of_disk
-from streamsvm.store.sources.array.stream import KINDS, as_numbers
+from streamsvm.store.sources.arrays import KINDS, as_numbers
 
 SLICE_BYTES = 4 << 20
 """Bytes of rows that are read at a time where the chunks do not say how many."""

@@ -19,10 +19,8 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.row_arrays import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.array.keyed import check_chunk
-from streamsvm.store.sources.centering.centered import deciding_rows
-from streamsvm.store.sources.centering.needed import offsets_needed
-from streamsvm.store.sources.centering.offsets import name_of, offsets_from
+from streamsvm.store.sources.keyed import check_chunk
+from streamsvm.store.sources.offsets import deciding_rows, name_of, offsets_from, offsets_needed
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20

@@ -8,25 +8,24 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.options import TABLES
+from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
+from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
 from streamsvm.store.sources.source import NO_ROWS, Source, SourceFile
-from streamsvm.store.sources.source_options import SourceOptions, options_from
-from streamsvm.store.sources.table.width import NO_TABLE, TableWidth, width_bytes
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from", "table_width"]
 
 SOURCES = Registry(
     "source format",
     {
-        "svmlight": "streamsvm.store.sources.svmlight.source:SvmlightSource",
-        "csv": "streamsvm.store.sources.csv.source:CSVSource",
-        "parquet": "streamsvm.store.sources.parquet.source:ParquetSource",
+        "svmlight": "streamsvm.store.sources.svmlight:SvmlightSource",
+        "csv": "streamsvm.store.sources.csv:CSVSource",
+        "parquet": "streamsvm.store.sources.parquet:ParquetSource",
         "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
-        "npy": "streamsvm.store.sources.array.npy:NpySource",
-        "npz": "streamsvm.store.sources.array.npy:NpySource",
-        "idx": "streamsvm.store.sources.array.npy:NpySource",
-        "hdf5": "streamsvm.store.sources.array.keyed:KeyedSource",
-        "zarr": "streamsvm.store.sources.array.keyed:KeyedSource",
+        "npy": "streamsvm.store.sources.npy:NpySource",
+        "npz": "streamsvm.store.sources.npy:NpySource",
+        "idx": "streamsvm.store.sources.npy:NpySource",
+        "hdf5": "streamsvm.store.sources.keyed:KeyedSource",
+        "zarr": "streamsvm.store.sources.keyed:KeyedSource",
     },
 )
 
@@ -36,12 +35,9 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
-    from streamsvm.store.sources.centering.centered import at_same_offsets, centered
+    from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
     from streamsvm.store.sources.missing import filled
-    from streamsvm.store.sources.reading.detect import detect
-    from streamsvm.store.sources.reading.empty_parts import with_rows
-    from streamsvm.store.sources.reading.expand import expand
-    from streamsvm.store.sources.reading.lakes import refuse_partitions
+    from streamsvm.store.sources.offsets import at_same_offsets, centered
 
     options = options or SourceOptions()
     if not paths:
@@ -85,11 +81,11 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
 
 
 def _table_width(path: Path, options: SourceOptions) -> TableWidth:
-    from streamsvm.store.sources.csv.dialect import dialect_of
-    from streamsvm.store.sources.csv.head import head_of
+    from streamsvm.store.sources import parquet
+    from streamsvm.store.sources.csv_dialect import dialect_of
+    from streamsvm.store.sources.csv_parsing import head_of
+    from streamsvm.store.sources.files import detect, table_form
     from streamsvm.store.sources.json_lines import first_keys
-    from streamsvm.store.sources.parquet import source as parquet
-    from streamsvm.store.sources.reading.detect import detect, table_form
 
     form = options.format
     if form == "auto":
@@ -109,7 +105,7 @@ def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:
 
     Raises DataError E-FORMAT for arrays where there was text, and for other arrays than there were.
     """
-    from streamsvm.store.sources.reading.detect import binary_format, table_form
+    from streamsvm.store.sources.files import binary_format, table_form
 
     forms = [table_form(path) if tabular else binary_format(path) or expected for path in files]
     if tabular and forms[0] in TABLES:

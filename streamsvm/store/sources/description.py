@@ -10,9 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
-from streamsvm.store.sources.table.layout.columns import (
+from streamsvm.store.sources.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
+from streamsvm.store.sources.missing_words import MissingWords
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.proposals import (
+    ALMOST_UNIQUE,
+    FIRST_TIME,
+    LAST_TIME,
+    LEAST_ID,
+    LEAST_ROWS,
+    is_index_level,
+    is_unnamed,
+    named_columns,
+    stated_columns,
+)
+from streamsvm.store.sources.schema import (
     AMOUNT,
     BOOLEAN,
     CALENDAR,
@@ -24,11 +36,8 @@ from streamsvm.store.sources.table.layout.columns import (
     TEXT,
     YEARS,
     Column,
+    Schema,
 )
-from streamsvm.store.sources.table.layout.planning import is_index_level, is_unnamed, named_columns, stated_columns
-from streamsvm.store.sources.table.layout.proposals import ALMOST_UNIQUE, FIRST_TIME, LAST_TIME, LEAST_ID, LEAST_ROWS
-from streamsvm.store.sources.table.layout.schema import Schema
-from streamsvm.store.sources.table.missing_words import MissingWords
 
 MOST_DISTINCT = 10_000
 """Up to so many different values are counted."""

@@ -20,18 +20,15 @@ import pyarrow.json as pajson
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.csv.faults import LINE_HINT
-from streamsvm.store.sources.options import bad_share
-from streamsvm.store.sources.reading.in_order import in_order
-from streamsvm.store.sources.reading.input import Input
-from streamsvm.store.sources.reading.lines import line_blocks, note_form
+from streamsvm.store.sources.ahead import in_order
+from streamsvm.store.sources.cells import BadCell
+from streamsvm.store.sources.csv_faults import LINE_HINT
+from streamsvm.store.sources.encoding import TableEncoder
+from streamsvm.store.sources.input import Input, line_blocks, note_oddities
+from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile
-from streamsvm.store.sources.source_options import SourceOptions
-from streamsvm.store.sources.table.cells import BadCell
-from streamsvm.store.sources.table.encoder import TableEncoder
-from streamsvm.store.sources.table.layout.schema import Schema
-from streamsvm.store.sources.table.source import TableSource
-from streamsvm.store.sources.table.unreadable import unreadable_rows
+from streamsvm.store.sources.table import TableSource, unreadable_rows
 
 HEAD = 1 << 20
 """Bytes of whole lines by which the columns and their types are told."""
@@ -94,7 +91,7 @@ class JSONLinesSource(TableSource):
                 yield from table.to_batches(max_chunksize=rows)
                 file.read = stream.disk_position
             rejects.check(share, last=True)
-            note_form(stream, self.notices)
+            note_oddities(stream, self.notices)
             file.sha256 = stream.sha256
 
     def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.centering.centered import zeros_of
+from streamsvm.store.sources.offsets import zeros_of
+from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import Source
-from streamsvm.store.sources.source_options import SourceOptions
 from streamsvm.types import Batch
 
 FILLED = "missing values filled"

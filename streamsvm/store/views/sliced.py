@@ -10,9 +10,8 @@ import numpy as np
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.rows import CSR, Int32, Rows
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.array.given import rows_of
-from streamsvm.store.sources.centering.needed import offsets_needed, rows_to_see
-from streamsvm.store.sources.centering.offsets import offsets_from
+from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.offsets import offsets_from, offsets_needed, rows_to_see
 from streamsvm.store.views.memory import NoBuffer
 from streamsvm.types import Chunk, Layout, Statistics
 

@@ -21,7 +21,7 @@ from streamsvm.jobs.model_options import NU
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers.one_class import CORNER, OFFSET, relative_spread
 from streamsvm.store.format.labels import REST
-from streamsvm.store.sources.centering.offsets import offsets_of_store
+from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import EVERY_ROW, Layout, Problem, Store
 
 OUTCOMES = ("-1", "1")

@@ -28,7 +28,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.sources.centering.offsets import name_of, offsets_of_store
+from streamsvm.store.sources.offsets import name_of, offsets_of_store
 from streamsvm.types import EVERY_ROW, AnySolver, Certificate, Status, Store
 
 APART = 1e4

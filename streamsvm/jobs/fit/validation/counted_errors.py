@@ -22,7 +22,7 @@ from streamsvm.model import Model
 from streamsvm.regular import is_folder, is_there
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.sources.centering.offsets import Offsets
+from streamsvm.store.sources.offsets import Offsets
 
 
 def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:

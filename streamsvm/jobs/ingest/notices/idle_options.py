@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.without_effect import other_formats
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.table.layout.columns import CATEGORY, HASHED, TEXT
+from streamsvm.store.sources.schema import CATEGORY, HASHED, TEXT
 
 
 def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:

@@ -16,8 +16,7 @@ from streamsvm.aliases import Array
 from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.centering.needed import EXACT, FAR_FROM_ZERO
-from streamsvm.store.sources.centering.offsets import Offsets, name_of, offsets_from
+from streamsvm.store.sources.offsets import EXACT, FAR_FROM_ZERO, Offsets, name_of, offsets_from
 from streamsvm.types import Statistics, Store
 
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000

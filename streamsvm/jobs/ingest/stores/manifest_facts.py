@@ -8,8 +8,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, Labels, label_type, type_to_record
 from streamsvm.store.sources import Source, SourceFile
-from streamsvm.store.sources.reading.standard_input import source_name
-from streamsvm.store.sources.table.layout.schema import schema_from
+from streamsvm.store.sources.input import source_name
+from streamsvm.store.sources.schema import schema_from
 
 
 def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:

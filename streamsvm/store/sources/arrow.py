@@ -1,0 +1,361 @@
+"""The one door for tables that a program has: anything that gives Arrow record batches, one at a time.
+
+An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may
+give them once only, and what becomes of text columns wants all rows before the first is stored. So they are written to one
+file, and read from it by the rules of files: the store is that of the same table in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pd
+import pyarrow.parquet as pq
+
+from streamsvm import durable
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError, quote
+from streamsvm.kinds_of_rows import (
+    FormerRelation,
+    FrameInBatches,
+    Relation,
+    is_dask_frame,
+    is_lazy_frame,
+    is_stored_table,
+)
+from streamsvm.store.format.row_ids import GrowingFile
+from streamsvm.store.sources.arrays import KINDS
+from streamsvm.store.sources.cells import as_stored, stored_type
+from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.table import TableSource
+
+BATCH_BYTES = 8 << 20
+"""Bytes of a batch of numbers."""
+MOST_ROWS = 65_536
+"""Rows of a batch."""
+HINT_TYPES = "give every column values of one type"
+HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
+ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+
+
+Block: TypeAlias = Any
+"""A block as a program has it: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
+
+
+class BlocksPart(NamedTuple):
+    """What a worker made of a group of blocks."""
+
+    path: Path
+    """Where it is: a file of record batches, or a folder of arrays."""
+    first: int
+    """The number of the first block."""
+    rows: tuple[int, ...]
+    """Rows of each block; a block may be empty."""
+    sparse: bool = False
+    """Whether the rows are CSR."""
+    columns: int = 0
+    """The number of columns of an array."""
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The block that row ``row`` of the part is in, and which of its rows it is, from 0."""
+        ends = np.cumsum(self.rows)
+        block = int(np.searchsorted(ends, row, side="right"))
+        return self.first + block, row - int(ends[block] - self.rows[block])
+
+
+def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
+    """Write all rows of a table to a file in ``directory``, with columns (n,) more of what lies ``beside`` it.
+
+    Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
+    """
+    path, rows = directory / "000000.arrow", _Rows(beside or {})
+    try:
+        durable.write_stream(path, rows.pieces(reader_of(X if _gives_batches(X) else _sunk(X, directory))))
+    except ARROW_ERRORS as error:
+        raise DataError(
+            f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
+        ) from error
+    rows.check()
+    return BlocksPart(path, 0, (rows.count,))
+
+
+def parquet_file(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> Path:
+    """The same as a Parquet file, for what reads files by their names. Raises what ``spilled`` raises."""
+    path = directory / "rows.parquet"
+    durable.write_stream(path, as_parquet(spilled(X, directory, beside).path))
+    return path
+
+
+def reader_of(X: Any) -> pa.RecordBatchReader:
+    """Return the record batches of a table in order, made as they are asked for."""
+    X = _of_stored_table(X) if is_stored_table(X) else X
+    if isinstance(X, pa.RecordBatchReader):
+        return X
+    if isinstance(X, pd.Dataset):
+        X = X.scanner(batch_size=batch_rows(len(X.schema)), batch_readahead=1, fragment_readahead=1, use_threads=False)
+    if isinstance(X, pd.Scanner):
+        return X.to_reader()
+    if isinstance(X, pa.Table):
+        return X.to_reader(batch_rows(X.num_columns))
+    if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
+        return _of_lazy(X) if is_lazy_frame(X) else _of_pandas(X)
+    if isinstance(X, Relation | FormerRelation) or is_dask_frame(X):
+        return _of_dask(X) if is_dask_frame(X) else _of_duckdb(X)
+    return pa.RecordBatchReader.from_stream(X)
+
+
+def one_column(X: Any) -> Iterator[pa.RecordBatch]:
+    """Yield a table of one column, some rows at a time. Raises DataError for another number of columns."""
+    reader = reader_of(X if _gives_batches(X) else X.collect())
+    if len(reader.schema) != 1:
+        found = f"labels and weights are one column, not {len(reader.schema)}"
+        raise DataError(found, code="E-SCHEMA", hint="select the column")
+    yield from reader
+
+
+def numbers_of(X: Any) -> Iterator[Array]:
+    """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that are none."""
+    for batch in reader_of(X if _gives_batches(X) else X.collect()):
+        yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
+
+
+def _numbers(name: str, values: pa.Array) -> Array:
+    found = values.to_numpy(zero_copy_only=False)
+    if found.dtype.kind not in KINDS:
+        raise DataError(f"column {quote(name)} holds {values.type}, not numbers", code="E-DTYPE", hint=HINT_TYPES)
+    return found
+
+
+def _gives_batches(X: Any) -> bool:
+    """Whether it is anything but a lazy frame of an earlier polars, which gives all of its rows at once, or to a file."""
+    return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
+
+
+def _of_duckdb(X: Relation | FormerRelation) -> pa.RecordBatchReader:
+    """The rows of a relation as they are computed."""
+    rows = batch_rows(len(X.columns))
+    return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
+
+
+def dask_blocks_of(X: Any) -> Iterator[Any]:
+    """Yield the partitions of a dask data frame, or the blocks of rows of a dask array, computed one by one."""
+    if not is_dask_frame(X):
+        X = X if X.ndim != 2 or X.numblocks[1] == 1 else X.rechunk({1: -1})
+    for block in np.ravel(X.to_delayed()):
+        yield block.compute()
+
+
+def _of_dask(X: Any) -> pa.RecordBatchReader:
+    """The rows of a data frame of dask, partition by partition; the types of its columns are those of the first that has rows."""
+    parts = (part for part in dask_blocks_of(X) if len(part))
+    first = next(parts, None)
+    if first is None:
+        raise DataError("the data frame holds no rows", code="E-EMPTY", hint="check what it was made of")
+    schema = reader_of(first).schema
+    tables = (_of_pandas(part, schema) for part in chain([first], parts))
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table))
+
+
+def _of_stored_table(X: Any) -> Any:
+    """The rows of a table in files of its own, as Arrow has them: a data set, or a reader of record batches."""
+    if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
+        return X.to_pyarrow_dataset()
+    if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
+        return (X.scan() if hasattr(X, "scan") else X).to_arrow_batch_reader()
+    if hasattr(X, "to_batches"):  # Lance
+        return pa.RecordBatchReader.from_batches(X.schema, X.to_batches(batch_size=batch_rows(len(X.schema))))
+    tables = iter(X.with_format("arrow").iter(batch_size=batch_rows(len(X.column_names or ()))))  # Hugging Face
+    first = next(tables, None)
+    if first is None:
+        raise DataError("the data set holds no rows", code="E-EMPTY", hint="check what it was made of")
+    schema = first.schema.remove_metadata()
+    batches = (batch for table in chain([first], tables) for batch in table.cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _of_lazy(X: Any) -> pa.RecordBatchReader:
+    """The rows of a lazy frame of polars as they are computed.
+
+    What polars writes to a file it holds as row groups first, which of 100 columns is 0.3 GB more than batches of rows are.
+    """
+    schema = reader_of(X.head(0).collect()).schema
+    frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
+    return pa.RecordBatchReader.from_batches(schema, (batch for frame in frames for batch in reader_of(frame)))
+
+
+def _sunk(X: Any, directory: Path) -> pd.Dataset:
+    """A lazy frame by way of a file."""
+    X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(1))
+    return pd.dataset(directory / "lazy.parquet")
+
+
+def _of_pandas(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """A data frame of pandas, some rows at a time, without its index, with types of its own or those of ``schema``. Raises DataError E-DTYPE."""
+    check_frame(frame, "")
+    frame = frame.rename(columns=str)
+    try:
+        schema = schema or pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    except ARROW_ERRORS:
+        check_values(frame)
+        raise
+    rows = batch_rows(len(schema))
+    batches = (
+        pa.RecordBatch.from_pandas(frame.iloc[start : start + rows], schema, preserve_index=False)
+        for start in range(0, len(frame), rows)
+    )
+    return pa.RecordBatchReader.from_batches(schema, (batch.replace_schema_metadata(None) for batch in batches))
+
+
+def _values(name: str, values: Array) -> pa.Array:
+    """Labels or weights as Arrow has them. Raises DataError E-DTYPE."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except ARROW_ERRORS as error:
+        found = f"the values of {name}: {quote(str(error), 120)}"
+        raise DataError(found, code="E-DTYPE", hint="give numbers or text, of one type") from error
+
+
+class _Rows:
+    """Record batches on their way to a file, counted, with columns beside them."""
+
+    def __init__(self, beside: dict[str, Array]) -> None:
+        self.count = 0
+        self._beside = {name: _values(name, values) for name, values in beside.items()}
+
+    def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
+        """The bytes of the file."""
+        schema = self._schema(reader.schema)
+        yield from written(schema, (self._stored(batch, schema) for batch in reader))
+
+    def check(self) -> None:
+        """Raise DataError unless there is one value beside for every row, and any row."""
+        if not self.count:
+            raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
+        for name, values in self._beside.items():
+            if len(values) != self.count:
+                found = f"there are {self.count} rows and {len(values)} values of {name}"
+                raise DataError(found, code="E-ROWS", hint="one a row")
+
+    def _schema(self, given: pa.Schema) -> pa.Schema:
+        fields = [pa.field(str(field.name), _stored(field.type)) for field in given]
+        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
+
+    def _stored(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
+        self.count += batch.num_rows
+        short = [batch.num_rows - len(column) for column in beside]  # told of when all rows are counted
+        columns = [*batch.columns, *(_filled(column, by) for column, by in zip(beside, short, strict=True))]
+        stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.record_batch(stored, schema)
+
+
+def _filled(values: pa.Array, by: int) -> pa.Array:
+    """The values and so many missing ones."""
+    return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type a column has in the file: views are what no encoder of ours reads, columns of nothing are of text."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    return kind
+
+
+def batch_rows(columns: int) -> int:
+    """Return how many rows of so many columns are taken at a time."""
+    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
+
+
+def written(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the bytes of a file of record batches."""
+    sink, rows = GrowingFile(), batch_rows(len(schema))
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            for start in range(0, batch.num_rows, rows):
+                writer.write_batch(batch.slice(start, rows))
+                yield sink.taken()
+    yield sink.taken()
+
+
+def as_parquet(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet file of the same rows, a row group for each batch."""
+    sink = GrowingFile()
+    with _opened(path) as reader, pq.ParquetWriter(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.taken()
+    yield sink.taken()
+
+
+class RecordBatchSource(TableSource):
+    """Such files; see ``Source``. To a model they are what the same table in Parquet is."""
+
+    form = "parquet"
+
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        with _opened(path) as reader:
+            return {field.name: stored_type(field.type) for field in reader.schema}
+
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
+        with _opened(path, columns) as reader:
+            for batch in reader:
+                for start in range(0, batch.num_rows, rows):
+                    yield as_stored(batch.slice(start, rows))
+        file.read = file.size
+
+
+@contextmanager
+def _opened(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatchReader]:
+    """Some columns of a file, mapped into memory instead of read."""
+    with pa.memory_map(str(path)) as mapped:
+        options = None
+        if columns is not None:
+            with pa.ipc.open_stream(mapped) as whole:
+                wanted = set(columns)
+                places = [k for k, name in enumerate(whole.schema.names) if name in wanted]
+            options = pa.ipc.IpcReadOptions(included_fields=places)
+            mapped.seek(0)
+        with pa.ipc.open_stream(mapped, options=options) as reader:
+            yield reader
+
+
+def check_frame(frame: Block, place: str) -> None:
+    """Raise DataError E-HEADER for a name that is there twice, E-DTYPE for columns that Arrow has no types for."""
+    import pandas as pd
+
+    if not frame.columns.is_unique:
+        twice = quote(str(frame.columns[frame.columns.duplicated()][0]))
+        raise DataError(f"{place}the data frame names {twice} twice", code="E-HEADER", hint="rename a column")
+    for name, kind in frame.dtypes.items():
+        sparse = isinstance(kind, pd.SparseDtype)
+        if sparse or kind.kind == "c":
+            hint = HINT_SPARSE if sparse else "give real and imaginary parts as two columns"
+            raise DataError(f"{place}column {quote(str(name))}: holds {kind}", code="E-DTYPE", hint=hint)
+
+
+def check_values(frame: Block) -> None:
+    """Raise DataError E-DTYPE naming the first column whose values Arrow does not take."""
+    for name in frame.columns:
+        if said := arrow_refusal([frame[name]]):
+            raise DataError(f"column {quote(str(name))}: {said}", code="E-DTYPE", hint=HINT_TYPES)
+
+
+def arrow_refusal(parts: Sequence[Block]) -> str | None:
+    """What Arrow says of a column that it does not take, in parts."""
+    import pandas as pd
+
+    try:
+        pa.array(pd.concat(parts, ignore_index=True), from_pandas=True)
+    except ARROW_ERRORS as error:
+        return quote(str(error), 120)
+    return None

@@ -1,0 +1,336 @@
+"""Blocks of rows that a program has in memory, partitions of data frames and blocks of arrays: written to files by one process,
+and read from them by another as a source whose errors name the block.
+
+Tables become record batches of Arrow, which are read by the rules of files; arrays become npy files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse
+
+from streamsvm import durable
+from streamsvm.aliases import Array, DType, JsonObject
+from streamsvm.errors import DataError, StreamSVMError, quote
+from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
+from streamsvm.store.format.labels import as_labels
+from streamsvm.store.sources.arrays import KINDS, SLICE_BYTES, as_numbers, rows_of
+from streamsvm.store.sources.arrow import (
+    ARROW_ERRORS,
+    HINT_TYPES,
+    Block,
+    BlocksPart,
+    RecordBatchSource,
+    arrow_refusal,
+    check_frame,
+    written,
+)
+from streamsvm.store.sources.missing import filled
+from streamsvm.store.sources.offsets import at_same_offsets, centered
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.types import Batch
+
+ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
+"""Names of the arrays of a part."""
+HINT_WEIGHT = "weights are 0 or more"
+
+
+def write_frames(
+    directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]], beside: Sequence[str] = ()
+) -> BlocksPart:
+    """Write the data frames of a group to one file. Raises DataError naming partition and column.
+
+    ``beside``: what the columns (n,) are called that each block has beside its frame.
+    """
+    import pandas as pd
+
+    frames = [_joined(block, beside, f"partition {k}") for k, block in enumerate(blocks, first)]
+    _check_columns(frames, first)
+    for k, frame in enumerate(frames, first):
+        check_frame(frame, f"partition {k}, ")
+    try:  # all at once: Arrow takes milliseconds for each
+        table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
+    except ARROW_ERRORS as error:
+        raise _told(frames, first) from error
+    path = directory / f"{number:06d}.arrow"
+    durable.write_stream(path, written(table.schema, table.to_batches()))
+    return BlocksPart(path, first, tuple(map(len, frames)))
+
+
+def _joined(block: tuple[Block, ...], names: Sequence[str], place: str) -> Block:
+    """The frame of a block with the columns beside it; rows are matched by their order. Raises DataError E-ROWS."""
+    frame, *columns = block
+    for name, values in zip(names, columns, strict=True):
+        if len(values) != len(frame):
+            noun = "weights" if name == WEIGHTS else "labels"
+            raise DataError(f"{place} has {len(frame)} rows and {len(values)} {noun}", code="E-ROWS", hint="one a row")
+        frame = frame.assign(**{name: np.asarray(values)})
+    return frame
+
+
+def _table(frame: Block) -> Any:
+    """A data frame as an Arrow table; a column of objects that are all missing is one of text."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    table = table.rename_columns([str(name) for name in frame.columns])
+    for k, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):
+            table = table.set_column(k, field.name, table.column(k).cast(pa.string()))
+    return table
+
+
+def _check_columns(frames: Sequence[Block], first: int) -> None:
+    """Raise DataError E-SCHEMA for a partition that has other columns than the first: pandas would fill in missing values."""
+    expected = set(map(str, frames[0].columns))
+    for k, frame in enumerate(frames[1:], first + 1):
+        if other := expected.symmetric_difference(map(str, frame.columns)):
+            name = min(other)
+            has, lacks = (first, k) if name in expected else (k, first)
+            found = f"partition {has} has a column {quote(name)}, and partition {lacks} has none"
+            raise DataError(found, code="E-SCHEMA", hint="give every partition the columns of the first")
+
+
+def _told(frames: Sequence[Block], first: int) -> DataError:
+    """What is wrong with a column, in the first partition where it is: it has no type, or another than before."""
+    for k, frame in enumerate(frames):
+        for name in frame.columns:
+            said = arrow_refusal([frame[name]])
+            if said is None and arrow_refusal([before[name] for before in frames[: k + 1]]) is not None:
+                said = f"holds {frame[name].dtype}, and {frames[0][name].dtype} in partition {first}"
+            if said is not None:
+                found = f"partition {first + k}, column {quote(str(name))}: {said}"
+                return DataError(found, code="E-DTYPE", hint=HINT_TYPES)
+    return DataError(f"a column of partitions {first} and on has several types", code="E-DTYPE", hint=HINT_TYPES)
+
+
+def write_arrays(
+    directory: Path, number: int, first: int, blocks: Sequence[tuple[Block, ...]], missing: bool
+) -> BlocksPart:
+    """Write the arrays of a group to a folder. ``missing``: NaN stands for a missing value. Raises DataError."""
+    folder = directory / f"{number:06d}"
+    folder.mkdir(exist_ok=True)
+    rows = [rows_of(block[0], f"block {first + k}", missing=missing, exact=True) for k, block in enumerate(blocks)]
+    for k, (X, *_) in enumerate(blocks[1:], first + 1):
+        _check_alike(blocks[0][0], X, f"block {first}", f"block {k}")
+    counts = tuple(row_count(X) for X in rows)
+    for place, name in enumerate((LABELS, WEIGHTS)[: len(blocks[0]) - 1], 1):
+        read = labels_of if name == LABELS else weights_of
+        beside = [
+            of_rows(read(block[place], f"block {first + k}"), counts[k], f"block {first + k}", name)
+            for k, block in enumerate(blocks)
+        ]
+        _save(folder / f"{name}.npy", np.concatenate(beside))
+    whole = row_stack(rows)
+    arrays = {ROWS: whole.values} if isinstance(whole, Dense) else _csr(whole)
+    for name, values in arrays.items():
+        _save(folder / f"{name}.npy", values)
+    return BlocksPart(folder, first, counts, isinstance(whole, CSR), int(blocks[0][0].shape[1]))
+
+
+def _check_alike(one: Block, other: Block, name: str, noun: str) -> None:
+    """Raise DataError E-SCHEMA for two blocks that no array can have: of other widths, or only one of them sparse."""
+    sparse = scipy.sparse.issparse(one), scipy.sparse.issparse(other)
+    if sparse[0] != sparse[1]:
+        kinds = ["sparse" if found else "dense" for found in sparse]
+        raise DataError(
+            f"{noun} is {kinds[1]}, and {name} is {kinds[0]}", code="E-SCHEMA", hint="make all blocks alike"
+        )
+    if one.shape[1] != other.shape[1]:
+        found = f"{noun} has {other.shape[1]} columns, and {name} has {one.shape[1]}"
+        raise DataError(found, code="E-SCHEMA", hint="give all blocks as many columns")
+
+
+def _save(path: Path, values: Array) -> None:
+    durable.write_stream(path, [durable.npy_header(values.dtype, values.shape), np.ascontiguousarray(values)])
+
+
+def _csr(X: CSR) -> dict[str, Array]:
+    return {ENTRIES: X.data, COLUMNS: X.indices, STARTS: X.indptr}
+
+
+def labels_of(values: Block, name: str) -> Array:
+    """Return the labels of a block (n,). Raises DataError E-LABEL for one that is missing, as for files."""
+    labels = np.asarray(values)
+    if labels.dtype.kind in "Of":
+        try:
+            read = pa.array(labels, from_pandas=True)
+        except ARROW_ERRORS as error:
+            found = f"{name} of the labels: {quote(str(error), 120)}"
+            raise DataError(found, code="E-LABEL", hint="labels are numbers or text, of one type") from error
+        if read.null_count:
+            row = int(np.argmax(read.is_null().to_numpy(zero_copy_only=False))) + 1
+            raise DataError(f"{name} row {row}: the label is missing", code="E-LABEL", hint="leave such rows out")
+        if pa.types.is_nested(read.type):
+            found = f"{name} of the labels holds {read.type}"
+            raise DataError(found, code="E-LABEL", hint="labels are numbers or text, one a row")
+        labels = np.array(read.to_pylist()) if labels.dtype.kind == "O" else labels
+    return as_labels(labels, f"{name} of the labels")
+
+
+def weights_of(values: Block, name: str) -> Array:
+    """Return the weights of the rows of a block (n,). Raises DataError E-NONFINITE, E-RANGE."""
+    values = np.asarray(values)
+    if values.dtype.kind not in KINDS:
+        found = f"{name} of the weights holds {values.dtype}, not numbers"
+        raise DataError(found, code="E-DTYPE", hint=HINT_WEIGHT)
+    weight = as_numbers(values.reshape(-1, 1), f"{name} of the weights,", 0).ravel()
+    if (weight < 0).any():
+        row = int(np.argmax(weight < 0))
+        raise DataError(f"{name} row {row + 1}: the weight {weight[row]} is negative", code="E-RANGE", hint=HINT_WEIGHT)
+    return weight
+
+
+def of_rows(values: Array, rows: int, name: str, what: str) -> Array:
+    """Return labels or weights, of which there must be one a row. Raises DataError E-ROWS."""
+    if values.shape != (rows,):
+        noun = "labels" if what == LABELS else "weights"
+        raise DataError(f"{name} has {rows} rows and {len(values)} {noun}", code="E-ROWS", hint="one a row")
+    return values
+
+
+FRAME, ARRAY = "partition", "block"
+"""What people call the pieces of a data frame, and of an array."""
+TABLE = "the table"
+"""What they call a table that is one piece; its rows are counted from its own first."""
+
+
+class ArrayParts:
+    """The rows of an array, from the parts that were written of it; see ``Source``."""
+
+    exact = False
+
+    def __init__(self, parts: Sequence[BlocksPart]) -> None:
+        self.names: tuple[str, ...] | None = None
+        self.id_column: str | None = None
+        widths = {part.columns for part in parts}
+        if len(widths) > 1:
+            raise DataError(f"blocks have {min(widths)} to {max(widths)} columns", code="E-SCHEMA", hint="one array")
+        if len({part.sparse for part in parts}) > 1:
+            raise DataError("some blocks are sparse and some are not", code="E-SCHEMA", hint="make all of them alike")
+        self._parts, self.sparse = parts, parts[0].sparse
+        self.columns: int | None = parts[0].columns
+        self.proposals: list[str] = []
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
+        for part in self._parts:
+            size = sum(path.stat().st_size for path in part.path.iterdir())
+            file = SourceFile(str(part.path), size, read=size)
+            self.sources.append(file)
+            yield from _batches(part, np.dtype(np.float64 if self.exact else np.float32))
+            file.rows = sum(part.rows)
+
+    def encoding(self) -> JsonObject:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        return {"format": "npy", "options": {"label": None}, "columns": self.columns}
+
+
+def _batches(part: BlocksPart, dtype: DType) -> Iterator[Batch]:
+    """The rows of a part, some at a time, their numbers of a type."""
+    rows, labels, weights = sum(part.rows), _beside(part, LABELS), _beside(part, WEIGHTS)
+    row_bytes = 8 * len(_array(part, ENTRIES)) // rows if part.sparse else 4 * part.columns
+    step = max(1, SLICE_BYTES // max(1, row_bytes))
+    for start in range(0, rows, step):
+        span = slice(start, min(start + step, rows))
+        known = np.empty(0) if labels is None else np.array(labels[span])
+        yield Batch(_span(part, span, dtype), known, None if weights is None else np.array(weights[span]))
+
+
+def _span(part: BlocksPart, span: slice, dtype: DType) -> Rows:
+    if not part.sparse:
+        return Dense(_array(part, ROWS)[span].astype(dtype))
+    starts = np.array(_array(part, STARTS)[span.start : span.stop + 1])
+    entries = slice(int(starts[0]), int(starts[-1]))
+    data, columns = _array(part, ENTRIES)[entries].astype(dtype), np.array(_array(part, COLUMNS)[entries])
+    return CSR(data, columns, starts - starts[0])
+
+
+def _beside(part: BlocksPart, name: str) -> Array | None:
+    """Labels or weights, where there are any."""
+    return _array(part, name) if (part.path / f"{name}.npy").exists() else None
+
+
+def _array(part: BlocksPart, name: str) -> Array:
+    return np.load(part.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+
+class ToldByBlock:
+    """A source of parts whose errors, and whose list of files, name the blocks the rows are from; see ``Source``."""
+
+    exact = False
+
+    def __init__(self, source: Source, parts: Sequence[BlocksPart], noun: str) -> None:
+        self._source, self._noun = source, noun
+        self._parts = {str(part.path): part for part in parts}
+        self.columns, self.names, self.sparse = source.columns, source.names, source.sparse
+        self.proposals, self.notices, self.sources = source.proposals, source.notices, source.sources
+        self.id_column = source.id_column
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
+        try:
+            yield from self._source.batches()
+        except StreamSVMError as error:
+            raise told_by_block(error, self._parts, self._noun) from error
+        self.columns = self._source.columns
+        for file in self.sources:
+            file.name = _blocks(self._parts[file.name], self._noun)
+
+    def encoding(self) -> JsonObject:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        return self._source.encoding()
+
+
+def told_by_block(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
+    """The error in words of blocks and their rows, counted from 0 and from 1."""
+    for path, part in parts.items():
+        said = partial(_place, part, noun)
+        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", said, error.message)
+    error.args = (error.message,)
+    return error
+
+
+def _place(part: BlocksPart, noun: str, found: re.Match[str]) -> str:
+    if found[1] is None:
+        return _blocks(part, noun)
+    if noun == TABLE:
+        return f"{noun} row {found[1]}"
+    block, within = part.place(int(found[1]) - 1)
+    return f"{noun} {block} row {within + 1}"
+
+
+def _blocks(part: BlocksPart, noun: str) -> str:
+    if noun == TABLE:
+        return noun
+    last = part.first + len(part.rows) - 1
+    return f"{noun} {part.first}" if last == part.first else f"{noun}s {part.first} to {last}"
+
+
+def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
+    """The rows of a data frame, whose parts are called ``noun``. Raises what ``open_source`` raises."""
+    by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
+    try:
+        source = centered(RecordBatchSource(paths, options), options)
+        if options.missing != "error":
+            source = filled(source, lambda: at_same_offsets(source, RecordBatchSource(paths, options)), options)
+    except StreamSVMError as error:
+        raise told_by_block(error, by_path, noun) from error
+    return ToldByBlock(source, parts, noun)
+
+
+def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
+    """The rows of an array. Raises DataError."""
+    source = centered(ArrayParts(parts), options)
+    if options.missing != "error":
+        source = filled(source, lambda: at_same_offsets(source, ArrayParts(parts)), options)
+    return ToldByBlock(source, parts, ARRAY)

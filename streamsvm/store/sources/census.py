@@ -1,0 +1,130 @@
+"""What is counted over all rows of a table first: the distinct values of columns of text, and the rows a word is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from streamsvm.errors import BudgetError, DataError, quote
+from streamsvm.store.format.labels import alike
+from streamsvm.store.sources.cells import Arrow, by_value
+from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
+from streamsvm.store.sources.text import DocumentCounts, distinct_texts, terms_of
+
+TEXT_BYTES = 40
+"""Bytes of memory for each feature column of text: its count, its weight, and both once more while they are made."""
+MOST_CATEGORIES = 10_000
+ALMOST_UNIQUE = 0.9
+"""The share of distinct values among rows beyond which a column names rows instead of describing them."""
+LEAST_ROWS = 100
+"""Fewer rows than this say nothing about how many values there are."""
+
+
+@dataclass(slots=True)
+class ValueCensus:
+    """The values of a column of text, counted until they are too many."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Rows of each value that was met; no more are added once they are too many."""
+    rows: int = 0
+    """Rows that have a value."""
+    full: bool = False
+    """Whether values are left out of ``counts``."""
+    unasked: bool = False
+    """Whether nobody said that it is a category."""
+    unique: bool = False
+    """Whether almost every row has another value: no row says anything about others."""
+
+    def values(self, min_count: int) -> tuple[str, ...]:
+        """Return the values that at least ``min_count`` rows have, sorted, and ``OTHER`` where there are rarer ones."""
+        frequent = sorted(text for text, count in self.counts.items() if count >= min_count)
+        return (*frequent, OTHER) if len(frequent) < len(self.counts) else tuple(frequent)
+
+    def described(self) -> str:
+        """Return how many values there are, in words."""
+        return f"{'more than ' if self.full else ''}{len(self.counts)} values in {self.rows} rows"
+
+    def add(self, text: str, count: int) -> None:
+        """Count a value that so many more rows have."""
+        if text not in self.counts and len(self.counts) == MOST_CATEGORIES:
+            self.unique = self.unique or (not self.full and MOST_CATEGORIES > ALMOST_UNIQUE * self.rows)
+            self.full = True
+        if text in self.counts or not self.full:
+            self.counts[text] = self.counts.get(text, 0) + count
+        self.rows += count
+
+    def close(self) -> None:
+        """Decide, once all rows are counted, whether almost every row has another value."""
+        if not self.full:
+            self.unique = self.rows >= LEAST_ROWS and len(self.counts) > ALMOST_UNIQUE * self.rows
+
+
+@dataclass(slots=True)
+class TableCensus:
+    """What must be known of all rows of a table before the first one is made into features."""
+
+    values: dict[str, ValueCensus]
+    """The distinct values of each column of categories, by name."""
+    documents: dict[str, DocumentCounts]
+    """The rows in which each feature column of text is not 0, by name of the column of text."""
+    texts: tuple[Column, ...] = ()
+    """The columns of text."""
+    names: tuple[str, ...] = ()
+    """The columns of the table that are read for it; none where nothing must be known."""
+
+    def take(self, batches: Iterable[pa.RecordBatch], where: str) -> None:
+        """Count some rows. Raises DataError E-LIMIT when a column of categories that was asked for has too many."""
+        for batch in batches:
+            for name, census in self.values.items():
+                _count(census, batch.column(name), name, where)
+            for column in self.texts:
+                texts, rows = distinct_texts(batch.column(column.name))
+                times = np.bincount(rows[rows >= 0], minlength=len(texts))
+                self.documents[column.name] = self.documents[column.name].added(terms_of(texts, column), times)
+
+    def close(self) -> None:
+        """Decide, once all rows are counted, which columns have another value in almost every row."""
+        for census in self.values.values():
+            census.close()
+
+
+def note_alike(schema: Schema, notices: dict[str, int]) -> None:
+    """Count in ``notices`` the values of each category that differ by case or by the blanks around them only."""
+    for column in schema.columns:
+        if column.kind == CATEGORY and not column.parts and (same := alike(column.values)):
+            shown = ", ".join(quote(text, 24) for text in same[:6])
+            notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(same)
+
+
+def census_of(schema: Schema, memory_limit: int | None = None) -> TableCensus:
+    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text
+    need more bytes than ``memory_limit``; None asks nothing.
+    """
+    needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
+    if memory_limit is not None and needed > memory_limit:
+        found = f"columns of text need about {needed >> 20}MiB for their counts, {memory_limit >> 20}MiB are left"
+        more = (needed - memory_limit >> 20) + 1
+        raise BudgetError(found, hint=f"pass a smaller --text-bits, or give {more}MiB more with --memory")
+    counted = [c for c in schema.columns if c.kind in (CATEGORY, TEXT)]
+    texts = tuple(c for c in counted if c.kind == TEXT)
+    return TableCensus(
+        {c.name: ValueCensus(unasked=c.unasked) for c in counted if c.kind == CATEGORY},
+        {c.name: DocumentCounts(0, np.zeros(c.width, np.uint32)) for c in texts},
+        texts,
+        tuple(dict.fromkeys(name for c in counted for name in c.sources)),
+    )
+
+
+def _count(census: ValueCensus, values: Arrow, name: str, where: str) -> None:
+    counted = values.value_counts()
+    texts = by_value(counted.field("values")).to_pylist()
+    for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):
+        if text is not None:
+            census.add(text, count)
+    if census.full and not census.unasked:
+        many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
+        hint = f"hash it with --column {shell_word(name)}=hash, or leave it out with --drop {shell_word(name)}"
+        raise DataError(many, code="E-LIMIT", hint=hint)

@@ -1,0 +1,208 @@
+"""What the first line of a CSV file says: delimiter, names of the columns, whether it is a header at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+
+from streamsvm.errors import DataError, quote
+from streamsvm.store.sources.input import HINT_NO_NEWLINE, check_encoding, check_line_length
+from streamsvm.store.sources.options import SourceOptions
+
+COMMENT_MARKS = ("#", "%", "|", "//")
+"""What comment lines above a table begin with."""
+COMMENT_SEARCH_LINES = 20
+"""Lines that are searched for comments and titles above a table."""
+DELIMITERS = (",", "\t", ";", "|")
+QUOTE = '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How the lines of one file are cut, and the names of its columns in file order."""
+
+    delimiter: str
+    """The character between two values."""
+    header: bool
+    """Whether the first line names the columns."""
+    names: tuple[str, ...]
+    """The names of the columns, in the order of the file."""
+    skipped: int = 0
+    """Lines before the first row: the header, and empty lines, comment lines and skipped lines above it."""
+    comments: int = 0
+    """Comment lines above the header, or the first row, that nobody asked to skip."""
+
+
+def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
+    """Return the dialect that the first lines of ``head`` show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
+    E-EMPTY.
+    """
+    head = without_comments(check_encoding(name, head), options.comment)
+    comments = 0 if options.skip_lines is not None else _comment_lines(name, head, options)
+    blank, line = _first_line(name, head, options.skip_lines or comments)
+    _check_title(name, _texts(head, blank), blank, options)
+    delimiter = options.delimiter or _delimiter(line)
+    _check_delimiter(name, line, delimiter)
+    fields = [field.strip() for field in split(line, delimiter)]
+    if not fields:
+        found = f"line {blank + 1} of {name} begins with a line end of another kind"
+        raise DataError(found, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
+    if not options.header:
+        return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank, comments)
+    _check_header(name, fields)
+    return Dialect(delimiter, True, tuple(fields), blank + 1, comments)
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of one row; a value in quotes may hold line feeds."""
+    limit = csv.field_size_limit()
+    if len(line) > limit:  # of the whole program, and far below the length of a line
+        csv.field_size_limit(len(line))
+    try:  # not str.splitlines: to a file's lines a form feed or U+2028 is text like any other
+        return next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+    finally:
+        csv.field_size_limit(limit)
+
+
+def is_number(text: str) -> bool:
+    """Return whether Python reads the text as a number, which for a header is all that is asked."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def without_comments(text: bytes, mark: str | None) -> bytes:
+    """Return whole lines of text with empty lines in place of those that begin with ``mark``; None is no mark."""
+    if not mark:
+        return text
+    return re.sub(rb"(?m)^" + re.escape(mark.encode()) + rb"[^\n]*", b"", text)
+
+
+def _texts(head: bytes, start: int) -> list[str]:
+    """The lines from number ``start`` on that are whole, not empty and UTF-8, some of them."""
+    lines = (
+        line.removesuffix(b"\r")
+        for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + COMMENT_SEARCH_LINES]
+    )
+    return [line.decode(errors="replace") for line in lines if line.strip()]
+
+
+def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
+    """How many lines above the header, or above the first row, are comments: they begin with a mark of comments, and have
+    another number of values than the lines below, or are followed by a line that is a header. Raises DataError
+    E-HEADER where that cannot be told.
+    """
+    texts = _texts(head, 0)
+    marked = next((k for k, text in enumerate(texts) if not text.lstrip().startswith(COMMENT_MARKS)), 0)
+    if not marked:
+        return 0
+    body = texts[marked:]
+    delimiter = options.delimiter or _delimiter(body[0])
+    if texts[0].lstrip().startswith(delimiter):
+        return 0
+    fields = split(body[0], delimiter)
+    found = _numbers_of_lines(head, marked)
+    if len(split(texts[marked - 1], delimiter)) != len(fields):
+        return found[-1]
+    if not options.header or not _may_be_header(fields):
+        return found[-2] if marked > 1 else 0  # the last is a row, or a header that begins with a mark
+    if any(map(is_number, split(body[1], delimiter) if len(body) > 1 else ())):
+        return found[-1]
+    text = f"line {found[-1]} of {name} begins as a comment and has as many values as the lines below"
+    hint = f"pass --skip-lines {found[-1]} if it is a comment, --skip-lines {found[-1] - 1} if it is the header"
+    raise DataError(text, code="E-HEADER", hint=hint)
+
+
+def _may_be_header(fields: list[str]) -> bool:
+    """Whether values can be the names of columns: none is empty or a number, and none is there twice."""
+    names = {field.strip() for field in fields}
+    return len(names) == len(fields) and all(name and not is_number(name) for name in names)
+
+
+def _numbers_of_lines(head: bytes, count: int) -> list[int]:
+    """The numbers, from 1, of the first lines that are not empty."""
+    lines = (number for number, line in enumerate(head.split(b"\n"), 1) if line.strip())
+    return list(islice(lines, count))
+
+
+def _check_title(name: str, texts: list[str], above: int, options: SourceOptions) -> None:
+    """Raise DataError E-DIALECT where lines of one value are above lines that have several each, as titles are."""
+    if not texts or len(split(texts[0], _cut(texts[0], options))) > 1:
+        return
+    titles = next((k for k in range(1, len(texts) - 1) if len(split(texts[k], _cut(texts[k], options))) > 1), 0)
+    if not titles:
+        return
+    body = texts[titles:]
+    delimiter = _cut(body[0], options)
+    widths = {len(split(text, delimiter)) for text in body}
+    if len(widths) > 1 or any(len(split(text, delimiter)) > 1 for text in texts[:titles]):
+        return
+    found = f"line {above + 1} of {name} has 1 value with the delimiter {delimiter!r}, and the lines below have {max(widths)}"
+    raise DataError(found, code="E-DIALECT", hint=f"pass --skip-lines {above + titles} if it is a title or a comment")
+
+
+def _cut(text: str, options: SourceOptions) -> str:
+    return options.delimiter or _delimiter(text)
+
+
+def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
+    """The first line after those ``skipped`` that is not empty, and how many are above it."""
+    lines = head.split(b"\n")
+    found = ((i, line) for i, line in enumerate(lines) if i >= skipped and line.strip())
+    blank, line = next(found, (0, None))
+    if line is None:
+        raise DataError(f"{name} is empty", code="E-EMPTY", hint="check that it is the right file")
+    check_line_length(name, len(line))
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        hint = "convert the line ends: tr '\\r' '\\n'"
+        raise DataError(f"the lines of {name} end with CR alone (old Mac line ends)", code="E-PARSE", hint=hint)
+    if b"\n" not in head:
+        raise DataError(f"the first line of {name} has no line feed", code="E-TRUNCATED", hint=HINT_NO_NEWLINE)
+    return blank, decoded(line.removesuffix(b"\r"), f"{name} line {blank + 1}")
+
+
+def decoded(line: bytes, where: str) -> str:
+    """Return a line as text. Raises DataError E-ENCODING, E-PARSE for a NUL byte."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"{where}: byte 0x{line[error.start]:02X} at column {error.start + 1} is not UTF-8"
+        raise DataError(found, code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8") from error
+    if "\0" in text:
+        raise DataError(f"{where}: a NUL byte", code="E-PARSE", hint="the file is damaged or is not text")
+    return text
+
+
+def _delimiter(line: str) -> str:
+    """The first of the usual ones that occurs, so that 'a b;c,d' is cut at the comma."""
+    return next((d for d in DELIMITERS if d in line), ",")
+
+
+def _check_delimiter(name: str, line: str, delimiter: str) -> None:
+    if len(split(line, delimiter)) > 1:
+        return
+    counts = {d: len(split(line, d)) for d in DELIMITERS}
+    best = max(counts, key=lambda d: counts[d])
+    if counts[best] > 1:
+        found = f"{name} has 1 column with the delimiter {delimiter!r}; {best!r} would give {counts[best]}"
+        raise DataError(found, code="E-DIALECT", hint=f"pass --delimiter {best!r}")
+    if delimiter != " " and len(line.split()) > 1:
+        found = f"{name} has 1 column with the delimiter {delimiter!r}; spaces would give {len(line.split())}"
+        hint = "pass --delimiter ' '"
+        if "  " in line or line != line.strip():
+            hint = f"make one space of several with tr -s ' ' < {name} > spaced.txt, then {hint}"
+        raise DataError(found, code="E-DIALECT", hint=hint)
+
+
+def _check_header(name: str, fields: list[str]) -> None:
+    if all(is_number(field) for field in fields):
+        found = f"all header names of {name} are numbers ({quote(fields[0], 24)}, ...)"
+        raise DataError(found, code="E-HEADER", hint="pass --no-header if the first line is a row")
+    if twice := sorted(field for field, times in Counter(fields).items() if times > 1):
+        raise DataError(f"the header of {name} names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")

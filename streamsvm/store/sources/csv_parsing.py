@@ -1,0 +1,345 @@
+"""Blocks of CSV text as record batches.
+
+pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still called Python
+code when the program ended, after an error, would abort it. Wide tables are converted some columns at a time, because
+for each column it converts pyarrow holds tables of all the ways to write a missing value, some 5 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from streamsvm.aliases import ByName
+from streamsvm.rows import Float64
+from streamsvm.store.format.labels import LARGEST_LABEL
+from streamsvm.store.sources.ahead import in_order
+from streamsvm.store.sources.cells import Arrow, is_text
+from streamsvm.store.sources.csv_dialect import Dialect
+from streamsvm.store.sources.input import UTF16_MARKS, Input, end_of_last_row
+from streamsvm.store.sources.missing_words import NUMBER_WORDS, MissingWords
+from streamsvm.store.sources.proposals import Samples
+from streamsvm.store.sources.svmlight import NUMBER_PATTERN
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""The type of a column that is read as it is written."""
+GROUP = 4096
+"""Columns that are converted at a time."""
+
+
+def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
+    """Return how pyarrow reads lines of a dialect; ``skip``: lines of another length are left out."""
+    parsing = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=multiline)
+    if skip:
+        parsing.invalid_row_handler = lambda _: "skip"
+    return {
+        "read_options": pacsv.ReadOptions(
+            use_threads=False, block_size=block, skip_rows=dialect.skipped, column_names=list(dialect.names)
+        ),
+        "parse_options": parsing,
+    }
+
+
+class Conversion(NamedTuple):
+    """How pyarrow makes some columns of text, and the words in them that are no text."""
+
+    options: pacsv.ConvertOptions
+    """The columns and their types."""
+    words: pa.Array
+    """The words for a missing value in columns of text."""
+
+
+def conversions(
+    names: Sequence[str], types: Mapping[str, pa.DataType] | None = None, words: MissingWords | None = None
+) -> list[Conversion]:
+    """Return how pyarrow makes columns of text, for ``GROUP`` of them each; without ``types`` it tells what they are."""
+    groups = [list(names[start : start + GROUP]) for start in range(0, len(names), GROUP)]
+    words = words or MissingWords()
+    in_text = pa.array(words.in_text, pa.string())
+    return [
+        Conversion(
+            pacsv.ConvertOptions(
+                include_columns=group,
+                column_types=None if types is None else {name: types[name] for name in group},
+                null_values=words.in_numbers,
+                strings_can_be_null=False,  # words for missing numbers may be values of text
+            ),
+            in_text,
+        )
+        for group in groups
+    ]
+
+
+def parse(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
+    """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
+
+    Raises pyarrow's ArrowInvalid.
+    """
+    given = options["read_options"]
+    mine = pacsv.ReadOptions(  # of its own: other threads parse other blocks
+        use_threads=False, block_size=len(block) + 1, skip_rows=given.skip_rows, column_names=given.column_names
+    )
+    options = {**options, "read_options": mine}
+    tables = [_read(block, group, options) for group in converting]
+    if len(tables) == 1:
+        return tables[0]
+    columns = [column for table in tables for column in table.columns]
+    return pa.table(columns, names=[name for table in tables for name in table.column_names])
+
+
+def _read(block: bytes, group: Conversion, options: ByName) -> pa.Table:
+    """Some columns of a block, text without the blanks around it and null where it says that a value is missing."""
+    table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
+    for place, field in enumerate(table.schema):
+        if is_text(field.type):
+            column = table.column(place)
+            trimmed = [_trimmed(chunk, group.words) for chunk in column.chunks]
+            if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
+                table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
+    return table
+
+
+def _trimmed(values: Arrow, words: pa.Array) -> Arrow:
+    """Text without the blanks around it; null where that leaves a word for a missing value."""
+    texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+    trimmed = pc.utf8_trim_whitespace(texts)
+    missing = pc.is_in(trimmed, value_set=words)
+    if trimmed.equals(texts) and not pc.any(missing).as_py():
+        return values
+    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
+    if texts is values:
+        return trimmed
+    distinct = trimmed.drop_null().unique()
+    places = pc.index_in(trimmed, value_set=distinct, skip_nulls=True)
+    return pa.DictionaryArray.from_arrays(places.take(values.indices), distinct)
+
+
+def parsed(
+    blocks: Generator[bytes], options: ByName, converting: Sequence[Conversion], *, together: bool
+) -> Generator[pa.RecordBatch]:
+    """Yield the rows of a file's blocks, in order; ``together``: idle threads parse some of them in advance.
+
+    Raises pyarrow's ArrowInvalid in the place of its block, and what the blocks raise.
+    """
+    skipped, multiline = options["read_options"].skip_rows, options["parse_options"].newlines_in_values
+    rest = {**options, "read_options": pacsv.ReadOptions(column_names=options["read_options"].column_names)}
+
+    def make(item: tuple[int, bytes]) -> pa.Table:
+        number, block = item
+        table = parse(block, rest if number else options, converting)
+        if not multiline and b'"' in block:
+            _check_lines(block, table.num_rows + (0 if number else skipped))
+        return table
+
+    with closing(blocks):
+        numbered = enumerate(blocks)
+        tables = in_order(make, numbered) if together else ((item, make(item)) for item in numbered)
+        with closing(tables):
+            for _, table in tables:
+                yield from table.to_batches()
+
+
+def _check_lines(block: bytes, rows: int) -> None:
+    """Raise ArrowInvalid when a row has more lines than one: whether that is noticed must not depend on the block."""
+    if block.count(b"\n") == rows:
+        return
+    if sum(1 for line in block.split(b"\n") if line.strip(b"\r")) > rows:
+        raise pa.ArrowInvalid("a value in quotes holds a line feed")
+
+
+HEAD = 1 << 20
+BLOCK = 1 << 20
+"""Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads of
+its own cost half as much time again."""
+SAMPLE_ROWS = 5000
+"""Rows by which it is told what a column holds."""
+HEAD_LINES = 16
+"""Lines of a wide table by which at least it is told what a column holds, as far as they are in ``LONGEST_HEAD``."""
+LONGEST_HEAD, LONGEST_LINE = 4 << 20, 64 << 20
+"""Bytes."""
+LOOKED_AT = 1000
+"""Values of a column that are checked for numbers, where some of them may not be."""
+NUMBERS_SHARE = 0.9
+"""The share of values that must be numbers for a column to be one of numbers."""
+BLOCK_COLUMN = 256
+"""Bytes of a block for each column: of a wide table some tens of rows share what a block and a column cost."""
+
+
+def head_of(path: Path, *, multiline: bool = False) -> bytes:
+    """Return the first bytes of a file, at least a whole line unless that is too long; ``multiline``: whole rows, at
+    least two, whose values in quotes may hold line feeds. Raises what ``Input`` does.
+    """
+    with Input(path) as stream:
+        pieces = [stream.read(HEAD)]
+        if pieces[0].startswith(UTF16_MARKS):
+            return pieces[0]
+        lines, length = pieces[0].count(b"\n"), len(pieces[0])
+        while lines < HEAD_LINES and length <= (LONGEST_HEAD if lines else LONGEST_LINE) and pieces[-1]:
+            pieces.append(stream.read(HEAD))
+            lines, length = lines + pieces[-1].count(b"\n"), length + len(pieces[-1])
+        content = b"".join(pieces)
+        while (
+            multiline
+            and pieces[-1]
+            and len(content) <= LONGEST_LINE
+            and content.count(b"\n", 0, end_of_last_row(content)) < 2
+        ):
+            pieces = [content, stream.read(max(HEAD, len(content)))]
+            content = b"".join(pieces)
+    return content
+
+
+def block_bytes(columns: int) -> int:
+    """Return how much text of so many columns is parsed at a time, in bytes."""
+    return max(BLOCK, BLOCK_COLUMN * columns)
+
+
+class Head(NamedTuple):
+    """The first bytes of a file, and how its lines are cut."""
+
+    content: bytes
+    """The bytes."""
+    dialect: Dialect
+    """How the lines are cut."""
+    multiline: bool
+    """Whether values in quotes may hold line feeds."""
+    words: MissingWords = MissingWords()
+    """The words for a missing value."""
+
+    @property
+    def _lines(self) -> bytes:
+        """The whole lines of the first bytes, or their whole rows."""
+        return (
+            self.content[: end_of_last_row(self.content)]
+            if self.multiline
+            else self.content[: self.content.rfind(b"\n") + 1]
+        )
+
+    def types(self, *, skip: bool) -> dict[str, pa.DataType]:
+        """Return what pyarrow takes the columns for; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
+        found: dict[str, pa.DataType] = {}
+        for table in self._tables(self.dialect.names, skip=skip):
+            found |= _types_of(table, skip=skip)
+        return found
+
+    def without_values(self) -> bool:
+        """Return whether a column has no value in any of these lines."""
+        try:
+            return any(
+                pa.types.is_null(kind)
+                for table in self._tables(self.dialect.names, skip=True)
+                for kind in table.schema.types
+            )
+        except pa.ArrowInvalid:  # it is said when the types are asked for
+            return False
+
+    def and_lines_of(self, content: bytes) -> Head:
+        """Return these lines and those of another file of the same dialect, of which these are the first bytes."""
+        mine, lines = self.content[: self.content.rfind(b"\n") + 1], content.split(b"\n")[self.dialect.skipped :]
+        return self._replace(content=mine + b"\n".join(lines))
+
+    def samples(self) -> Samples:
+        """Return the first values of each column, numbers and dates as pyarrow takes them for."""
+        return Samples(self.dialect.names, GROUP, self._first_values)
+
+    def label_type(self, label: str, *, skip: bool) -> pa.DataType:
+        """Return the type labels are read as: numbers as float64; whole numbers that float64 does not tell apart as
+        text, in which they are exact. ``skip``: as most values say.
+        """
+        (table,) = self._tables([label], skip=True)
+        inferred, values = _types_of(table, skip=skip)[label], table.column(0).drop_null()
+        if not (pa.types.is_integer(inferred) or pa.types.is_floating(inferred)):
+            return TEXT
+        numbers = numbers_among(values) if len(values) else np.empty(0)
+        if float(np.abs(numbers).max(initial=0.0)) < LARGEST_LABEL:
+            return pa.float64()
+        return TEXT if pa.types.is_integer(inferred) or self._whole(label) else pa.float64()
+
+    def _whole(self, label: str) -> bool:
+        """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
+        (told,) = conversions([label], {label: TEXT}, self.words)
+        table = parse(self._lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
+        texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
+        return all(text is None or text.lstrip("+-").isdigit() for text in texts)
+
+    def _first_values(self, names: Sequence[str]) -> dict[str, Any]:
+        """The first values of at most ``GROUP`` columns, by name."""
+        (table,) = self._tables(names, skip=True)
+        columns = zip(table.column_names, table.columns, strict=True)
+        return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
+
+    def _head_tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
+        """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
+        options = reading(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
+        lines = self._lines
+        numbers: list[Any] = [None]
+        if len(names) > 1 and len(self.dialect.names) > GROUP:
+            numbers = conversions(names, dict.fromkeys(names, pa.float64()), self.words)
+        for telling, taking in zip_longest(conversions(names, words=self.words), numbers):
+            yield _told(lines, options, telling, taking)
+
+
+def _told(lines: bytes, options: ByName, telling: Conversion, numbers: Conversion | None) -> pa.Table:
+    """Columns of the types that pyarrow tells. Where there may be only numbers these are tried first: telling that takes
+    seven times as long.
+    """
+    if numbers is not None:
+        try:
+            return parse(lines, options, [numbers])
+        except pa.ArrowInvalid:
+            pass
+    return parse(lines, options, [telling])
+
+
+def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
+    """The types of columns; one without a value may be one of numbers. ``skip``: as most values say."""
+    if skip:
+        return most_types(table)
+    columns = zip(table.schema, table.columns, strict=True)
+    return {f.name: pa.float64() if f.type == pa.null() or _are_numbers(column) else f.type for f, column in columns}
+
+
+def _are_numbers(column: Arrow) -> bool:
+    """Whether all values of a column of text are numbers, but for words that stand for a missing one among numbers."""
+    if not pa.types.is_string(column.type):
+        return False
+    distinct = column.unique().drop_null()
+    others = distinct.filter(pc.invert(pc.is_in(distinct, value_set=pa.array(NUMBER_WORDS))))
+    return len(distinct) > len(others) > 0 and len(numbers_among(others)) == len(others)
+
+
+def most_types(table: Arrow) -> dict[str, pa.DataType]:
+    """Return the types of a table's columns: a number where nearly all values are, although pyarrow takes them for
+    text.
+    """
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.slice(0, LOOKED_AT).drop_null()
+        if pa.types.is_string(values.type):
+            values = values.filter(pc.invert(pc.is_in(values, value_set=pa.array(NUMBER_WORDS))))
+        mostly = pa.types.is_null(column.type) or (
+            pa.types.is_string(column.type) and _share_of_numbers(values) > NUMBERS_SHARE
+        )
+        found[name] = pa.float64() if mostly else column.type
+    return found
+
+
+def _share_of_numbers(values: Arrow) -> float:
+    """The share that are numbers."""
+    return len(numbers_among(values)) / max(1, len(values))
+
+
+def numbers_among(values: Arrow) -> Float64:
+    """Return the values that are numbers as float64; a column of which most are may have words in it, and is text then."""
+    if not pa.types.is_string(values.type):
+        return values.to_numpy().astype(np.float64)
+    texts = (text.strip() for text in values.to_pylist())
+    return np.array([float(text) for text in texts if NUMBER_PATTERN.fullmatch(text)], np.float64)

@@ -1,0 +1,156 @@
+"""HDF5 files and Zarr directories as sources: arrays that are found by name, read some rows at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.errors import BudgetError, DataError, quote
+from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
+from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
+from streamsvm.store.format.labels import as_labels
+from streamsvm.store.sources.ahead import DigestBeside
+from streamsvm.store.sources.input import digest_of
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import NO_ROWS, SourceFile
+from streamsvm.types import Batch
+
+MIB = 1 << 20
+
+
+class KeyedSource:
+    """Arrays in HDF5 files or Zarr directories; see ``Source``."""
+
+    id_column = None
+    exact = False
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self.sources: list[SourceFile] = []
+        self.proposals: list[str] = []
+        self.notices: dict[str, int] = Counter()
+        self._paths, self._options = paths, options
+        recorded = options.encoding or {}
+        labels = None if options.label == "none" else options.labels_key
+        needed = options.encoding is None and labels is not None
+        self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
+        self.columns: int | None = recorded.get("columns")
+        self.names: tuple[str, ...] | None = tuple(recorded["names"]) if recorded.get("names") else None
+        self.sparse = False
+        read: list[Path] = []
+        for path in paths:
+            try:
+                with closing(self._open(path)) as foreign:
+                    self._check(path, foreign)
+                read.append(path)
+            except DataError as error:
+                if error.code != "E-EMPTY" or len(paths) == 1 or (path == paths[-1] and not read):
+                    raise
+        if len(read) < len(paths):
+            self._paths, self.notices[NO_ROWS] = tuple(read), len(paths) - len(read)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
+        missing = self._options.missing != "error"
+        for path in self._paths:
+            file = SourceFile(str(path), size_of(path))
+            self.sources.append(file)
+            with closing(self._open(path)) as foreign, DigestBeside(path, digest_of_tree) as digest:
+                features, total = foreign.features, foreign.features.rows
+                for start in range(0, total, features.step):
+                    stop = min(start + features.step, total)
+                    yield Batch(
+                        features.read(start, stop, missing=missing, exact=self.exact), _labels(foreign, start, stop)
+                    )
+                    file.rows = stop
+                    file.read = file.size * stop // total
+                file.sha256 = digest.result()
+        self.notices[NO_CHECKSUMS] = len(self._paths)
+
+    def encoding(self) -> JsonObject:
+        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
+        known = {"format": self._options.format, "options": keys, "columns": self.columns}
+        return known if self.names is None else known | {"names": list(self.names)}
+
+    def _open(self, path: Path) -> Foreign:
+        return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
+
+    def _check(self, path: Path, foreign: Foreign) -> None:
+        """Raise DataError E-SCHEMA for other columns, BudgetError for chunks that do not fit."""
+        features, names = foreign.features, foreign.names
+        if self.columns not in (None, features.columns):
+            found = f"{path} has {features.columns} columns, expected {self.columns}"
+            raise DataError(found, code="E-SCHEMA", hint="read arrays with the same columns")
+        if self.columns is None:
+            self.names = names
+        check_same_names(self.names, names, str(path))
+        self.columns, self.sparse = features.columns, features.sparse
+        check_chunk(features, self._options.memory)
+
+
+def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | None, where: str) -> None:
+    """Raise DataError E-SCHEMA for the first column that has another name; without names nothing is known."""
+    if expected is None or found is None:
+        return
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one != other:
+            raise DataError(
+                f"column {number + 1} of {where} is {quote(other)}, expected {quote(one)}",
+                code="E-SCHEMA",
+                hint="read matrices with the same columns in the same order: adata[:, NAMES]",
+            )
+
+
+def check_chunk(features: Features, memory: int | None) -> None:
+    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available, and what the machine has."""
+    import psutil
+
+    machine = psutil.virtual_memory()
+    limit = min(memory or int(machine.available), int(machine.total))
+    if features.chunk_bytes > limit:
+        needed = f"a chunk of {features.name} needs {-(-features.chunk_bytes // MIB)} MiB while it is unpacked"
+        limit_text = f"{limit // MIB} MiB are allowed"
+        raise BudgetError(f"{needed}, {limit_text}", hint="write the array with smaller chunks, or give more --memory")
+
+
+def _labels(foreign: Foreign, start: int, stop: int) -> Array:
+    if foreign.labels is None:
+        return np.empty(0)
+    return as_labels(foreign.labels.read(start, stop), foreign.labels.name)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a directory."""
+    return path.stat().st_size if path.is_file() else sum(os.stat(file).st_size for file in files_below(path))
+
+
+def files_below(directory: Path | str) -> Iterator[str]:
+    """Yield the files in a directory in order of their names, as text: a directory of chunks has too many to hold as
+    ``Path``.
+    """
+    with os.scandir(directory) as found:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    for name, below in entries:
+        path = os.path.join(directory, name)
+        if below:
+            yield from files_below(path)
+        elif os.path.isfile(path):
+            yield path
+
+
+def digest_of_tree(path: Path, unwanted: Event | None = None) -> str:
+    """Return the sha256 of a file, or of the names and contents of all files in a directory; see ``digest_of``."""
+    if path.is_file():
+        return digest_of(path, unwanted)
+    found = hashlib.sha256()
+    for file in files_below(path):
+        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file), unwanted)}\n".encode())
+    return found.hexdigest()

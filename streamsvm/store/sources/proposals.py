@@ -1,0 +1,490 @@
+"""What a column holds, by its values: amounts, dates, yes and no are written as text; other text is a category.
+
+A column of which a part are numbers is none of them: one value that is wrong must not make a number a category.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamsvm.aliases import JsonMapping
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.store.sources.cells import DATES, ISO, TRUE, amounts_of, booleans_of, dates_of
+from streamsvm.store.sources.census import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
+from streamsvm.store.sources.missing_words import NUMBER_WORDS, WORDS
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.schema import (
+    ALL_TEXT,
+    AMOUNT,
+    BOOLEAN,
+    CALENDAR,
+    CATEGORY,
+    DATE,
+    DECIMAL_COMMA,
+    DROP,
+    EPOCH_SECONDS,
+    HASH,
+    HASH_BITS,
+    HASHED,
+    KINDS,
+    NUMBER,
+    TEXT,
+    YEARS,
+    Column,
+    Schema,
+    check_named,
+    columns_hint,
+    label_of,
+    shell_word,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
+SOME_NUMBERS = 0.1
+"""The share of numbers from which on a column of text is not taken for categories."""
+
+SOME_WRONG_DAYS = 0.5
+"""The share of dates that no calendar has from which on a column of text is not taken for dates."""
+SHAPES = {
+    form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
+} | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
+"""What texts look like that may be dates of a form, whether there is such a day or not."""
+
+
+def recognized(sample: Any) -> tuple[str, str]:
+    """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
+    every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
+    texts = _without(every, WORDS)
+    if len(texts) and booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
+        return BOOLEAN, ""
+    texts = _without(every, (*WORDS, *NUMBER_WORDS))
+    if not len(texts):
+        return (CATEGORY, "") if len(every) else ("", "")
+    if amounts_of(texts).null_count == 0:
+        return AMOUNT, ""
+    commas = pc.any(pc.match_substring(texts, ",")).as_py()
+    if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
+        return AMOUNT, DECIMAL_COMMA
+    forms = [form for form in DATES if dates_of(texts, form).null_count == 0]
+    forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
+    if forms:
+        return (DATE, forms[0]) if len(_told_apart(forms)) == 1 else (CATEGORY, "")
+    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py()
+    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
+
+
+def _without(texts: Any, words: tuple[str, ...]) -> Any:
+    """The texts that are none of some words."""
+    return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
+
+
+def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
+    """Whether nearly all texts are dates of a form, and the others are days that no month has: 2020-02-30."""
+    wrong = texts.filter(dates_of(texts, form).is_null())
+    return len(wrong) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(wrong, SHAPES[form])).as_py()
+
+
+def _told_apart(forms: list[str]) -> set[str]:
+    """Forms that mean different days by the same text: 03/04 may be in March or in April."""
+    return {form[:2] if "/" in form else "" for form in forms}
+
+
+def plan_schema(
+    types: Mapping[str, pa.DataType],
+    options: SourceOptions,
+    where: str,
+    code: str,
+    samples: JsonMapping | None = None,
+    *,
+    notices: dict[str, int] | None = None,
+) -> Schema:
+    """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
+    number. Index columns of pandas are left out, and counted in ``notices``.
+
+    Categorical columns have no values yet. Raises UsageError, DataError.
+    """
+    names = list(types)
+    said = stated_columns(options)
+    _check_options(names, options, where, said)
+    asked = {*named_columns(options), *said}
+    index = [name for name in names if name not in asked and _is_index(name, (samples or {}).get(name))]
+    label = label_of(names if options.label in names else [n for n in names if n not in index], options.label, where)
+    index = [name for name in index if name != label]
+    _note_index(names, index, {*asked, label}, {} if notices is None else notices)
+    roles = {"--label": label, "--weight": options.weight, "--id": options.id_column, "--split-by": options.split_by}
+    for option, name in roles.items():
+        if name is not None:
+            _check_type(name, types[name], f"name another column with {option}", where, code)
+    left_out = {label, options.weight, options.id_column, *options.drop, *index, *_split_only(options, said)}
+    columns: list[Column] = []
+    for name in (name for name in names if name not in left_out):
+        sample = (samples or {}).get(name)
+        stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
+        try:
+            if DROP not in stated:
+                _check_type(name, types[name], f"leave it out with --drop {shell_word(name)}", where, code)
+            made = _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
+            zone = _zone(made, types[name], sample)
+            columns += [replace(column, zone=zone) for column in made] if zone else made
+        except DataError as error:
+            if options.undecided is None:
+                raise
+            options.undecided[name] = error
+    columns += [_cross(text, columns, names, where) for text in options.cross]
+    if not columns:
+        raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=columns_hint(names))
+    hashing = any(column.kind == HASHED for column in columns)
+    dropped = {name for name, (kind, _) in said.items() if kind == DROP} | left_out - {None, label}
+    dropped -= {options.weight, options.id_column}
+    return Schema(
+        tuple(columns),
+        label,
+        options.weight,
+        (options.hash_bits or HASH_BITS) if hashing else 0,
+        tuple(name for name in names if name in dropped),
+        options.id_column,
+        split=_split_column(options),
+    )
+
+
+def named_columns(options: SourceOptions) -> set[str | None]:
+    """Return the columns that options name, but for what ``stated_columns`` returns; the label may be 'first' or 'last'."""
+    roles = {options.label, options.weight, options.id_column, _split_column(options)}
+    crossed = {part for text in options.cross for part in text.split("*")}
+    return {*roles, *options.drop, *options.categorical, *options.calendar, *crossed}
+
+
+def is_index_level(name: str) -> bool:
+    """Return whether a column has the name that pandas gives to an index without one."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
+def is_unnamed(name: str) -> bool:
+    """Return whether a column has no name, or the one that pandas gives to such a column."""
+    return re.fullmatch(r"|Unnamed: \d+", name) is not None
+
+
+def _is_index(name: str, sample: Any) -> bool:
+    """Whether a column holds the row numbers of a data frame: by its name, or without one whole numbers of which each row
+    has another.
+    """
+    if is_index_level(name):
+        return True
+    if not is_unnamed(name) or sample is None:
+        return False
+    import pyarrow as pa
+
+    if not pa.types.is_integer(sample.type) or sample.null_count:
+        return False
+    return len(sample.unique()) == len(sample) > 0
+
+
+def _note_index(names: Sequence[str], index: Sequence[str], asked: set[str | None], notices: dict[str, int]) -> None:
+    """Count index columns of pandas, which are left out, and other columns without a name, which are not."""
+    for name in index:
+        kept = f"--column {shell_word(f'{name}=number')} keeps it"
+        notices[f"column of row numbers, the index of a data frame, is left out: {quote(name)}; {kept}"] = 1
+    for name in names:
+        if is_unnamed(name) and name not in index and name not in asked:
+            notices[
+                f"column without a name is a feature: {quote(name)}; --column {shell_word(f'{name}=drop')} leaves it out"
+            ] = 1
+
+
+def _zone(columns: Sequence[Column], kind: pa.DataType, sample: Any) -> str:
+    """The time zone of a column of points in time, by its type or its first texts; empty where it has none."""
+    from streamsvm.store.sources.cells import is_text, zone_of
+
+    if not columns or columns[0].kind not in (YEARS, *CALENDAR):
+        return ""
+    return getattr(kind, "tz", None) or ("" if sample is None or not is_text(sample.type) else zone_of(sample))
+
+
+def _split_column(options: SourceOptions) -> str | None:
+    """The column by which rows are held out."""
+    return options.split_by or (options.split_after or "").partition("=")[0] or None
+
+
+def _split_only(options: SourceOptions, said: Iterable[str]) -> set[str | None]:
+    """The column of groups, unless somebody says what feature it is: a name of a group says nothing of other groups."""
+    return {options.split_by} - {*said, *options.categorical}
+
+
+def _check_options(names: Sequence[str], options: SourceOptions, where: str, said: Iterable[str]) -> None:
+    """Raise DataError E-SCHEMA for an option that names a column which is not there."""
+    asked: dict[str, Iterable[str | None]] = {
+        "--drop": options.drop,
+        "--categorical": options.categorical,
+        "--calendar": options.calendar,
+        "--column": said,
+        "--weight": [options.weight],
+        "--id": [options.id_column],
+        "--split-by": [options.split_by],
+        "--split-after": [_split_column(options) if options.split_after else None],
+    }
+    for option, wanted in asked.items():
+        check_named([name for name in wanted if name is not None], names, option, where)
+
+
+def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
+    """Return what --column and --text say of columns, by name: the kind, and the form of dates, amounts and text.
+
+    Raises UsageError.
+    """
+    found = {}
+    for said in options.columns_as:
+        column, equals, kind = said.rpartition("=")
+        stated = _stated(kind) if equals else None
+        if stated is None:
+            from streamsvm.store.sources.cells import DATES
+
+            known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}; characters as chars:2-4"
+            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
+        found[column] = stated
+    for said in options.text:
+        column, _, form = said.partition("=")
+        stated = _stated(form or "words")
+        if stated is None or stated[0] != TEXT:
+            raise UsageError(
+                f"--text {quote(said)} is not NAME=words or NAME=chars:2-4", hint=f"write it as --text {column}=words"
+            )
+        found[column] = stated
+    return found
+
+
+def _stated(kind: str) -> tuple[str, str] | None:
+    """Kind and form of what people say of a column; None for what nobody knows."""
+    from streamsvm.store.sources.cells import DATES
+    from streamsvm.store.sources.text import is_form
+
+    if is_form(kind):
+        return TEXT, kind
+    kind, _, form = kind.partition(":")
+    if kind == DATE and form in ("", *DATES):
+        return DATE, form or "iso"
+    if form or kind not in KINDS:
+        return None
+    return (AMOUNT, DECIMAL_COMMA) if kind == DECIMAL_COMMA else (kind, "")
+
+
+def _recognized(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
+    """What a column holds by its values; empty where its type or an option decides."""
+    from streamsvm.store.sources.cells import is_text
+
+    if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
+        return ()
+    if str(sample.type) == "bool":
+        return BOOLEAN, ""
+    if str(sample.type).startswith(("timestamp", "date")):
+        return DATE, "iso", "unasked"
+    found = recognized(sample) if is_text(sample.type) else ("", "")
+    if found[0] == CATEGORY and options.hash_bits is not None:
+        return HASH, ""
+    return (*found, "unasked") if found[0] else ()
+
+
+def _made(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
+    """The columns that are made of one of a kind."""
+    told = bool(unasked)
+    if kind in (DATE, EPOCH_SECONDS):
+        form = EPOCH_SECONDS if kind == EPOCH_SECONDS else form
+        parts = [Column(name, part, CALENDAR[part], form, told) for part in ("month", "weekday")]
+        return [Column(name, YEARS, (), form, told), *parts]
+    if kind == DROP:
+        return []
+    bits = options.text_bits if kind == TEXT else 0
+    return [Column(name, HASHED if kind == HASH else kind, form=form, unasked=told, text_bits=bits)]
+
+
+def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: str) -> Column:
+    """The column whose values are those of several columns of words together. Raises UsageError, DataError E-SCHEMA."""
+    parts = tuple(text.split("*"))
+    if len(parts) < 2 or len(set(parts)) < len(parts):
+        raise UsageError(f"--cross {quote(text)} is not two columns", hint="write it as --cross a*b")
+    check_named(parts, names, "--cross", where)
+    words = {column.name for column in columns if column.kind in (CATEGORY, HASHED, BOOLEAN)}
+    if others := [part for part in parts if part not in words]:
+        raise UsageError(
+            f"--cross {quote(text)}: column {quote(others[0])} does not hold categories",
+            hint="pass --column " + ",".join(f"{shell_word(name)}=category" for name in others),
+        )
+    return Column(text, CATEGORY, unasked=True, parts=parts)
+
+
+def _check_type(name: str, kind: pa.DataType, hint: str, where: str, code: str) -> None:
+    """Raise DataError for a column of lists or records, of which nothing can be made whatever is asked of it."""
+    from pyarrow import types
+
+    if types.is_nested(kind):
+        raise DataError(f"column {quote(name)} of {where} holds {kind}, not numbers", code=code, hint=hint)
+
+
+def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
+    from pyarrow import types
+
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    text = any(test(value) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    if name in options.calendar:
+        return _calendar(name, value, where, code)
+    if name in options.categorical or (text and ALL_TEXT in options.categorical):
+        return [Column(name, CATEGORY)]
+    if text and options.hash_bits:
+        return [Column(name, HASHED)]
+    if any(test(value) for test in (types.is_integer, types.is_floating, types.is_decimal)):
+        return [Column(name, NUMBER)]
+    if types.is_boolean(value) and code == "E-DTYPE":
+        return [Column(name, NUMBER)]
+    hint = "encode it with --categorical or --hash, or leave it out with --drop"
+    if not text:
+        hint = f"encode it with --column {shell_word(f'{name}=category')} or =hash, or leave it out with --drop"
+    if types.is_null(value):
+        hint = f"it has no values: leave it out with --drop {shell_word(name)}"
+    if types.is_temporal(value):
+        dated = types.is_timestamp(value) or types.is_date(value)
+        hint = f"{'encode it with --calendar' if dated else 'store it as a number'}, or leave it out with --drop"
+    raise DataError(f"column {quote(name)} of {where} holds {value}, not numbers", code=code, hint=hint)
+
+
+def _calendar(name: str, kind: pa.DataType, where: str, code: str) -> list[Column]:
+    from pyarrow import types
+
+    if not (types.is_timestamp(kind) or types.is_date(kind)):
+        found = f"column {quote(name)} of {where} holds {kind}, not points in time"
+        raise DataError(found, code=code, hint="--calendar is for dates and timestamps")
+    parts = ("month", "weekday", "hour") if types.is_timestamp(kind) else ("month", "weekday")
+    return [Column(name, part, CALENDAR[part]) for part in parts]
+
+
+def same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, str]) -> None:
+    """Raise DataError E-SCHEMA naming the difference when two files do not have the same columns."""
+    mine, theirs = set(first), set(other)
+    if mine != theirs:
+        only = [f"{quote(column)} is only in {names[0]}" for column in sorted(mine - theirs)[:3]]
+        only += [f"{quote(column)} is only in {names[1]}" for column in sorted(theirs - mine)[:3]]
+        raise DataError(f"the columns differ: {'; '.join(only)}", code="E-SCHEMA", hint="ingest files of one table")
+
+
+FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
+"""Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
+LEAST_ID = 1000
+"""Whole numbers up to this are taken for quantities though each row has another."""
+TEXT_KEPT = {
+    CATEGORY: "one-hot; --column {0}=hash hashes it",
+    HASHED: "hashed; --column {0}=category makes a column of each value",
+    None: "left out, because almost every row has another; --column {0}=words or {0}=chars reads it as text, {0}=hash hashes it",
+}
+BECOMES = {
+    AMOUNT: ("amounts", "a number"),
+    BOOLEAN: ("yes and no", "1 and 0"),
+    YEARS: ("dates", "years since 2000, month and day of the week"),
+}
+
+
+def proposals(schema: Schema, planned: Schema, census: TableCensus, samples: JsonMapping) -> list[str]:
+    """Return a line of text for each column whose kind was told by its values."""
+    now = {c.name: c.kind for c in schema.columns if c.kind in (CATEGORY, HASHED)}
+    found = []
+    for column in planned.columns:
+        word = shell_word(column.name)
+        if column.unasked and column.kind == CATEGORY:
+            what = "cross" if column.parts else "text"
+            decided = TEXT_KEPT[now.get(column.name)].format(word)
+            if column.parts:
+                decided = decided.partition(";")[0]
+            found.append(f"column {quote(column.name)}: {what}, {census.values[column.name].described()}: {decided}")
+        elif column.unasked and column.kind in BECOMES:
+            found.append(
+                f"column {quote(column.name)}: {_written(column, samples)}; --column {word}=KIND says otherwise"
+            )
+    return [*found, *_numbers(planned, samples)]
+
+
+def _written(column: Column, samples: JsonMapping) -> str:
+    what, becomes = BECOMES[column.kind]
+    if column.form == DECIMAL_COMMA:
+        what += " with a decimal comma"
+    example = first_text(samples.get(column.name))
+    return f"{what}{'' if example is None else f' such as {quote(example, 40)}'}: {becomes}"
+
+
+def first_text(sample: Any) -> str | None:
+    """Return the first value of a column as text; None where there is none."""
+    values = None if sample is None else pc.drop_null(sample)
+    return None if values is None or not len(values) else str(values[0].as_py())
+
+
+def _numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
+    """What numbers could be besides: points in time, or whole numbers of which nearly every row has another."""
+    if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # as long as one another
+        return
+    for column in planned.columns:
+        sample = samples.get(column.name)
+        if column.kind != NUMBER or sample is None:
+            continue
+        name, word = quote(column.name), shell_word(column.name)
+        if looks_like_times(sample):
+            first = datetime.fromtimestamp(pc.min(sample).as_py(), UTC).date()
+            what = f"whole numbers that could be seconds since 1970, from {first} on"
+            yield f"column {name}: {what}: a number; --column {word}=epoch makes dates of them"
+        elif looks_like_ids(sample):
+            what = "whole numbers, another in nearly every row, as ids are"
+            yield f"column {name}: {what}: a number; --drop {word} leaves it out, --id {word} keeps it beside predictions"
+
+
+def looks_like_times(sample: Any) -> bool:
+    """Whether a column is of whole numbers that are all between ``FIRST_TIME`` and ``LAST_TIME``."""
+    if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
+        return False
+    values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
+    whole = len(values) >= LEAST_ROWS and bool((values == np.floor(values)).all())
+    return whole and bool(values.min() >= FIRST_TIME and values.max() < LAST_TIME)
+
+
+def looks_like_ids(sample: Any) -> bool:
+    """Whether a column is of whole numbers, some above ``LEAST_ID``, and of nearly every row another."""
+    if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
+        return False
+    values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
+    if len(values) < LEAST_ROWS or (values != np.floor(values)).any() or np.abs(values).max(initial=0) <= LEAST_ID:
+        return False
+    return len(np.unique(values)) > ALMOST_UNIQUE * len(values)
+
+
+class Samples(Mapping[str, Any]):
+    """The first values of each column of a table, by name; of a wide table only those asked for last are in memory.
+
+    Columns that lie side by side are read together, so that asking for one after the other reads each once.
+    """
+
+    def __init__(self, names: Sequence[str], together: int, read: Callable[[list[str]], Mapping[str, Any]]) -> None:
+        self._names, self._together, self._read = names, together, read
+        self._places = {name: place for place, name in enumerate(names)}
+        self._near: Mapping[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the values of a column as an Arrow array. Raises KeyError, and what reading raises."""
+        if name not in self._near:
+            start = self._places[name] // self._together * self._together
+            self._near = {}  # before the next ones are made
+            self._near = self._read(list(self._names[start : start + self._together]))
+        return self._near[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self._names)
