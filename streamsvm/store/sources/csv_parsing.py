@@ -276,7 +276,7 @@ class Head(NamedTuple):
         columns = zip(table.column_names, table.columns, strict=True)
         return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
 
-    def _head_tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
+    def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
         """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
         options = reading(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
         lines = self._lines
