@@ -1,4 +1,4 @@
-# Made by tools/options_table.py of the declarations of options: do not edit.
+# Made by tools/generate.py of the declarations of options: do not edit.
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike

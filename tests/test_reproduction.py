@@ -19,8 +19,8 @@ import streamsvm as sv
 from tools.measure import harness
 from tools.reproduce import baselines, dcd, snacks
 from tools.reproduce.baselines import Primal, with_constant
-from tools.reproduce.frank_wolfe_tables import speedups
-from tools.reproduce.snacks_sets import FETCHED, rows_of
+from tools.reproduce.frank_wolfe import speedups
+from tools.reproduce.snacks import FETCHED, rows_of
 
 ROWS = 600
 OPTIONS = SimpleNamespace(m=20, C=1.0, cutoff=0.0, seed=0, solvers="auto,assg", assg_passes=3, peer=0)

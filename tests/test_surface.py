@@ -18,7 +18,7 @@ from streamsvm.config.fields import options_of
 from streamsvm.config.job_file import STEPS
 from streamsvm.registry import load
 from streamsvm.solvers import losses_of
-from tools import api_stub, options_table
+from tools import generate
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "tools" / "docs"
@@ -103,11 +103,12 @@ def test_importing_the_package_imports_nothing() -> None:
 
 def test_the_reference_of_options_is_what_is_declared() -> None:
     written = (REPOSITORY / "tools" / "docs" / "options.md").read_text(encoding="utf-8")
-    assert written == options_table.reference(), "run: python tools/options_table.py"
+    assert written == generate.options_page(), "run: python tools/generate.py"
 
 
 def test_the_types_of_the_public_names_are_what_is_declared() -> None:
-    assert api_stub.TARGET.read_text(encoding="utf-8") == api_stub.stub(), "run: python tools/options_table.py"
+    path, make = generate.PAGES["stub"]
+    assert path.read_text(encoding="utf-8") == make(), "run: python tools/generate.py"
 
 
 @pytest.mark.parametrize("owner", ["solver", "loss", "kernel"])

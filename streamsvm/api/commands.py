@@ -39,7 +39,7 @@ COMMANDS = {
     "report": Face("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
     "evaluate": Face("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
 }
-"""By step; ``tools/api_stub.py`` writes their types, and the tests run their examples."""
+"""By step; ``tools/generate.py`` writes their types, and the tests run their examples."""
 
 
 Placed = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]

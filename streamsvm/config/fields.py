@@ -2,7 +2,7 @@
 
     cutoff: Annotated[float, Option("Leave out directions ...", KERNEL, bounds=Bounds(above=0.0, below=1.0))] = 1e-6
 
-The command line, job files, ``--set``, the checks (``config.checks``) and the reference (``tools/options_table.py``) are
+The command line, job files, ``--set``, the checks (``config.checks``) and the reference (``tools/generate.py``) are
 all made of these declarations. Jobs, the settings of solvers, losses and kernels, and ``SourceOptions`` are declared so.
 Modules that declare options import nothing heavy, so that ``--help`` is fast.
 """

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli
-from tools import python_reference
+from tools import generate
 from tools.pages import front_chart
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -144,8 +144,8 @@ def test_every_document_is_in_the_contents() -> None:
 
 
 def test_the_reference_of_python_is_what_is_there() -> None:
-    written = python_reference.TARGET.read_text(encoding="utf-8")
-    assert written == python_reference.reference(), "run: python tools/options_table.py"
+    path, make = generate.PAGES["python"]
+    assert path.read_text(encoding="utf-8") == make(), "run: python tools/generate.py"
 
 
 def test_the_chart_of_the_readme_is_what_was_measured() -> None:

@@ -10,13 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from tools.bench.kernel_sets import KernelSet, load
+from tools.measure.datasets import Data, Split, dense, split, stored
 from tools.measure.harness import Row, arguments, in_child, scratch, show
+
+SETTINGS = {
+    "a9a": (1.0, 0.03, False),
+    "ijcnn1": (10.0, 2.0, True),
+    "w8a": (10.0, 0.02, False),
+    "mnist": (10.0, 0.02, True),
+    "kdd99-100k": (10.0, 0.02, True),
+    "covtype": (10.0, 0.1, True),
+}
+"""C, gamma, and whether rows are stored dense."""
 
 OURS = """
 import json, sys, time
 import numpy as np
+import scipy.sparse as sp
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import CSR, Dense
@@ -96,17 +108,6 @@ SCRIPTS = {
 }
 
 
-def stored(found: KernelSet, rows: Any, path: Path) -> None:
-    from streamsvm.rows import CSR, Dense
-    from streamsvm.store import create
-
-    X, y = found.X[rows], found.y[rows]
-    part = Dense(X.toarray()) if found.dense else CSR(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64))
-    writer = create(path, sparse=not found.dense)
-    writer.append(part, (y > 0).astype(np.int32), None)
-    writer.commit(("-1", "1"), X.shape[1], {"names": None})
-
-
 def kept(X: Any, y: Any, path: Path) -> str:
     """Rows where every contestant can read them."""
     np.savez(path, y=y, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape)
@@ -114,20 +115,22 @@ def kept(X: Any, y: Any, path: Path) -> str:
 
 
 def contestants(name: str, options: Any, directory: Path) -> list[Row]:
-    found = load(name, directory, options.rows)
-    store, C, gamma = directory / f"{name}.store", str(found.C), str(found.gamma)
-    train = kept(found.X, found.y, directory / f"{name}.npz")
-    test = kept(found.test, found.test_y, directory / f"{name}.test.npz")
-    few = np.random.default_rng(0).permutation(len(found.y))[:1000]
-    for rows, path in ((np.arange(len(found.y)), store), (few, Path(f"{store}.small"))):
-        stored(found, rows, path)
+    (C, gamma, as_dense), store = SETTINGS[name], directory / f"{name}.store"
+    found = split(name, directory)
+    found = found._replace(X=found.X[: options.rows], y=found.y[: options.rows])
+    train = kept(sp.csr_matrix(found.X, dtype=np.float32), found.y, directory / f"{name}.npz")
+    test = kept(sp.csr_matrix(found.X_test, dtype=np.float32), found.y_test, directory / f"{name}.test.npz")
+    rows: Split = dense(found) if as_dense else found
+    few = np.random.default_rng(0).permutation(len(rows.y))[:1000]
+    stored(rows, store)
+    stored(Data(name, rows.X[few], rows.y[few]), Path(f"{store}.small"))
     ours = [str(getattr(options, key)) for key in ("tolerance", "memory", "max_support", "seconds")]
     shared, table = [str(store), test, str(directory / "model")], []
     for loss in options.losses.split(","):
-        measured = in_child(OURS, *shared, loss, C, gamma, *ours, str(int(found.dense)))
+        measured = in_child(OURS, *shared, loss, str(C), str(gamma), *ours, str(int(as_dense)))
         table.append({"set": name, "solver": f"streamsvm, {loss}", **measured})
     table += [
-        {"set": name, "solver": peer, **in_child(SCRIPTS[peer], train, test, C, gamma, limit=options.limit)}
+        {"set": name, "solver": peer, **in_child(SCRIPTS[peer], train, test, str(C), str(gamma), limit=options.limit)}
         for peer in filter(None, options.peers.split(","))
     ]
     for row in table:
@@ -143,7 +146,7 @@ def spelled(row: Row) -> Row:
 def main() -> None:
     options = arguments(
         __doc__,
-        sets="a9a,ijcnn1,w8a,mnist7,kdd99",
+        sets="a9a,ijcnn1,w8a,mnist,kdd99-100k",
         rows=10**9,
         tolerance=1e-4,
         memory=512,

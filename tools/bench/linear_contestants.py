@@ -1,4 +1,4 @@
-"""One contestant of ``linear_peers.py``, alone in this process: prints {"cpu": seconds, "primal": P} as it goes."""
+"""One contestant of ``linear.py``, alone in this process: prints {"cpu": seconds, "primal": P} as it goes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ SLICE = 1 << 15
 PASSES = 300
 EPSILONS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 ITERATIONS = (1, 2, 3, 5, 8, 12, 20, 40, 80, 160, 320)
-NUMERIC, EPSILON = ("epsilon_insensitive", "squared_epsilon_insensitive"), 0.1
-"""Losses of numbers, and how far off a prediction may be."""
 RATES = (0.05, 0.5)
 """Of Vowpal Wabbit: those of its best runs."""
 
@@ -52,17 +50,9 @@ def primal(task: Task, w: Any) -> float:
     """P(w) in float64, slice by slice; the last component of ``w`` belongs to a constant 1."""
     X, y, total = rows_of(task), array(task, "y"), 0.0
     for part in slices(X):
-        f = X[part] @ w[:-1] + w[-1]
-        total += losses_of(task["loss"], f - y[part] if task["loss"] in NUMERIC else y[part] * f)
+        z = np.maximum(0.0, 1.0 - y[part] * (X[part] @ w[:-1] + w[-1]))
+        total += float(z.sum() if task["loss"] == "hinge" else z @ z)
     return float(0.5 * w @ w + task["C"] * total)
-
-
-def losses_of(loss: str, m: Any) -> float:
-    """The sum of the losses of these margins."""
-    if loss == "logistic":
-        return float(np.logaddexp(0.0, -m).sum())
-    z = np.maximum(0.0, np.abs(m) - EPSILON if loss in NUMERIC else 1.0 - m)
-    return float(z @ z if loss.startswith("squared") else z.sum())
 
 
 class Clock:
@@ -143,11 +133,11 @@ def liblinear(task: Task, solver: int) -> None:
     given = problem(np.array(array(task, "y")), sp.csr_matrix(rows_of(task, False), dtype=np.float64), bias=1)
 
     def fit(epsilon: float) -> Callable[[], Any]:
-        model = train(given, parameter(f"-s {solver} -c {task['C']} -p {EPSILON} -B 1 -e {epsilon} -q"))
-        sign = -1.0 if task["loss"] not in NUMERIC and model.get_labels()[0] < 0 else 1.0
+        model = train(given, parameter(f"-s {solver} -c {task['C']} -B 1 -e {epsilon} -q"))
+        sign = -1.0 if model.get_labels()[0] < 0 else 1.0
         return lambda: sign * np.append(*model.get_decfun())
 
-    tight = EPSILONS if solver not in {0, 2, 11} else tuple(e / 100 for e in EPSILONS)
+    tight = EPSILONS if solver != 2 else tuple(e / 100 for e in EPSILONS)
     retrained(task, (partial(fit, e) for e in tight))
 
 
@@ -162,44 +152,6 @@ def linear_svc(task: Task) -> None:
         return lambda: np.append(model.coef_[0], model.intercept_)
 
     warnings.simplefilter("ignore")
-    retrained(task, (partial(fit, k) for k in ITERATIONS))
-
-
-def logistic_regression(task: Task, solver: str) -> None:
-    """The constant is a column, so that it is regularized."""
-    from sklearn.linear_model import LogisticRegression
-
-    X, y = rows_of(task, False), np.array(array(task, "y"))
-    one = np.ones((X.shape[0], 1), np.float32)
-    X = sp.hstack([X, one], "csr") if sp.issparse(X) else np.hstack([X, one])
-
-    def fit(iterations: int) -> Callable[[], Any]:
-        model = LogisticRegression(
-            C=task["C"], solver=solver, tol=1e-9, max_iter=iterations, fit_intercept=False, random_state=0
-        )
-        model.fit(X, y)
-        return lambda: model.coef_[0].astype(np.float64)
-
-    warnings.simplefilter("ignore")
-    retrained(task, (partial(fit, k) for k in ITERATIONS))
-
-
-def snapml(task: Task) -> None:
-    import snapml as peer
-
-    X, y = rows_of(task, False), np.array(array(task, "y"))
-    logistic = task["loss"] == "logistic"
-    kind = peer.LogisticRegression if logistic else partial(peer.SupportVectorMachine, loss=task["loss"])
-    further = {"dual": True} if logistic else {}
-
-    def fit(iterations: int) -> Callable[[], Any]:
-        model = kind(
-            regularizer=1.0 / task["C"], max_iter=iterations, tol=1e-9, fit_intercept=True, intercept_scaling=1.0, n_jobs=1,
-            random_state=0, **further,
-        )  # fmt: skip
-        model.fit(X, y)
-        return lambda: np.append(model.coef_.ravel(), model.intercept_)
-
     retrained(task, (partial(fit, k) for k in ITERATIONS))
 
 
@@ -258,19 +210,10 @@ def write_text(task: Task, path: Path) -> None:
 WHO: dict[str, Callable[[Task], None]] = {
     "auto": auto,
     "reference": reference,
-    "LIBLINEAR -s 0": lambda task: liblinear(task, 0),
     "LIBLINEAR -s 1": lambda task: liblinear(task, 1),
     "LIBLINEAR -s 2": lambda task: liblinear(task, 2),
     "LIBLINEAR -s 3": lambda task: liblinear(task, 3),
-    "LIBLINEAR -s 7": lambda task: liblinear(task, 7),
-    "LIBLINEAR -s 11": lambda task: liblinear(task, 11),
-    "LIBLINEAR -s 12": lambda task: liblinear(task, 12),
-    "LIBLINEAR -s 13": lambda task: liblinear(task, 13),
     "LinearSVC": linear_svc,
-    "newton-cholesky": lambda task: logistic_regression(task, "newton-cholesky"),
-    "lbfgs": lambda task: logistic_regression(task, "lbfgs"),
-    "saga": lambda task: logistic_regression(task, "saga"),
-    "snapml": snapml,
     "averaged SGD": averaged_sgd,
     "VW --sgd": vowpal_wabbit,
 }

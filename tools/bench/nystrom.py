@@ -1,105 +1,57 @@
-"""Kernel features: the builder against the machine's own sgemm, accuracy and CPU seconds beside scikit-learn.
+"""Kernel features of landmarks: accuracy and CPU seconds beside scikit-learn, and which rows become landmarks.
 
-``--what builder``: an embedding of susy-like rows: the W product beside sgemm, the pass beside computing and writing.
+``--what landmarks``: test error, CPU seconds of the fit and microseconds of a prediction of the squared hinge, by how landmarks are drawn:
+evenly (uniform), by leverage, far from each other (kmeans++) and by labels (greedy), the mean of ``--seeds`` draws, on at most
+``--rows`` training rows. A last line has uniform landmarks, as many more as make the fit take about the CPU time of the greedy one
+(MORE). C and gamma are near the best of uniform landmarks, and the same for all. A set takes up to three minutes.
 ``--what accuracy``: test error of ``fit`` and of Nystroem + LinearSVC with the same landmarks, gamma and C (squared
 hinge). LinearSVC takes features in float64 and copies them to 16 bytes each: ``--train-rows`` keeps both from the rest.
-``--what types``: the same fit on embeddings of float32, float16 and int8.
 ``--what susy``: a fit within 1 GiB, on the fly or with features on disk (``--embedding int8``), beside
 ``Nystroem.transform`` of as many rows in pieces; both on ``--threads``.
-``--what passes``: what one row costs: kernel values, margins, adjoint, features.
 All else on one thread of BLAS. CPU seconds are those of the process, reader and writer threads included.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored
-from streamsvm.compute.kernel_values.gram import kernel_block, points_of
-from streamsvm.features import nystrom
-from streamsvm.features.part_sizes import part_rows
-from streamsvm.jobs.embed import builder as embedder
-from streamsvm.jobs.embed.feature_writer import Sink
-from streamsvm.jobs.embed.options import EmbedJob
-from streamsvm.jobs.embed.run import embed
+import streamsvm as sv
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.synth.options import SynthJob
 from streamsvm.jobs.synth.run import synth
-from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
-from tools.measure.harness import Row, arguments, in_child, scratch, show
-from tools.measure.kernel_features import PIECE, cpu_of, cutoff_of, setting, sklearn_fitted
-from tools.measure.splits import Split, load, stored
+from tools.measure import datasets
+from tools.measure.datasets import Split, dense, stored
+from tools.measure.fits import PIECE, cpu_of, cutoff_of, setting, sklearn_fitted
+from tools.measure.harness import Row, arguments, in_child, print_table, scratch, show, unpacked
+
+SAMPLINGS = ("uniform", "leverage", "kmeans++", "greedy")
+MORE = 1.5
+"""Uniform landmarks of the last line for each of the others."""
 
 
-def sgemm_rate(rows: int, m: int, rank: int) -> float:
-    """Flops a CPU second of the W product alone, the best of ten: a busy machine does not make it look slower."""
-    random = np.random.default_rng(0)
-    K, W = random.random((rows, m), np.float32), random.random((m, rank), np.float32)
-    out, best = np.empty((rows, rank), np.float32), np.inf
-    for _ in range(10):
-        best = min(best, cpu_of(lambda: np.matmul(K, W, out=out))[0])
-    return 2.0 * rows * m * rank / best
+class Setting(NamedTuple):
+    """A fit of a set."""
+
+    landmarks: int
+    gamma: float
+    C: float
 
 
-class Watch:
-    """Wall and CPU seconds a function takes, over all its calls in one thread; a context manager puts it in place."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        self._owner, self._name, self._original = owner, name, getattr(owner, name)
-        self.wall = self.cpu = 0.0
-
-    def __enter__(self) -> Self:
-        def timed(*arguments: Any) -> Any:
-            wall, cpu = time.perf_counter(), time.thread_time()
-            try:
-                return self._original(*arguments)
-            finally:
-                self.wall += time.perf_counter() - wall
-                self.cpu += time.thread_time() - cpu
-
-        setattr(self._owner, self._name, timed)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        setattr(self._owner, self._name, self._original)
-
-
-def builder(options: Any, directory: Path) -> list[Row]:
-    """The W product in the builder beside sgemm alone, and the pass beside its longer half, computing or writing.
-
-    Wall seconds of both halves are of the same run, so that a busy machine stretches them and the pass alike.
-    """
-    store, found = str(directory / "susy.zarr"), []
-    synth(SynthJob("susy", store, rows=options.rows))
-    for dtype in ("float32", "float16", "int8"):
-        job = EmbedJob(store, str(directory / dtype), gamma=0.02, landmarks=options.landmarks, dtype=dtype)
-        with (
-            Watch(nystrom.Nystrom, "into") as made,
-            Watch(nystrom, "kernel_block") as values,
-            Watch(embedder.Builder, "_map") as whole,
-            Watch(Sink, "_write") as written,
-        ):
-            before = sgemm_rate(part_rows(options.landmarks), options.landmarks, options.landmarks)
-            built = embed(job)
-        rank = built.projection.rank
-        alone = max(before, sgemm_rate(part_rows(options.landmarks), options.landmarks, rank))
-        here = 2.0 * options.rows * options.landmarks * rank / (made.cpu - values.cpu)
-        row = {"dtype": dtype, "rank": rank, "sgemm GF/s": alone / 1e9, "W product GF/s": here / 1e9}
-        row |= {"ratio": here / alone, "compute s": made.wall, "write s": written.wall, "pass s": whole.wall}
-        found.append(row | {"pass / longer half": whole.wall / max(made.wall, written.wall)})
-        shutil.rmtree(directory / dtype)
-    return found
+SETTINGS = {
+    "a9a": Setting(300, 0.03, 1.0),
+    "ijcnn1": Setting(300, 2.0, 10.0),
+    "letter": Setting(300, 0.5, 10.0),
+    "mnist": Setting(300, 0.02, 1.0),
+    "covtype": Setting(400, 0.1, 1.0),
+}
 
 
 def fitted(split: Split, store: Any, directory: Path, options: Any, **settings: Any) -> tuple[float, float, Any]:
@@ -117,7 +69,7 @@ def accuracy(options: Any, directory: Path) -> list[Row]:
     """Test error, objective and CPU seconds, ours and scikit-learn's."""
     found = []
     for name in options.sets.split(","):
-        split = load(name, directory)
+        split = dense(datasets.split(name, directory))
         kept = options.train_rows or len(split.y)
         split = split._replace(X=split.X[:kept], y=split.y[:kept])
         store = stored(split, directory / f"{name}.zarr")
@@ -132,22 +84,6 @@ def accuracy(options: Any, directory: Path) -> list[Row]:
             row |= sklearn_fitted(split, options, result.model.expansion.points.values)
             print(row, flush=True)
         found.append(row)
-    return found
-
-
-def types(options: Any, directory: Path) -> list[Row]:
-    """Test error on embeddings of each type."""
-    found = []
-    for name in options.sets.split(","):
-        split = load(name, directory)
-        store = stored(split, directory / f"{name}.zarr")
-        row: Row = {"set": name}
-        for dtype in ("float32", "float16", "int8"):
-            settings = {"embedding": "disk", "embedding_dtype": dtype}
-            cpu, error, _ = fitted(split, store, directory, options, **settings)
-            row |= {f"{dtype} error %": 100 * error, f"{dtype} CPU s": cpu}
-        found.append(row)
-        print(row, flush=True)
     return found
 
 
@@ -200,45 +136,61 @@ def sklearn_transform(options: Any) -> Row:
     return {"who": "sklearn transform, x 5", "rows": options.rows, "CPU s": 5 * cpu, "wall s": 5 * wall}
 
 
-def passes(options: Any, _: Path) -> list[Row]:
-    """Nanoseconds a row and landmark of each step, d = 18."""
-    m, rows = options.landmarks, part_rows(options.landmarks)
-    random = np.random.default_rng(0)
-    X, Z = Dense(random.normal(size=(rows, 18)).astype(np.float32)), points_of(random.normal(size=(m, 18)))
-    K, W = np.empty((rows, m), np.float32), random.normal(size=(m, m)).astype(np.float32)
-    block, w, a = Factored(K, W, 1.0), random.normal(size=m + 1), random.random(rows)
-    steps: dict[str, Callable[[], Any]] = {
-        "kernel values": lambda: kernel_block(X, Z, RBF(0.02), K),
-        "margins": lambda: operators.margins(block, w),
-        "adjoint": lambda: operators.adjoint(block, a, m),
-        "features K W": lambda: K @ W,
-        "gram, all rows": lambda: operators.gram(block, a, m),
-    }
-    found = []
-    for name, run in steps.items():
-        run()
-        seconds = min(cpu_of(run)[0] for _ in range(5))
-        found.append({"step": name, "ns": seconds / rows / m * 1e9})
-    return found
+def letter(directory: Path) -> Split:
+    """All 26 classes."""
+    from sklearn.datasets import load_svmlight_file
+
+    parts: list[Any] = []
+    for file in ("letter.xz", "letter.t.xz"):
+        X, y = load_svmlight_file(str(unpacked(file, directory)), n_features=16, dtype=np.float32)
+        parts += [X.toarray(), y]
+    return Split("letter", *parts)
+
+
+def measured(split: Split, setting: Setting, sampling: str, options: Any, directory: Path) -> Row:
+    """The mean over seeds of a sampling."""
+    store, model, found = str(directory / f"{split.name}.zarr"), str(directory / "m.ssvm"), []
+    for seed in range(options.seeds):
+        fit = partial(
+            sv.fit, store, model, kernel="rbf", gamma=setting.gamma, C=setting.C, landmarks=setting.landmarks,
+            sampling=sampling, seed=seed, threads=1, memory="2GiB", embedding="fly", overwrite=True,
+        )  # fmt: skip
+        fit_seconds, _, _ = cpu_of(fit)
+        seconds, _, predicted = cpu_of(partial(sv.load_model(model).predict, split.X_test))
+        wrong = np.asarray(predicted).astype(float) != split.y_test
+        found.append((100.0 * wrong.mean(), fit_seconds, 1e6 * seconds / len(wrong)))
+    error, fit_seconds, each = np.mean(found, axis=0).tolist()
+    return {
+        "set": split.name, "rows": len(split.y), "sampling": sampling, "landmarks": setting.landmarks, "error %": error,
+        "CPU s": fit_seconds, "us a prediction": each,
+    }  # fmt: skip
+
+
+def landmarks(options: Any, directory: Path) -> list[Row]:
+    """Measure and print each line as it is known."""
+    table: list[Row] = []
+    for name in options.sets.split(","):
+        split = letter(directory) if name == "letter" else dense(datasets.split(name, directory))
+        split = split._replace(X=split.X[: options.rows], y=split.y[: options.rows])
+        sv.ingest(split.X, str(directory / f"{name}.zarr"), y=split.y)
+        one = SETTINGS[name]
+        measured(split, one, "uniform", options, directory)  # compiles
+        lines = [(sampling, one) for sampling in SAMPLINGS]
+        lines.append(("uniform", one._replace(landmarks=round(MORE * one.landmarks))))
+        for sampling, each in lines:
+            table.append(measured(split, each, sampling, options, directory))
+            print_table(table[-1:])
+    return table
 
 
 def main() -> None:
-    defaults = {"what": "builder", "rows": 200_000, "landmarks": 1000, "sets": "a9a,ijcnn1,mnist,covtype", "peer": 1}
-    asked = {
-        "m": 0,
-        "C": 0.0,
-        "seed": 0,
-        "sampling": "uniform",
-        "cutoff": 0.0,
-        "threads": 1,
-        "tolerance": 1e-3,
-        "sklearn_tol": 1e-4,
-        "train_rows": 0,
-    }
-    options = arguments(__doc__, **defaults, embedding="fly", **asked)
+    options = arguments(
+        __doc__, what="landmarks", rows=50_000, landmarks=1000, sets=",".join(SETTINGS), peer=1, embedding="fly", m=0, C=0.0, seed=0,
+        seeds=2, sampling="uniform", cutoff=0.0, threads=1, tolerance=1e-3, sklearn_tol=1e-4, train_rows=0,
+    )  # fmt: skip
+    run = {"landmarks": landmarks, "accuracy": accuracy, "susy": susy}[options.what]
     with scratch() as directory, threadpool_limits(1):
-        made = {"builder": builder, "accuracy": accuracy, "types": types, "susy": susy, "passes": passes}
-        show(f"nystrom: {options.what}", made[options.what](options, directory), options)
+        show(f"nystrom: {options.what}", run(options, directory), options)
 
 
 if __name__ == "__main__":

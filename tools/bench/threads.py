@@ -1,10 +1,7 @@
 """Jobs on one thread and on several, by turns: wall clock and CPU seconds of the job alone, and their ratios.
 
 Each run is a process of its own in which the job has been made once on a small store, so that packages and compiled code are
-loaded; then it is timed on the large one. --before names a folder with an earlier state of this repository: its runs, which take
-no number of threads, are made in the same turns. The fastest of --repeats counts. --cases chooses some of the jobs below.
-With --apart 1 two runs of one thread each, which share nothing, are made side by side as well: "two apart" is how much faster the
-machine makes two such runs than one after the other, and what no job on two threads can be expected to exceed.
+loaded; then it is timed on the large one. The fastest of --repeats counts. --cases chooses some of the jobs below.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +77,7 @@ def prepared(folder: Path, chosen: list[str], options: Namespace) -> None:
         if "susy.svm" in sources:
             write_svmlight(folder / f"{prefix}part.zarr", folder / f"{prefix}susy.svm")
     if any(CASES[name].model for name in chosen):
-        timed(Case("fit", "susy.zarr", {"solver": "newton"}), folder, REPOSITORY, None)
+        timed(Case("fit", "susy.zarr", {"solver": "newton"}), folder, 1)
         for prefix in PREFIXES:
             (folder / f"{prefix}out.ssvm").rename(folder / f"{prefix}model.ssvm")
 
@@ -106,9 +102,9 @@ def arguments_of(case: Case, folder: Path, prefix: str) -> list[str]:
     return [*model, source, *([str(folder / f"{prefix}{out}")] if out else [])]
 
 
-def timed(case: Case, folder: Path, repository: Path, threads: int | None) -> dict[str, float]:
+def timed(case: Case, folder: Path, threads: int) -> dict[str, float]:
     """Wall clock and CPU seconds of one run in a process of its own."""
-    settings = case.settings | ({} if threads is None else {"threads": threads})
+    settings = case.settings | {"threads": threads}
     if case.command in OUTPUTS:
         settings["overwrite"] = True
         for prefix in PREFIXES:  # an embedding that is there already is not made again
@@ -116,63 +112,29 @@ def timed(case: Case, folder: Path, repository: Path, threads: int | None) -> di
     names = [arguments_of(case, folder, prefix) for prefix in PREFIXES]
     command = [sys.executable, "-c", RUN, json.dumps([case.command, *names, settings])]
     ran = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(repository)}, cwd=repository, check=True, stdout=subprocess.PIPE
+        command, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE
     )
     found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
-def apart(case: Case, folder: Path) -> float:
-    """Seconds of the slower of two runs side by side, one thread and one folder each."""
-    other = folder / "other"
-    other.mkdir(exist_ok=True)
-    for prefix in PREFIXES:
-        for name in (case.source, "model.ssvm"):
-            link = other / f"{prefix}{name}"
-            if not link.is_symlink():
-                link.symlink_to(folder / f"{prefix}{name}")
-    with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(timed, case, place, REPOSITORY, 1) for place in (folder, other)]
-        return max(run.result()["wall"] for run in runs)
-
-
 def raced(name: str, case: Case, folder: Path, options: Namespace) -> Row:
-    """One case, all contestants by turns."""
+    """One case, all numbers of threads by turns."""
     counts = [int(count) for count in options.threads.split(",")]
-    contestants: dict[str, tuple[Path, int | None]] = {str(count): (REPOSITORY, count) for count in counts}
-    if options.before:
-        contestants["before"] = (Path(options.before).resolve(), None)
-    best: dict[str, dict[str, float]] = {}
+    best: dict[int, dict[str, float]] = {}
     for _ in range(options.repeats):
-        for who, (repository, count) in contestants.items():
-            found = timed(case, folder, repository, count)
-            best[who] = min(best.get(who, found), found, key=lambda one: one["wall"])
+        for count in counts:
+            found = timed(case, folder, count)
+            best[count] = min(best.get(count, found), found, key=lambda one: one["wall"])
     row: Row = {"job": name}
-    for who, found in best.items():
-        row |= {f"wall s, {who}": found["wall"], f"CPU s, {who}": found["cpu"]}
-    first = best[str(counts[0])]
-    row |= {f"faster on {count}": first["wall"] / best[str(count)]["wall"] for count in counts[1:]}
-    if options.apart:
-        alone = timed(case, folder, REPOSITORY, 1)["wall"]
-        row["two apart"] = 2.0 * alone / apart(case, folder)
-    if "before" in best:
-        row["CPU to before"] = first["cpu"] / best["before"]["cpu"]
-    return row
+    for count, found in best.items():
+        row |= {f"wall s, {count}": found["wall"], f"CPU s, {count}": found["cpu"]}
+    return row | {f"faster on {count}": best[counts[0]]["wall"] / best[count]["wall"] for count in counts[1:]}
 
 
 def main() -> None:
     """Run the cases."""
-    options = arguments(
-        __doc__,
-        rows=5_000_000,
-        part=200_000,
-        kernel_rows=100_000,
-        threads="1,2",
-        repeats=3,
-        cases="",
-        before="",
-        apart=0,
-    )
+    options = arguments(__doc__, rows=5_000_000, part=200_000, kernel_rows=100_000, threads="1,2", repeats=3, cases="")
     chosen = [name for name in options.cases.split(",") if name] or list(CASES)
     with scratch() as folder:
         prepared(folder, chosen, options)

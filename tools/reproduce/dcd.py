@@ -30,8 +30,8 @@ from sklearn.svm import LinearSVC
 
 from streamsvm.types import Stop
 from tools.measure.datasets import Data, load
+from tools.measure.fits import WHOLE, certificate_of, store_of, trainer_of
 from tools.measure.harness import DATA, Row, arguments, scratch, show
-from tools.measure.in_memory import WHOLE, certificate_of, store_of, trainer_of
 from tools.reproduce.baselines import Primal, dcd, free_bias_dcd, primal_cd, tron, with_constant
 
 PAPER = {

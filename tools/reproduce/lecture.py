@@ -28,8 +28,8 @@ import numpy as np
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tools.measure.datasets import Data, covtype, load, stored
+from tools.measure.fits import cpu_of
 from tools.measure.harness import Row, arguments, scratch, show
-from tools.measure.kernel_features import cpu_of
 from tools.reproduce.baselines import (
     Primal,
     accelerated,

@@ -25,8 +25,8 @@ from streamsvm.rows import Float64
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop
 from tools.measure.datasets import Data, load, primal
+from tools.measure.fits import WHOLE, certificate_of, store_of, trainer_of
 from tools.measure.harness import Row, arguments, scratch, show
-from tools.measure.in_memory import WHOLE, certificate_of, store_of, trainer_of
 from tools.reproduce.baselines import Primal, svm_sgd, with_constant
 
 ACCURACY = 0.01

@@ -1,7 +1,7 @@
 """A store read once into memory: as one chunk, whose rows are visited in random order over all of the data, or chunk by chunk.
 
 The random order is worth having for solvers that move while they read. A solver that goes through one chunk after another lets each pull w its own way - the bias
-above all - and needs many more passes than one that meets rows of all of them in turn (tools/bench/order.py).
+above all - and needs many more passes than one that meets rows of all of them in turn.
 """
 
 from __future__ import annotations

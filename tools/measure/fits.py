@@ -1,4 +1,6 @@
-"""Fits of kernel features as the papers set them, and scikit-learn's of the same landmarks: what benchmarks and tables share."""
+"""Fits that benchmarks and tables of papers share: linear ones on rows in memory, without files, and ones of kernel features as the
+papers set them, beside scikit-learn's of the same landmarks.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,44 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.engine.local import local_trainer
+from streamsvm.engine.trainer import FitLoop, RunSettings
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.model_options import KernelOptions
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.types import Certificate, Stop, silent
+from tools.measure.datasets import Data, Split, rows_of
 from tools.measure.harness import Row
-from tools.measure.splits import Split
+
+WHOLE = 1 << 40
+"""Bytes of a block that any set fits in."""
+
+
+def store_of(data: Data, chunk: int = WHOLE) -> MemoryStore:
+    """The rows in random order, in blocks of so many bytes."""
+    order = np.random.default_rng(1).permutation(data.rows)
+    store = MemoryStore(chunk)
+    store.append(rows_of(data.X[order]), (data.y[order] > 0).astype(np.int32))
+    return store.commit(("-1", "1"), data.X.shape[1])
+
+
+def trainer_of(store: MemoryStore, report: Any = silent, **job: Any) -> FitLoop:
+    """A fit of these settings on the store, not yet begun."""
+    asked = FitJob("memory", "none", **job)
+    plan = make_plan(asked, store)
+    return local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), report)
+
+
+def certificate_of(trainer: FitLoop, stop: Stop) -> tuple[Certificate, int]:
+    """The last certificate, and how many readings led to it."""
+    result = trainer.train(stop)
+    certificate = result.runs[0].certificate
+    assert certificate is not None
+    return certificate, result.passes
+
+
+# -- kernel features ---------------------------------------------------------------------------------------------------
 
 SETTINGS = {
     "a9a": (800, 0.01, 1e-5),
