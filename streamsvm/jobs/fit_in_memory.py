@@ -40,7 +40,7 @@ from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
 from streamsvm.jobs.fit.trained import Beginning, brought_to_end, local_loop
 from streamsvm.jobs.leaving import stalled
 from streamsvm.model import Model
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Report, Stop, Store, silent
 

@@ -24,7 +24,7 @@ SOLVERS = Registry(
         "interior_point": "streamsvm.solvers.interior_point.solver:InteriorPoint",
         "cutting_plane": "streamsvm.solvers.cutting_plane.solver:CuttingPlane",
         "newton": "streamsvm.solvers.newton.solver:Newton",
-        "decomposition": "streamsvm.solvers.kernel.decomposition.solver:Decomposition",
+        "decomposition": "streamsvm.solvers.kernel.decomposition:Decomposition",
         "kernel_active_set": "streamsvm.solvers.active_set.kernel:KernelActiveSet",
         "blended": "streamsvm.solvers.kernel.simplex.blended:Blended",
         "fw": "streamsvm.solvers.kernel.simplex.frank_wolfe:FrankWolfe",

@@ -25,9 +25,9 @@ from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
-from streamsvm.solvers.kernel import kernel_cache
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
-from streamsvm.solvers.kernel.pool import LEAST_POOL
+from streamsvm.solvers.kernel import cache as cache_module
+from streamsvm.solvers.kernel.decomposition import Decomposition
+from streamsvm.solvers.kernel.pool import MIN_POOL
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import LEAST_CACHE
 from streamsvm.store import create, open_store
@@ -183,7 +183,7 @@ def test_problems_share_kernel_values(
         plain(X, Z, kernel, out, **how)
 
     monkeypatch.setattr(expansion, "kernel_block", counted)
-    monkeypatch.setattr(kernel_cache, "WEIGHING_COST", 0)  # the rows are narrow
+    monkeypatch.setattr(cache_module, "WEIGHING_COST", 0)  # the rows are narrow
     for prepare_shared in (solver.prepare_shared, lambda *_: None):
         monkeypatch.setattr(solver, "prepare_shared", prepare_shared)
         evaluated.clear()
@@ -226,7 +226,7 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
     solver: Any = plan.solver
-    assert solver.pool < 2 * LEAST_POOL
+    assert solver.pool < 2 * MIN_POOL
     assert solver.keep == 2 * solver.pool
     assert solver.cache < 2 * LEAST_CACHE
     with pytest.raises(BudgetError):

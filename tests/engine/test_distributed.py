@@ -33,7 +33,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.store import open_store
 from streamsvm.store.read import retry
 from streamsvm.types import Layout, RowState, silent

@@ -12,7 +12,7 @@ from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.kernel.decomposition import multilevel
+from streamsvm.solvers.kernel import working_set
 from streamsvm.solvers.kernel.simplex import frank_wolfe
 from streamsvm.solvers.newton.in_memory import memory_rows
 from tests.fault.golden import fitted, ingested
@@ -48,7 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_stop_at_any_step_between_passes(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 3)
+    monkeypatch.setattr(working_set, "LEVEL_RATIO", 3)
     monkeypatch.setattr(frank_wolfe, "ITERATIONS_IN_STEP", 5)
     monkeypatch.setattr(memory_rows, "WORK", 1)
     monkeypatch.setattr(memory_rows, "PRODUCTS", 2)

@@ -18,7 +18,7 @@ from streamsvm.jobs.fit_in_memory import EXACT, NEARLY_EXACT, PASSES_MORE, _exac
 from streamsvm.losses import Hinge, Logistic, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd.solver import DCD
-from streamsvm.solvers.kernel.decomposition.solver import Decomposition
+from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, Problem

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.compute.passes.smo import smo
-from streamsvm.solvers.kernel.box_problem import MOST_FREE, Interval, settle, solve_box
+from streamsvm.solvers.kernel.working_set import MAX_FREE, Interval, solve_box, solve_free_coordinates
 
 
 def circle(count: int, C: float) -> tuple[Any, Any, Interval]:
@@ -36,7 +36,7 @@ def test_free_coordinates_fall_and_stay_in_the_box(seed: int, n: int, rank: int)
     x = rng.choice([0.0, 0.25, 0.5], n)
     v = p - M @ x
     before, total = objective(M, p, x), x.sum()
-    settle(M, x, v, box)
+    solve_free_coordinates(M, x, v, box)
     assert objective(M, p, x) <= before + 1e-12 * (1 + abs(before))
     assert ((x >= box.low) & (x <= box.high)).all()
     # each of at most 50 systems is off by roundings of its solution, which the box bounds
@@ -48,7 +48,7 @@ def test_the_free_coordinates_end_where_none_of_them_gains() -> None:
     M, p, box = circle(60, 1e3)
     x, v = np.zeros(60), p.copy()
     smo(M, x, box.low, box.high, v, 1e-3, 600)
-    settle(M, x, v, box)
+    solve_free_coordinates(M, x, v, box)
     free = box.free(x)
     assert len(free) > 3
     assert np.ptp(v[free]) < 1e-9 * np.abs(v).max()
@@ -66,9 +66,9 @@ def test_what_pairs_alone_do_not_reach() -> None:
 
 
 def test_too_many_free_coordinates_are_left_to_pairs() -> None:
-    n = MOST_FREE + 1
+    n = MAX_FREE + 1
     x, v = np.full(n, 0.5), np.linspace(0, 1, n)
-    settle(np.eye(n), x, v, Interval(np.zeros(n), np.ones(n)))
+    solve_free_coordinates(np.eye(n), x, v, Interval(np.zeros(n), np.ones(n)))
     assert (x == 0.5).all()
     assert (v == np.linspace(0, 1, n)).all()
 
@@ -88,17 +88,17 @@ def test_two_free_coordinates_are_a_system_and_one_is_none() -> None:
     """Of M = diag(1, 3) and v = (1, 0) the best of x_1 - x_2 = const is a quarter further."""
     M, box = np.diag([1.0, 3.0]), Interval(np.zeros(2), np.ones(2))
     x, v = np.array([0.5, 0.5]), np.array([1.0, 0.0])
-    settle(M, x, v, box)
+    solve_free_coordinates(M, x, v, box)
     np.testing.assert_allclose(x, [0.75, 0.25], rtol=1e-9)
     np.testing.assert_allclose(v, [0.75, 0.75], rtol=1e-9)
     x, v = np.array([0.5, 1.0]), np.array([1.0, 0.0])
-    settle(M, x, v, box)
+    solve_free_coordinates(M, x, v, box)
     assert (x.tolist(), v.tolist()) == ([0.5, 1.0], [1.0, 0.0])
 
 
 def test_where_nothing_is_to_be_gained_nothing_moves() -> None:
     x, v = np.full(3, 0.5), np.ones(3)
-    settle(np.eye(3), x, v, Interval(np.zeros(3), np.ones(3)))
+    solve_free_coordinates(np.eye(3), x, v, Interval(np.zeros(3), np.ones(3)))
     assert (x.tolist(), v.tolist()) == ([0.5] * 3, [1.0] * 3)
 
 
@@ -107,7 +107,7 @@ def test_a_coordinate_without_curvature_goes_to_its_bound() -> None:
     M, box = np.diag([1.0, 2.0, 0.0]), Interval(np.zeros(3), np.ones(3))
     x, p = np.full(3, 0.5), np.array([0.0, 0.0, 5.0])
     v = p - M @ x
-    settle(M, x, v, box)
+    solve_free_coordinates(M, x, v, box)
     assert x[2] == 1.0
     assert x.sum() == pytest.approx(1.5, rel=1e-12)
     np.testing.assert_allclose(v, p - M @ x, atol=1e-9)

@@ -13,21 +13,38 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
+import streamsvm as sv
+from streamsvm.compute.kernel_values.rounding import DOUBLE
+from streamsvm.compute.random import lots
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.kernels import Linear, Sigmoid
-from streamsvm.losses import Hinge, Huber, SquaredHinge
+from streamsvm.kernels import RBF, Linear, Sigmoid
+from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel.decomposition import multilevel, pool_work
-from streamsvm.solvers.kernel.decomposition.candidates import trimmed
-from streamsvm.solvers.kernel.decomposition.solver import GRACE, Decomposition
-from streamsvm.solvers.kernel.decomposition.state import FLOAT64_COST
-from streamsvm.solvers.kernel.pool import worst
+from streamsvm.solvers.kernel import decomposition, working_set
+from streamsvm.solvers.kernel.decomposition import (
+    FLOAT64_COST,
+    GRACE_SECONDS,
+    Decomposition,
+    _check_bounded,
+    add_to_bounds,
+    bounds_of_pass,
+    choose_offered,
+    next_pool,
+    offer_violators,
+    recompute_values,
+    rows_of,
+    start_at_bounds,
+)
+from streamsvm.solvers.kernel.pool import Form, Pool, select_rows, violation, worst_rows
+from streamsvm.solvers.kernel.rounding import bound_rounding, error_of_values
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
 
-GAMMA, C = 0.5, 2.0
+GAMMA, C, ROWS = 0.5, 2.0, 400
+PROBLEM = problem_of(np.zeros((ROWS, 4)), Hinge(), C, GAMMA, 1e-3)
 
 
 def weights_of(n: int) -> Any:
@@ -119,8 +136,8 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
     X, y = noisy_rows(1200)
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
     flat = solve(Decomposition(working=64), problem, X, y)[2]
-    monkeypatch.setattr(multilevel, "LEVEL_RATIO", ratio)
-    assert multilevel.size_below(1200, 64) > 64
+    monkeypatch.setattr(working_set, "LEVEL_RATIO", ratio)
+    assert working_set.size_below(1200, 64) > 64
     found = solve(Decomposition(working=64), problem, X, y)[2]
     assert found[-1].gap <= 1e-5
     assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
@@ -130,9 +147,9 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
 def test_levels_lead_down_to_the_working_set(size: int) -> None:
     sizes = [size]
     while sizes[-1] > 64:
-        sizes.append(multilevel.size_below(sizes[-1], 64))
+        sizes.append(working_set.size_below(sizes[-1], 64))
         assert 64 <= sizes[-1] < sizes[-2]
-        assert sizes[-2] <= (multilevel.LEVEL_RATIO + 1) * sizes[-1]
+        assert sizes[-2] <= (working_set.LEVEL_RATIO + 1) * sizes[-1]
 
 
 def test_a_short_model_says_its_gap() -> None:
@@ -217,8 +234,8 @@ def test_no_pass_no_model() -> None:
 
 
 def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilevel, "rounds_for", lambda *_: 1)
-    monkeypatch.setattr(pool_work, "rounds_for", lambda *_: 1)
+    monkeypatch.setattr(working_set, "max_rounds", lambda *_: 1)
+    monkeypatch.setattr(decomposition, "max_rounds", lambda *_: 1)
     X, y = noisy_rows()
     _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
     assert found[-1].dual > 0.0
@@ -287,17 +304,17 @@ def test_f_is_computed_anew_at_the_end_where_that_is_soon_done(left: float, kept
     closed(solver, state)
     assert state.pool is not None
     values = FLOAT64_COST * len(y) * np.count_nonzero(state.pool.x)
-    state.pace = (0.9 if kept else 1.1) * GRACE / values
-    state.deadline, state.everywhere = time.perf_counter() + left, True
+    state.pace = (0.9 if kept else 1.1) * GRACE_SECONDS / values
+    state.deadline, state.recompute_all_rows = time.perf_counter() + left, True
     solver.certify(state)
-    assert not state.everywhere
-    assert (state.anew is not None) == (kept or left > 0.0)
-    assert state.collecting == (state.anew is None)
+    assert not state.recompute_all_rows
+    assert (state.recompute_support is not None) == (kept or left > 0.0)
+    assert state.collecting == (state.recompute_support is None)
 
 
 def test_time_is_owed_for_the_rows_of_each_level_and_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each times the rows that were chosen there last."""
-    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 2)
+    monkeypatch.setattr(working_set, "LEVEL_RATIO", 2)
     X, y = noisy_rows()
     solver = Decomposition(pool=100, working=20)
     state = visited_once(solver, X, y)
@@ -307,18 +324,20 @@ def test_time_is_owed_for_the_rows_of_each_level_and_for_all_rows(monkeypatch: p
     assert state.work is not None
     first, _ = state.work.levels
     state.pace = 1e-3
-    assert state.owed() == 0.0  # there is no deadline
+    assert state.estimated_seconds_to_finish_pool() == 0.0  # there is no deadline
     state.deadline = time.perf_counter() + 3600.0
     chosen = len(first.known.recent)
-    assert state.owed() == pytest.approx(1e-3 * (first.pool.size * chosen + len(y) * chosen))
+    assert state.estimated_seconds_to_finish_pool() == pytest.approx(
+        1e-3 * (first.pool.size * chosen + len(y) * chosen)
+    )
 
 
 @pytest.mark.parametrize(("pool", "working", "levels"), [(400, 20, True), (100, 20, False), (400, 400, False)])
 def test_a_pool_of_all_rows_has_rounds_without_end_where_it_is_solved_on_levels(
     pool: int, working: int, levels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(multilevel, "LEVEL_RATIO", 2)
-    monkeypatch.setattr(pool_work, "ROUNDS", -1)
+    monkeypatch.setattr(working_set, "LEVEL_RATIO", 2)
+    monkeypatch.setattr(decomposition, "ROUNDS", -1)
     X, y = noisy_rows(400)
     solver = Decomposition(pool=pool, working=working)
     state = visited_once(solver, X, y)
@@ -345,8 +364,8 @@ def test_no_row_is_left_out_where_there_is_room_for_all(rate: float) -> None:
     state = visited_once(Decomposition(), X, y)
     (rows,) = state.candidates
     state.rate = rate
-    assert trimmed(state, rows, rows.size) is rows
-    assert trimmed(state, rows, rows.size - 1).size < rows.size
+    assert choose_offered(state, rows, rows.size) is rows
+    assert choose_offered(state, rows, rows.size - 1).size < rows.size
 
 
 @pytest.mark.parametrize(("rate", "drawn"), [(0.75, True), (1.0, False)])
@@ -356,7 +375,296 @@ def test_of_violators_that_were_drawn_a_draw_is_left_and_a_few_of_the_worst(rate
     state = visited_once(Decomposition(), X, y)
     (rows,) = state.candidates
     state.rate, rows.v = rate, np.random.default_rng(0).normal(size=rows.size)
-    left, order = trimmed(state, rows, 200), worst(rows, 200)
-    assert set(rows.index[worst(rows, multilevel.WORST_ROWS)]) <= set(left.index)
+    left, order = choose_offered(state, rows, 200), worst_rows(rows, 200)
+    assert set(rows.index[worst_rows(rows, working_set.WORST_ROWS)]) <= set(left.index)
     assert left.size <= 200
     assert (set(left.index) != set(rows.index[order])) == drawn
+
+
+def rows_with(v: Any, x: Any = 0.0, *, first: int = 0) -> Pool:
+    """Rows with coordinates between 0 and 1, and these v."""
+    n, zero = len(v), np.zeros(len(v))
+    numbers = np.arange(first, first + n)
+    X = Dense(numbers.astype(np.float32)[:, None])
+    return Pool(X, numbers, zero + 1.0, zero, zero.copy(), zero + 1.0, zero, zero + x, np.array(v, float))
+
+
+def test_the_first_rows_of_one_class_are_the_same_draw_however_they_lie_in_blocks() -> None:
+    """Before any has a coefficient none violates more than another."""
+    drawn = []
+    for cuts in ([100, 250], [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 330, 360, 390], [370]):
+        state = Decomposition(pool=40).start(replace(PROBLEM, nu=0.5))
+        assert state.beginning
+        for first, last in zip([0, *cuts], [*cuts, ROWS], strict=True):
+            offer_violators(state, rows_with(np.zeros(last - first), first=first), first)
+        drawn.append(next_pool(state).index.tolist())
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert len(drawn[0]) == 40
+    assert np.ptp(drawn[0]) > ROWS / 2
+
+
+def test_one_class_begins_at_the_bounds_of_a_draw_of_rows() -> None:
+    """Of all the weight there is to be as much as the first rows of the draw can have; v is that of this x."""
+    X, _ = noisy_rows(60)
+    state = Decomposition().start(replace(PROBLEM, nu=0.3, rows=60))
+    n, zero = 60, np.zeros(60)
+    high = np.random.default_rng(2).choice([0.0, 0.5, 2.0], n)
+    pool = Pool(Dense(X), np.arange(n), zero + 1.0, zero, zero, high, zero, zero.copy(), zero.copy())
+    state.total, state.largest, state.reach = 40.0, Reach(4, 20.0), 1e-3
+    found = start_at_bounds(state, pool)
+    left, expected = 0.3 * 40.0, np.zeros(n)
+    for row in np.argsort(lots(pool.index, 0), kind="stable"):
+        expected[row] = min(high[row], left)
+        left -= expected[row]
+    np.testing.assert_allclose(pool.x, expected, atol=1e-12)
+    assert pool.x.sum() == pytest.approx(12.0, rel=1e-12)
+    np.testing.assert_allclose(pool.v, -gram64(X, X, GAMMA) @ expected, rtol=1e-5)
+    assert found == state.reach == violation(pool) > 1e-3
+    assert state.drift == pytest.approx(error_of_values(state.form, state.largest, 60, 12.0), rel=1e-12, abs=0.0)
+    state.reach = 50.0
+    start_at_bounds(state, pool)
+    assert state.reach == 50.0
+    state.problem, state.total = replace(state.problem, nu=1.0), float(high.sum())
+    start_at_bounds(state, pool)
+    np.testing.assert_array_equal(pool.x, high)  # where all there is is to be there
+    state.total *= 1.0 + 1e-12
+    with pytest.raises(UsageError, match="a smaller nu"):
+        start_at_bounds(state, pool)
+
+
+def block_of(X: Any, y: Any, s: Any, rows: Any, start: int = 0) -> Block:
+    return Block(Dense(X), y, s, 0, start, np.arange(len(y), dtype=np.int32), 0, rows=rows)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.25)])
+def test_decomposition_pass_sums_are_those_of_its_rows(loss: Any) -> None:
+    """All in float64, over two blocks: each of them is in the bounds, or in what rounding does to them."""
+    X, y = noisy_rows(ROWS)
+    rng = np.random.default_rng(4)
+    s = rng.choice([0.0, 0.5, 2.0], ROWS).astype(np.float32)
+    top = np.array([min(loss.upper(C * float(c)), 3.0) for c in s])
+    alpha = rng.choice([0.0, 0.5, 1.0], ROWS) * top * (rng.choice([-1.0, 1.0], ROWS) if loss.numeric() else 1.0)
+    f = rng.normal(size=ROWS)
+    state = Decomposition().start(replace(PROBLEM, loss=loss))
+    state.drift, state.reach, state.intercept = 0.01, 0.5, 0.125
+    for part in (slice(0, 150), slice(150, ROWS)):
+        block = block_of(X[part], y[part], s[part], {"alpha": alpha[part], "f": f[part]}, part.start)
+        add_to_bounds(state, block, rows_of(state, block))
+    signs = 1.0 if loss.numeric() else y.astype(float)
+    x = signs * alpha
+    assert state.support_met == np.count_nonzero(x)
+    assert state.square == pytest.approx(x @ f, rel=1e-12)
+    assert state.weight == pytest.approx(np.abs(alpha).sum(), rel=1e-12)
+    targets = np.abs(x) @ np.abs(y.astype(float)) if loss.numeric() else 0.0
+    assert state.absolute == pytest.approx(np.abs(x) @ np.abs(f) + targets, rel=1e-12)
+    assert state.total == pytest.approx(float(s.sum(dtype=float)), rel=1e-12)
+    slopes = 1.0 + y.astype(float) if loss.numeric() else np.ones(ROWS)
+    gains = [a * u - loss.conjugate(a, C * float(c)) for a, u, c in zip(alpha, slopes, s, strict=True) if c > 0.0]
+    assert state.dual == pytest.approx(sum(gains), rel=1e-9)
+    shifts = 0.125 + np.linspace(-0.5, 0.5, 129)
+    np.testing.assert_allclose(state.shifts(), shifts, rtol=1e-12)
+    for k in (0, 64, 128):
+        m = f + shifts[k] - y if loss.numeric() else y * (f + shifts[k])
+        for sums, slack in ((state.losses, 0.0), (state.upper_losses, 0.01)):
+            worst = [max(loss.value(u - slack), loss.value(u + slack)) for u in m.astype(float)]
+            assert sums[k] == pytest.approx(C * float(s.astype(float) @ worst), rel=1e-9)
+
+
+def test_decomposition_bounds_the_error_of_f_after_moves_in_memory() -> None:
+    """Over two pools: an error of values for the travel of each; the intercept is the threshold, and moved rows those whose x did."""
+    X, y = noisy_rows(ROWS)
+    solver = Decomposition(pool=100, working=30)
+    state = solver.start(problem_of(X, Hinge(), C, GAMMA, 1e-6))
+    rows, drift = {name: np.zeros(ROWS) for name in ("alpha", "f")}, 0.0
+    for _ in range(2):
+        solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
+        solver.finish(state)
+        work = state.work
+        assert work is not None
+        while solver.pending(state):
+            solver.proceed(state)
+        assert state.pool is work.pool
+        travel = work.levels[0].known.moves.travel
+        assert travel >= np.abs(work.pool.x - work.before).sum() * (1.0 - 1e-12)
+        drift += error_of_values(state.form, state.largest, work.pool.size, travel)
+        assert state.drift == pytest.approx(drift, rel=1e-12, abs=0.0)
+        assert state.intercept == working_set.estimate_threshold(work.pool)
+        changed = np.flatnonzero(work.pool.x != work.before)
+        assert state.moved is not None
+        np.testing.assert_array_equal(state.moved.index, work.pool.index[changed])
+        np.testing.assert_array_equal(state.moved.x, (work.pool.x - work.before)[changed])
+        assert (state.moved.sign == 1.0).all()
+    assert len(state.gaps) == 2
+    solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
+    solver.finish(state)
+    solver.set_deadline(state, time.perf_counter() - 1.0)
+    steps = 0
+    while solver.pending(state):
+        solver.proceed(state)
+        steps += 1
+    assert steps == 2  # one working set, and a look at the clock
+    assert state.gaps == []
+
+
+def test_what_was_solved_below_is_brought_to_the_level_above() -> None:
+    X, y = noisy_rows(50)
+    n, zero = 50, np.zeros(50)
+    z = y.astype(float)
+    pool = Pool(Dense(X), np.arange(n), z, zero + 0.3, zero, zero + 1.0, zero + 1.0, zero.copy(), zero + 1.0)
+    form, chosen = Form(RBF(GAMMA), 4, 0.25, DOUBLE), np.array([3, 8, 20, 44])
+    M = np.outer(z, z) * (gram64(X, X, GAMMA) + 0.25) + 0.3 * np.eye(n)
+    part = select_rows(pool, chosen)
+    part.x = np.array([0.5, 0.0, 1.0, 0.25])
+    part.v = (pool.p - M[:, chosen] @ part.x)[chosen]
+    assert working_set.apply_subset(pool, chosen, part, form)
+    np.testing.assert_allclose(pool.v, pool.p - M @ pool.x, rtol=1e-9, atol=1e-12)
+    assert pool.x[chosen].tolist() == part.x.tolist()
+    assert not working_set.apply_subset(pool, chosen, part, form)
+
+
+def test_a_short_model_pays_for_differences_as_much_as_the_loss_may_bend() -> None:
+    """C for each support row, of which each of the sample stands for some."""
+    X, _ = noisy_rows(40)
+    n, zero = 40, np.zeros(40)
+    weights = np.random.default_rng(0).normal(size=n)
+    K = gram64(X, X, GAMMA)
+    f = K @ weights
+    support = Pool(Dense(X), np.arange(n), zero + 1.0, zero, zero, zero, zero, weights, -f)
+    state = Decomposition().start(PROBLEM)
+    state.support, state.support_size = support, 100
+    assert Decomposition(max_support=10)._reduce_support(state)
+    assert state.reduced is not None
+    kept, importance = state.reduced.index, C * 100 / 40
+    matrix = K[np.ix_(kept, kept)] + 1e-6 * np.eye(10) + importance * K[:, kept].T @ K[:, kept]
+    expected = np.linalg.solve(matrix, f[kept] + importance * K[:, kept].T @ f)
+    np.testing.assert_allclose(state.reduced.x, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("everywhere", "intercept"), [(False, 0.5), (False, -0.5), (True, 0.5)])
+def test_f_is_computed_anew_where_a_row_has_a_say(everywhere: bool, intercept: float) -> None:
+    """Rows with a coefficient, and rows with a weight that may cost something as far as f may be off and b elsewhere; or all."""
+    X, y = noisy_rows(ROWS)
+    rng = np.random.default_rng(3)
+    s, alpha = rng.choice([0.0, 0.5], ROWS).astype(np.float32), rng.choice([0.0, 0.0, 0.0, 1.0, 0.25], ROWS)
+    alpha *= s > 0.0
+    f = rng.normal(size=ROWS) * 3.0
+    state = Decomposition().start(PROBLEM)
+    state.largest, state.drift, state.reach, state.intercept = Reach(4, 20.0), 0.25, 0.5, intercept
+    state.recompute_all_rows = everywhere
+    support = rows_with(np.zeros(20), rng.normal(size=20))
+    support.X = Dense(X[:20])
+    rows = {"alpha": alpha, "f": f.copy()}
+    recompute_values(state, support, block_of(X, y, s, rows))
+    near = (alpha != 0.0) | ((y * (f + intercept) - 0.75 < 1.0) & (s > 0.0))
+    assert near.any()
+    assert not near.all()
+    expected = np.where(near | everywhere, gram64(X, X[:20], GAMMA) @ support.x, f)
+    np.testing.assert_allclose(rows["f"], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dual", "bounded"), [(8.0, True), (8.09, True), (8.11, False)])
+def test_an_optimum_is_missed_where_d_is_beyond_its_linear_term_and_rounding(dual: float, bounded: bool) -> None:
+    """Of coefficients that sum up to 4 and a margin of 2, with a rounding of a tenth, where the kernel may have negative eigenvalues."""
+    problem = replace(PROBLEM, kernel=Sigmoid(1.0), loss=SquaredHinge(2.0))
+    state = Decomposition().start(problem)
+    state.weight = 4.0
+    if bounded:
+        _check_bounded(state, dual, 0.1)
+    else:
+        with pytest.raises(UsageError, match="no optimum"):
+            _check_bounded(state, dual, 0.1)
+    for other in ({"kernel": RBF(1.0)}, {"loss": Hinge(2.0)}, {"loss": SquaredEpsilonInsensitive(0.1)}):
+        state.problem = replace(problem, **other)
+        _check_bounded(state, 100.0, 0.1)
+
+
+def test_before_rows_of_one_class_have_coefficients_the_largest_kernel_value_bounds_their_sum() -> None:
+    """Half of a weight of 8, squared, times a k(x, x) of 20 at most; then D is that of the coefficients."""
+    state = Decomposition().start(replace(PROBLEM, nu=0.5, kernel=Linear()))
+    state.total, state.largest, state.top, state.bottom = 8.0, Reach(4, 20.0), 0.0, 0.0
+    largest = Linear().largest(Reach(4, 20.0))
+    assert bounds_of_pass(state).dual == pytest.approx(-0.5 * 4.0**2 * largest)
+    state.weight, state.square, state.dual = 4.0, 6.0, 0.5
+    assert bounds_of_pass(state).dual == 0.5 - 3.0
+
+
+def test_a_copy_that_visits_some_blocks_has_sums_of_its_own() -> None:
+    X, y = noisy_rows(ROWS)
+    solver = Decomposition(pool=100, working=30)
+    state, _, _ = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-6), X, y, passes=3)
+    state.losses[:], state.upper_losses[:], state.square = 1.0, 2.0, 3.0
+    part = solver.part(state)
+    part.losses += 5.0
+    part.upper_losses += 5.0
+    assert (state.losses == 1.0).all()
+    assert (state.upper_losses == 2.0).all()
+    assert (part.losses == 5.0).all()
+    assert (part.square, state.square) == (0.0, 3.0)
+    assert part.pool is state.pool
+
+
+def test_decision_values_are_off_by_what_moves_added_up_or_by_what_they_are_computed_anew_from() -> None:
+    """Of a short model by what its own points bring; rounding is that of the larger, as x moved on the values before."""
+    state = Decomposition().start(PROBLEM)
+    state.largest, state.drift, state.weight, state.absolute = Reach(4, 20.0), 1e-9, 3.0, 5.0
+    state.losses[7], state.upper_losses[7] = 2.0, 2.5
+    assert state.value_error() == 1e-9
+    assert state.rounding(7) == bound_rounding(PROBLEM, 1e-9, 3.0, 5.0, (2.0, 2.5))
+    points = rows_with(np.zeros(6), np.array([1.0, -2.0, 0.5, 0.0, 1.0, 1.5]))
+    state.recompute_support = points
+    exact = error_of_values(state.certified_form(), state.largest, 6, 6.0)
+    assert 0.0 < exact < 1e-9
+    assert state.value_error() == exact
+    assert state.rounding(7) == bound_rounding(PROBLEM, exact, 3.0, 5.0, (2.0, 2.5))
+    state.reduced = select_rows(points, np.arange(2))
+    assert state.value_error() == error_of_values(state.form, state.largest, 2, 3.0) > 1e-9
+    state.drift = 1.0
+    assert state.value_error() < 1.0
+    assert state.rounding(7) == bound_rounding(PROBLEM, 1.0, 3.0, 5.0, (2.0, 2.5))
+
+
+def test_kernel_values_are_shared_where_some_rows_moved_that_are_not_all() -> None:
+    """What two problems have moved is evaluated once at the rows that are next."""
+    X, y = noisy_rows(ROWS, 100)
+    solver, states = Decomposition(pool=100, working=30), []
+    for _ in range(2):
+        state = solver.start(replace(problem_of(X, Hinge(), C, GAMMA, 1e-6), kernel=Linear()))
+        rows = {name: np.zeros(ROWS) for name in ("alpha", "f")}
+        solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
+        closed(solver, state)
+        states.append(state)
+    solver.prepare_shared(states, Dense(X[:7]))
+    for state in states:
+        assert state.moved is not None
+        assert state.shared_values is not None
+        expected = X[:7].astype(float) @ X[state.moved.index].astype(float).T @ state.moved.x
+        np.testing.assert_allclose(state.shared_values, expected, rtol=1e-5, atol=1e-5)
+        state.shared_values = None
+    solver.prepare_shared(states[:1], Dense(X[:7]))
+    assert states[0].shared_values is None
+    states[0].problem = replace(states[0].problem, rows=states[0].pool.size)
+    solver.prepare_shared(states, Dense(X[:7]))
+    assert [state.shared_values for state in states] == [None, None]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_decomposition_takes_quadratic_time_on_repeated_points(loss: str, sparse: bool, tmp_path: Path) -> None:
+    """Ten points with labels at random: twice the rows took seven times as long, 8,000 of them ten seconds."""
+    draw = np.random.default_rng(0)
+    spent = []
+    for rows in (2500, 8000, 8000):  # the first compiles
+        X: Any = np.repeat(draw.normal(size=(10, 4)), rows // 10, 0).astype(np.float32)
+        sv.ingest(
+            scipy.sparse.csr_matrix(X) if sparse else X,
+            str(tmp_path / "s.zarr"),
+            y=draw.integers(0, 2, rows),
+            overwrite=True,
+        )
+        began = time.process_time()
+        model = sv.fit(
+            str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm"), kernel="rbf", loss=loss, overwrite=True
+        ).model
+        spent.append(time.process_time() - began)
+        assert model.provenance["status"] == "converged"
+    assert min(spent[1:]) < 3.0

@@ -11,14 +11,14 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache
+from streamsvm.solvers.kernel.cache import COLUMNS_AT_ONCE, KernelCache
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import iterations as iterations_module
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
-from streamsvm.solvers.kernel.working_set import refresh
+from streamsvm.solvers.kernel.working_set import recompute_gradient
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -34,7 +34,7 @@ def pool_of(n: int = 200) -> tuple[Pool, Form, Any]:
     pool = Pool(Dense(X), np.arange(n), z, zero + RIDGE, zero, zero + 1.0, zero.copy(), zero.copy(), zero.copy())
     pool.x[7] = 1.0
     form = Form(RBF(GAMMA), 4, 1.0)
-    refresh(pool, form)
+    recompute_gradient(pool, form)
     return pool, form, np.outer(z, z) * (gram64(X, X, GAMMA) + 1.0) + RIDGE * np.eye(n)
 
 
@@ -96,7 +96,7 @@ def test_sampled_iterations_keep_them_too(method: Any) -> None:
 def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
     pool, form, _ = pool_of()
     pool.x[:] = 1.0 / pool.size
-    refresh(pool, form)
+    recompute_gradient(pool, form)
     iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), variant)
     sizes = []
     for _ in range(2000):
@@ -140,7 +140,7 @@ def test_a_step_that_does_not_take_all_weight_leaves_the_rest() -> None:
     """Half of the way: of a third of the weight 1/3 (1 + t) - t is left at t = 1/4."""
     pool, form, _ = pool_of(8)
     pool.x[:3], pool.x[3:] = 1.0 / 3.0, 0.0
-    refresh(pool, form)
+    recompute_gradient(pool, form)
     for curvature, left in ((4.0, 1.0 / 6.0), (0.1, 0.0)):
         sampled = SampledIterations(pool, form, "mfw")
         sampled._v = 2

@@ -14,18 +14,18 @@ from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import (
-    BLUNT,
     EPS,
-    UNFELT,
-    enough_for,
+    MAX_MARGIN_ERROR,
+    NEGLIGIBLE_SHARE,
+    bound_rounding,
+    certified_form,
+    choose_form,
     error_of_values,
-    extended,
-    form_of,
-    in_full,
-    joined,
-    needed,
-    rounding_of,
-    same_arithmetic,
+    extend_reach,
+    join_reaches,
+    needs_certified_form,
+    negligible_error,
+    select_same_form,
 )
 from streamsvm.types import Problem
 
@@ -37,36 +37,36 @@ def problem(kernel: Any = RBF(0.5), **changed: Any) -> Problem:  # noqa: B008  a
 
 
 def test_the_reach_of_both_is_the_larger_and_of_one_its_own() -> None:
-    assert joined(NEAR, FAR) == joined(FAR, NEAR) == FAR
-    assert joined(NEAR, None) == joined(None, NEAR) == NEAR
-    assert joined(None, None) is None
+    assert join_reaches(NEAR, FAR) == join_reaches(FAR, NEAR) == FAR
+    assert join_reaches(NEAR, None) == join_reaches(None, NEAR) == NEAR
+    assert join_reaches(None, None) is None
     rows = Dense(np.array([[3.0, 4.0]], np.float32))
-    assert extended(None, rows) == Reach(2, 25.0)
-    assert extended(NEAR, rows) == Reach(3, 25.0)
+    assert extend_reach(None, rows) == Reach(2, 25.0)
+    assert extend_reach(NEAR, rows) == Reach(3, 25.0)
 
 
 def test_a_solver_works_in_float32_unless_coefficients_make_its_errors_large() -> None:
-    blunt = BLUNT / error_of(RBF(0.5), NEAR, SINGLE)
-    assert form_of(problem(C=1e9)).arithmetic == SINGLE  # nothing is known of the rows
+    blunt = MAX_MARGIN_ERROR / error_of(RBF(0.5), NEAR, SINGLE)
+    assert choose_form(problem(C=1e9)).arithmetic == SINGLE  # nothing is known of the rows
     for C, weights, expected in (
         (0.99, (), SINGLE),
         (1.01, (), DOUBLE),
         (0.6, (1.0, 2.0), DOUBLE),
         (1.9, (0.5,), SINGLE),
     ):
-        form = form_of(problem(C=C * blunt, weights=weights, reach=NEAR), 0.25)
+        form = choose_form(problem(C=C * blunt, weights=weights, reach=NEAR), 0.25)
         assert (form.arithmetic, form.constant, form.columns) == (expected, 0.25, 3)
     for tolerance, expected in ((1e-9, SINGLE), (0.99e-9, DOUBLE)):
-        assert form_of(problem(C=0.5 * blunt, tolerance=tolerance, reach=NEAR)).arithmetic == expected
+        assert choose_form(problem(C=0.5 * blunt, tolerance=tolerance, reach=NEAR)).arithmetic == expected
     narrow = problem(RBF(1e12), C=1e-30, reach=FAR)
-    assert form_of(narrow).arithmetic == DIFFERENCES
+    assert choose_form(narrow).arithmetic == DIFFERENCES
 
 
 def test_certificates_are_never_evaluated_in_less_than_the_work() -> None:
     form = Form(RBF(0.5), 3, 0.0)
-    assert in_full(form, None) is form
-    assert in_full(form, NEAR).arithmetic == DOUBLE
-    assert in_full(form._replace(arithmetic=DIFFERENCES), NEAR).arithmetic == DIFFERENCES
+    assert certified_form(form, None) is form
+    assert certified_form(form, NEAR).arithmetic == DOUBLE
+    assert certified_form(form._replace(arithmetic=DIFFERENCES), NEAR).arithmetic == DIFFERENCES
 
 
 def test_products_are_taken_where_a_certificate_does_not_feel_their_errors() -> None:
@@ -74,12 +74,12 @@ def test_products_are_taken_where_a_certificate_does_not_feel_their_errors() -> 
     form, wide, kernel = Form(RBF(0.02), 784, 0.0), Reach(784, 400.0), RBF(0.02)
     error = error_of(kernel, wide, DOUBLE)
     assert ENOUGH < error < 1.5 * ENOUGH
-    assert in_full(form, wide).arithmetic == DIFFERENCES
+    assert certified_form(form, wide).arithmetic == DIFFERENCES
     asked = problem(kernel, tolerance=1e-3)
     for weight, expected in ((0.99, DOUBLE), (1.01, DIFFERENCES)):
-        allowed = enough_for(asked, -7.0, weight * np.sqrt(UNFELT * 1e-3 * 7.0 / error))
-        assert in_full(form, wide, allowed).arithmetic == expected
-    assert enough_for(asked, 7.0, 1e30) == enough_for(asked, 7.0, 0.0) == ENOUGH
+        allowed = negligible_error(asked, -7.0, weight * np.sqrt(NEGLIGIBLE_SHARE * 1e-3 * 7.0 / error))
+        assert certified_form(form, wide, allowed).arithmetic == expected
+    assert negligible_error(asked, 7.0, 1e30) == negligible_error(asked, 7.0, 0.0) == ENOUGH
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(0.5, 1.0, 2.0)])
@@ -94,19 +94,19 @@ def test_decision_values_are_off_by_entries_and_by_the_sum_of_them(kernel: Any) 
 
 def test_primal_and_dual_are_off_by_the_square_the_losses_and_the_sums() -> None:
     """Of four rows; the last sum is seen where the others are 0."""
-    large = rounding_of(problem(), 0.5, 2.0, 3.0, (1.0, 1.5))  # E sum |x| / 2 = .5, losses risen by .5
+    large = bound_rounding(problem(), 0.5, 2.0, 3.0, (1.0, 1.5))  # E sum |x| / 2 = .5, losses risen by .5
     assert large == pytest.approx(1.0, rel=1e-12, abs=0.0)
-    assert rounding_of(problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12, abs=0.0)
-    least = rounding_of(problem(), 0.0, 2.0, 3.0, (1.5, 1.5))  # 1/2 2 n eps 3 + 2 n eps (1.5 + 2 + 3)
+    assert bound_rounding(problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12, abs=0.0)
+    least = bound_rounding(problem(), 0.0, 2.0, 3.0, (1.5, 1.5))  # 1/2 2 n eps 3 + 2 n eps (1.5 + 2 + 3)
     assert least == pytest.approx((12.0 + 52.0) * EPS, rel=1e-12, abs=0.0)
 
 
 def test_an_evaluation_is_repeated_where_rounding_is_a_tenth_of_the_tolerance() -> None:
     asked = problem(tolerance=0.5)
     for primal in (4.0, -4.0):
-        assert not needed(asked, primal, 0.2)
-        assert needed(asked, primal, 0.2001)
-    assert needed(asked, 4.0, float("nan"))
+        assert not needs_certified_form(asked, primal, 0.2)
+        assert needs_certified_form(asked, primal, 0.2001)
+    assert needs_certified_form(asked, 4.0, float("nan"))
 
 
 def test_only_states_of_the_first_ones_arithmetic_share_kernel_values() -> None:
@@ -115,7 +115,7 @@ def test_only_states_of_the_first_ones_arithmetic_share_kernel_values() -> None:
             self.form = Form(RBF(0.5), 3, 0.0)._replace(arithmetic=arithmetic)
 
     states = [State(arithmetic) for arithmetic in (SINGLE, DOUBLE, SINGLE)]
-    assert same_arithmetic(states) == [states[0], states[2]]
+    assert select_same_form(states) == [states[0], states[2]]
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.5)])

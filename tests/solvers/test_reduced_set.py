@@ -10,7 +10,7 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.reduced_set import drawn, reduced_to
+from streamsvm.solvers.kernel.reduced_set import draw_by_weight, fit_reduced_set
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
@@ -31,7 +31,7 @@ def test_it_is_the_closest_in_the_norm_that_is_said(constant: float, sparse: boo
     K = gram64(X, X, GAMMA) + constant
     f = K @ weights
     support = support_of(csr_of(X) if sparse else Dense(X), weights)
-    found = reduced_to(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
+    found = fit_reduced_set(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
     kept = found.index
 
     def cost(c: Any) -> float:
@@ -49,6 +49,8 @@ def test_it_is_the_closest_in_the_norm_that_is_said(constant: float, sparse: boo
 def test_a_draw_from_draws_is_a_draw_from_all() -> None:
     rng = np.random.default_rng(0)
     index, weights = np.arange(500), rng.normal(size=500)
-    at_once = drawn(index, weights, 40)
-    parts = np.concatenate([part[drawn(index[part], weights[part], 40)] for part in np.split(index, [90, 300])])
-    np.testing.assert_array_equal(parts[drawn(index[parts], weights[parts], 40)], at_once)
+    at_once = draw_by_weight(index, weights, 40)
+    parts = np.concatenate(
+        [part[draw_by_weight(index[part], weights[part], 40)] for part in np.split(index, [90, 300])]
+    )
+    np.testing.assert_array_equal(parts[draw_by_weight(index[parts], weights[parts], 40)], at_once)

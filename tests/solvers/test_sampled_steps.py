@@ -10,13 +10,13 @@ import pytest
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, row_count
-from streamsvm.solvers.kernel import kernel_cache
-from streamsvm.solvers.kernel.kernel_cache import COLUMNS_AT_ONCE, KernelCache, worthwhile
+from streamsvm.solvers.kernel import cache as cache_module
+from streamsvm.solvers.kernel.cache import COLUMNS_AT_ONCE, KernelCache, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.reduced_set import drawn, reduced_values
+from streamsvm.solvers.kernel.reduced_set import draw_by_weight, evaluate_reduced_set
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import ROWS_PER_LOT, SampledIterations
-from streamsvm.solvers.kernel.working_set import refresh
+from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Block
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
@@ -31,7 +31,7 @@ def pool_of(n: int = ROWS, *, support: int = 3) -> tuple[Pool, Any]:
     pool = Pool(Dense(X), np.arange(n), z, zero + RIDGE, zero, zero + 1.0, zero.copy(), zero.copy(), zero.copy())
     weights = np.arange(1.0, support + 1.0)  # no two of them alike, so that no two gradients are
     pool.x[:support] = weights / weights.sum()
-    refresh(pool, FORM)
+    recompute_gradient(pool, FORM)
     return pool, np.outer(z, z) * (gram64(X, X, GAMMA) + 1.0) + RIDGE * np.eye(n)
 
 
@@ -198,7 +198,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.columns: list[int] = []
-        self._block = kernel_cache.kernel_block
+        self._block = cache_module.kernel_block
 
     def __call__(self, X: Any, points: Any, kernel: Any, out: Any, **more: Any) -> None:
         self.columns.append(out.shape[1])
@@ -208,7 +208,7 @@ class Counted:
 def test_with_a_column_come_those_of_the_rows_where_g_is_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight of them, less those at hand; the least recently used goes first."""
     pool, K = pool_of()
-    monkeypatch.setattr(kernel_cache, "kernel_block", counted := Counted())
+    monkeypatch.setattr(cache_module, "kernel_block", counted := Counted())
     g, cache = np.arange(ROWS)[::-1].astype(float), KernelCache(pool, FORM, 12)
     smallest = set(range(ROWS - COLUMNS_AT_ONCE, ROWS))
     np.testing.assert_allclose(cache.column(0, g), K[0], rtol=1e-9, atol=1e-12)
@@ -234,7 +234,7 @@ def test_with_a_column_come_those_of_the_rows_where_g_is_smallest(monkeypatch: p
 def test_one_evaluation_for_several_problems_is_worthwhile_where_it_is_less_work(columns: int, worth: bool) -> None:
     """Of two supports of the same rows: half the products, and sixteen columns' worth for each value."""
     support, _ = pool_of(20)
-    assert worthwhile([support, support], Dense(np.ones((3, columns), np.float32))) == worth
+    assert is_sharing_worthwhile([support, support], Dense(np.ones((3, columns), np.float32))) == worth
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.75])
@@ -248,7 +248,7 @@ def test_a_short_machine_says_its_values_and_its_norm(constant: float) -> None:
     for start, stop in ((0, 20), (20, 50)):
         order = np.arange(stop - start, dtype=np.int32)
         block = Block(Dense(X[start:stop]), y[start:stop], np.ones(stop - start, np.float32), 0, start, order, 0)
-        f, part = reduced_values(reduced, form, block)
+        f, part = evaluate_reduced_set(reduced, form, block)
         np.testing.assert_allclose(f, K[start:stop][:, kept] @ c, rtol=1e-9, atol=1e-12)
         norm += part
     assert norm == pytest.approx(c @ K[np.ix_(kept, kept)] @ c, rel=1e-9)
@@ -257,7 +257,7 @@ def test_a_short_machine_says_its_values_and_its_norm(constant: float) -> None:
 def test_rows_are_drawn_as_often_as_their_weights_say() -> None:
     """One of two rows anywhere at a time: the one with three times the weight three times as often."""
     pairs, weights = np.random.default_rng(0).integers(0, 10**6, (4000, 2)), np.array([1.0, -3.0])
-    assert np.mean([drawn(pair, weights, 1)[0] for pair in pairs]) == pytest.approx(0.75, abs=0.03)
-    assert all(drawn(pair, np.array([1e-8, 0.0]), 1).tolist() == [0] for pair in pairs[:200])
-    assert drawn(np.arange(7), np.ones(7), 7).tolist() == list(range(7))
-    assert len(drawn(np.arange(7), np.ones(7), 6)) == 6
+    assert np.mean([draw_by_weight(pair, weights, 1)[0] for pair in pairs]) == pytest.approx(0.75, abs=0.03)
+    assert all(draw_by_weight(pair, np.array([1e-8, 0.0]), 1).tolist() == [0] for pair in pairs[:200])
+    assert draw_by_weight(np.arange(7), np.ones(7), 7).tolist() == list(range(7))
+    assert len(draw_by_weight(np.arange(7), np.ones(7), 6)) == 6

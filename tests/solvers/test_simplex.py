@@ -14,7 +14,7 @@ from streamsvm.compute.passes import simplex
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
@@ -260,9 +260,9 @@ def test_values_of_several_problems_at_once(sparse: bool) -> None:
         zero, x = np.zeros(count), rng.random(count)
         supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), zero, zero, zero, zero, x, zero))
         expected.append(gram64(X, X[index], GAMMA) @ (y[index] * x))
-    assert not worthwhile(supports, stored)
-    assert worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))
-    found = values_of(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
+    assert not is_sharing_worthwhile(supports, stored)
+    assert is_sharing_worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))
+    found = evaluate_shared(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -13,7 +13,7 @@ from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Reach
-from streamsvm.solvers.kernel.rounding import rounding_of
+from streamsvm.solvers.kernel.rounding import bound_rounding
 from streamsvm.solvers.kernel.simplex import solver
 from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of
@@ -37,7 +37,7 @@ def test_simplex_certificate_is_that_of_the_best_scaled_model() -> None:
     found = certificate_of(state, 0.5)
     assert found.primal == 0.5 * 3.0 / 16.0 + 2.0
     assert found.dual == 0.25 - 2.0 / 16.0
-    assert found.rounding == rounding_of(PROBLEM, 0.25, 0.25, 0.5, (2.0, 2.5)) > 0.5
+    assert found.rounding == bound_rounding(PROBLEM, 0.25, 0.25, 0.5, (2.0, 2.5)) > 0.5
     assert (state.gap, state.f, state.scale, state.trajectory) == (1.0, 2.0, 0.25, [])
     facts = {"simplex_gap": 1.0, "seen_gap": 0.75, "f": 2.0, "support": 3, "iterations": 7, "points": None}
     assert {name: found.facts[name] for name in facts} == facts

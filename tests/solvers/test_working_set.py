@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from streamsvm.compute.passes.smo import smo
 from streamsvm.kernels import RBF, Linear
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.pool import Form, Pool, extremes, in_order, select, unite, violation, worst
-from streamsvm.solvers.kernel.working_set import Improvement, follow, improve, working_set
+from streamsvm.solvers.kernel.pool import (
+    Form,
+    Pool,
+    extremes,
+    join_pools,
+    select_rows,
+    sort_rows,
+    violation,
+    worst_rows,
+)
+from streamsvm.solvers.kernel.working_set import Progress, choose_working_set, optimize_working_set, update_gradient
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
 GAMMA = 0.5
@@ -84,9 +93,9 @@ def pool_of(n: int = 300) -> tuple[Pool, Any]:
 
 
 def solved(pool: Pool, working: int, tolerance: float) -> None:
-    known = Improvement(10_000)
-    while violation(pool) > tolerance and not known.over(np.inf):
-        improve(pool, Form(RBF(GAMMA), 4), working, known, tolerance)
+    known = Progress(10_000)
+    while violation(pool) > tolerance and not known.is_over(np.inf):
+        optimize_working_set(pool, Form(RBF(GAMMA), 4), working, known, tolerance)
 
 
 @pytest.mark.parametrize("working", [16, 64, 1000])
@@ -109,8 +118,8 @@ def test_a_working_set_is_solved_to_a_tenth_of_what_it_violates_or_half_of_what_
     """Of a violation of 2, that of x = 0: one more pair of coordinates would have left less, and none is moved after that."""
     pool, _ = pool_of()
     assert violation(pool) == 2.0
-    known = Improvement(10)
-    improve(pool, Form(RBF(GAMMA), 4), pool.size, known, tolerance)
+    known = Progress(10)
+    optimize_working_set(pool, Form(RBF(GAMMA), 4), pool.size, known, tolerance)
     left = inner * (2.0 if tolerance < inner else 1.0)
     assert 0.25 * left < violation(pool) <= left * (1.0 + 1e-5)
     assert known.rounds == 9
@@ -121,27 +130,27 @@ def test_a_working_set_is_solved_to_a_tenth_of_what_it_violates_or_half_of_what_
 def test_where_nothing_moves_no_other_subset_is_begun() -> None:
     pool, _ = pool_of()
     solved(pool, 1000, 1e-7)
-    x, known = pool.x.copy(), Improvement(10)
-    improve(pool, Form(RBF(GAMMA), 4), 50, known, 1.0)
-    assert known.over(np.inf)
+    x, known = pool.x.copy(), Progress(10)
+    optimize_working_set(pool, Form(RBF(GAMMA), 4), 50, known, 1.0)
+    assert known.is_over(np.inf)
     assert (known.moves.steps, known.moves.travel) == (0, 0.0)
     np.testing.assert_array_equal(pool.x, x)
 
 
 def test_as_many_subsets_are_begun_as_may_be() -> None:
     pool, _ = pool_of()
-    known = Improvement(2)
+    known = Progress(2)
     for left in (2, 1, 0):
         assert known.rounds == left
-        assert known.over(np.inf) == (left == 0)
-        improve(pool, Form(RBF(GAMMA), 4), 16, known, 1e-9)
+        assert known.is_over(np.inf) == (left == 0)
+        optimize_working_set(pool, Form(RBF(GAMMA), 4), 16, known, 1e-9)
 
 
 def test_a_single_pair_that_moves_is_a_move() -> None:
     pool, _ = pool_of()
-    pair = select(pool, np.array([int(np.argmax(pool.p)), int(np.argmin(pool.p))]))
-    known = Improvement(10)
-    improve(pair, Form(RBF(GAMMA), 4), 2, known, 1e-3)
+    pair = select_rows(pool, np.array([int(np.argmax(pool.p)), int(np.argmin(pool.p))]))
+    known = Progress(10)
+    optimize_working_set(pair, Form(RBF(GAMMA), 4), 2, known, 1e-3)
     assert (known.moves.steps, known.rounds) == (1, 9)
     assert violation(pair) <= 1e-3
 
@@ -149,10 +158,10 @@ def test_a_single_pair_that_moves_is_a_move() -> None:
 def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
     """What one working set moves and another takes back has been added to f twice."""
     pool, _ = pool_of()
-    known, travel, steps = Improvement(10), 0.0, 0
+    known, travel, steps = Progress(10), 0.0, 0
     for _ in range(4):
         before, made = pool.x.copy(), known.moves.steps
-        improve(pool, Form(RBF(GAMMA), 4), 40, known, 1e-6)
+        optimize_working_set(pool, Form(RBF(GAMMA), 4), 40, known, 1e-6)
         travel += float(np.abs(pool.x - before).sum())
         steps += known.moves.steps > made
         assert known.moves.travel == pytest.approx(travel, rel=1e-12)
@@ -175,10 +184,10 @@ def test_a_working_set_is_half_of_the_last_one_and_the_worst_of_all(seed: int, g
     by_v = np.argsort(pool.v)
     grow = [int(i) for i in by_v[::-1] if pool.x[i] < pool.high[i]][:first]
     shrink = [int(i) for i in by_v if pool.x[i] > pool.low[i]][: wanted - first]
-    found = working_set(pool, working, recent, growing)
+    found = choose_working_set(pool, working, recent, growing)
     assert found.tolist() == sorted({*between, *grow, *shrink})
-    assert worst(pool, wanted, growing).tolist() == sorted({*grow, *shrink})
-    assert working_set(pool, 60, recent, growing).tolist() == list(range(60))
+    assert worst_rows(pool, wanted, growing).tolist() == sorted({*grow, *shrink})
+    assert choose_working_set(pool, 60, recent, growing).tolist() == list(range(60))
 
 
 @pytest.mark.parametrize("ridge", [0.3, 300.0])
@@ -190,7 +199,7 @@ def test_a_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float
     p, zero = np.where(rng.random(n) < 0.5, 1.0, -1.0), np.zeros(n)
     bounds = np.full(n, -np.inf), np.full(n, np.inf)
     pool = Pool(Dense(X), np.arange(n), np.ones(n), zero + ridge, *bounds, p, zero.copy(), p.copy())
-    improve(pool, Form(Linear(), 4), n, Improvement(10), 1e-6)
+    optimize_working_set(pool, Form(Linear(), 4), n, Progress(10), 1e-6)
     assert np.abs(pool.x).max() > 0.1 / ridge
     K = X.astype(np.float64) @ X.T.astype(np.float64)
     atol = 1e-6 * np.abs(K @ pool.x).max() + 1e-15
@@ -205,16 +214,16 @@ def test_signs_and_the_constant_enter_the_matrix() -> None:
     weights = np.linspace(-1.0, 1.0, 50)
     pool.x = weights.copy()
     pool.v = -pool.ridge * weights
-    follow(pool, Form(RBF(GAMMA), 4, 0.25), pool.X, y * weights)
+    update_gradient(pool, Form(RBF(GAMMA), 4, 0.25), pool.X, y * weights)
     np.testing.assert_allclose(pool.v, -M @ weights, atol=1e-5)
 
 
 def test_worst_takes_from_both_sides_and_pieces_come_together_again() -> None:
     pool, _ = pool_of(100)
-    chosen = worst(pool, 10)
+    chosen = worst_rows(pool, 10)
     assert len(chosen) == 10
     assert {-1.0, 1.0} == set(pool.p[chosen])
-    halves = [select(pool, np.arange(50, 100)), select(pool, np.arange(50))]
-    again = in_order(unite(halves))
+    halves = [select_rows(pool, np.arange(50, 100)), select_rows(pool, np.arange(50))]
+    again = sort_rows(join_pools(halves))
     np.testing.assert_array_equal(again.index, pool.index)
     np.testing.assert_array_equal(again.X.values, pool.X.values)

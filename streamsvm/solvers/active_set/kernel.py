@@ -22,9 +22,16 @@ from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
 from streamsvm.solvers.active_set.sides import apart, sided, sided_terms, together
 from streamsvm.solvers.active_set.spaces import GramSpace
-from streamsvm.solvers.kernel.box_problem import Interval, solve_box, system_bytes
 from streamsvm.solvers.kernel.pool import Form
-from streamsvm.solvers.kernel.rounding import error_of_values, extended, form_of, in_full, joined, rounding_of
+from streamsvm.solvers.kernel.rounding import (
+    bound_rounding,
+    certified_form,
+    choose_form,
+    error_of_values,
+    extend_reach,
+    join_reaches,
+)
+from streamsvm.solvers.kernel.working_set import Interval, solve_box, system_bytes
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
@@ -113,7 +120,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         """Gather the rows of the block, or tell them their dual variables."""
         if state.rows is None:
             state.gatherer.add(block)
-            state.reach = extended(state.reach, block.X)
+            state.reach = extend_reach(state.reach, block.X)
             return
         part, places = block.members(state.rows.row)
         if DUAL in block.rows:
@@ -144,7 +151,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
     def _solve(self, state: KernelActiveSetState, rows: GatheredRows) -> None:
         """Exchange rows from ``a`` on; at first, from where pairs of rows lead."""
         problem = state.problem
-        form = in_full(form_of(problem), state.reach)
+        form = certified_form(choose_form(problem), state.reach)
         K = gram(rows.X, form.kernel, form.columns, form.arithmetic).astype(np.float64, copy=False)
         K += K.T  # tiles are products, and two entries that are the same may differ in their last bits
         K *= 0.5
@@ -169,7 +176,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         first, *others = states
         for other in others:
             first.gatherer.merge(other.gatherer)
-            first.reach = joined(first.reach, other.reach)
+            first.reach = join_reaches(first.reach, other.reach)
         return first
 
     def solution(self, state: KernelActiveSetState) -> SupportSolution:
@@ -217,6 +224,6 @@ def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: For
         for off in (0.0, error)
     )
     primal, dual = 0.5 * float(x @ f) + losses, method.dual()
-    rounding = rounding_of(problem, error, weight, float(np.abs(x * f).sum()), (losses, risen))
+    rounding = bound_rounding(problem, error, weight, float(np.abs(x * f).sum()), (losses, risen))
     facts = {"exchanges": method.exchanges, "free": method.free_rows, "support": int(np.count_nonzero(x))}
     return Certificate(primal, dual, final=state.solved, facts=facts, rounding=rounding)

@@ -1,4 +1,4 @@
-"""A kernel machine with fewer points, close to the one that was found.
+"""The reduced set: a kernel machine with fewer points, close to the one that was found.
 
 Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(., x_j)
 minimize what a difference costs where a loss with curvature 1 is paid on the support,
@@ -15,16 +15,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64, row_slice
-from streamsvm.solvers.kernel.pool import Form, Pool, select
+from streamsvm.solvers.kernel.pool import Form, Pool, select_rows
 from streamsvm.types import Block
 
 RELATIVE_RIDGE = 1e-6
-"""Of the largest diagonal entry: float32 kernel values are no better than that."""
+"""Added to the diagonal, relative to its largest entry: float32 kernel values are no better than that."""
 GOLDEN_RATIO = 0.6180339887498949
 """Its multiples modulo 1 fill the unit interval evenly."""
 SAMPLE_PER_POINT = 4
@@ -37,18 +36,17 @@ MaxSupport = Annotated[
         bounds=Bounds(least=0),
     ),
 ]
-"""The setting of solvers that can end with fewer points."""
 
 
-def bytes_for(count: int) -> int:
-    """What ``reduced_to`` holds beside rows, for so many points."""
+def reduced_set_bytes(count: int) -> int:
+    """Return the bytes ``fit_reduced_set`` needs beside rows, for this many points."""
     return 24 * count**2 + 8 * TILE_ROWS * count
 
 
-def drawn(index: Int64, weights: Float64, count: int) -> NDArray[np.int64]:
-    """At most ``count`` places, in order, drawn with the probability |w_i| (Efraimidis, Spirakis 2006).
+def draw_by_weight(index: Int64, weights: Float64, count: int) -> Int64:
+    """Return at most ``count`` places, in order, drawn with probability proportional to |w_i| (Efraimidis, Spirakis 2006).
 
-    The random number of a row is a function of its global number alone: a draw from draws is a draw from all.
+    The random number of a row is a function of its global number alone, so that a draw from draws is a draw from all.
     """
     if len(index) <= count:
         return np.arange(len(index))
@@ -56,13 +54,13 @@ def drawn(index: Int64, weights: Float64, count: int) -> NDArray[np.int64]:
     return np.sort(np.argpartition(keys, -count)[-count:])
 
 
-def reduced_to(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
-    """``count`` rows of the support, x the coefficients of the shorter machine (signs included).
+def fit_reduced_set(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
+    """Return ``count`` rows of the support, x the coefficients of the shorter machine (signs included).
 
     ``values``: f, without intercept, at the rows given; ``importance``: C times the support rows each stands for.
     """
-    chosen = drawn(support.index, support.x, count)
-    kept = select(support, chosen)
+    chosen = draw_by_weight(support.index, support.x, count)
+    kept = select_rows(support, chosen)
     K = gram(kept.X, form.kernel, form.columns).astype(np.float64) + form.constant
     K[np.diag_indices_from(K)] += RELATIVE_RIDGE * float(K.diagonal().max())
     right = values[chosen].copy()
@@ -79,8 +77,8 @@ def reduced_to(support: Pool, values: Float64, form: Form, count: int, importanc
     return kept
 
 
-def reduced_values(reduced: Pool, form: Form, block: Block) -> tuple[Float64, float]:
-    """Decision values of the shorter machine on a block, and the block's part of its squared norm."""
+def evaluate_reduced_set(reduced: Pool, form: Form, block: Block) -> tuple[Float64, float]:
+    """Return the decision values of the shorter machine on a block (n,), and the block's part of its squared norm."""
     f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
     expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f, form.arithmetic)
     mine, places = block.members(reduced.index)

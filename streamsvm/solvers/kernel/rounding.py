@@ -10,11 +10,12 @@ m points; the second term is that of the float64 sum over them. Hence, the sums 
     |x'Kx - fl(x'Kx)| <= E sum |x_j| + n eps sum |x_i f_i|
     L(f) = sum C_i l(y_i f_i) is at most what it is where every margin is less by E, plus n eps L,
 
-the losses being monotone, or of residuals convex: they are summed twice, at the margins found and at those less by E, at the worse of two residuals. P = 1/2 x'Kx + L and
-D = sum (a_i - conjugate(a_i)) - 1/2 x'Kx follow; the terms of the first sum of D are given numbers.
+the losses being monotone in the margin, or convex in the residual: they are summed twice, at the margins found and at those less by
+E, for residuals at the worse of f - E and f + E. P = 1/2 x'Kx + L and D = sum (a_i - conjugate(a_i)) - 1/2 x'Kx follow; the terms of
+the first sum of D are given numbers.
 
-A row that has no coefficient and costs nothing even where its margin is less by what it may be off has no say in
-either. So the evaluation that is certified computes f in float64 of those rows alone that have.
+A row that has no coefficient and costs nothing even where its margin is less by E adds nothing to P or D. So the evaluation that is
+certified computes f in float64 of the other rows alone.
 """
 
 from __future__ import annotations
@@ -36,75 +37,76 @@ from streamsvm.solvers.linear_rounding import SHARE
 from streamsvm.types import Problem
 
 EPS = 2.0**-53
-UNFELT = 1e-3
-"""Of the tolerance: what rounding may do to P and D where it is to make no difference."""
-BLUNT = 1e-2
-"""A row's largest coefficient times the error of a kernel value, beyond which float32 blurs margins while it works."""
+NEGLIGIBLE_SHARE = 1e-3
+"""Rounding of P and D by this share of the tolerance makes no difference."""
+MAX_MARGIN_ERROR = 1e-2
+"""Where a row's largest coefficient times the error of a float32 kernel value is more, the solver works in float64."""
+FLOAT64_TOLERANCE = 1e-9
+"""For tolerances below this the solver works in float64 from the first pass."""
 
-FINE = 1e-9
-"""Tolerances below this are asked of float64 from the first pass: what float32 leads to would be found wanting at the end."""
 
-
-def extended(reach: Reach | None, X: Rows) -> Reach:
-    """The reach of these rows and of those before."""
+def extend_reach(reach: Reach | None, X: Rows) -> Reach:
+    """Return the reach of these rows and of those before."""
     found = reach_of(X, squares_of(X, float))
     return found if reach is None else reach.joined(found)
 
 
-def joined(one: Reach | None, other: Reach | None) -> Reach | None:
-    """The reach of the rows of both."""
+def join_reaches(one: Reach | None, other: Reach | None) -> Reach | None:
+    """Return the reach of the rows of both; None: no rows."""
     return one.joined(other) if one is not None and other is not None else one or other
 
 
-def form_of(problem: Problem, constant: float = 0.0) -> Form:
-    """The form of a problem's matrix, in the arithmetic that typical rows ask for."""
+def choose_form(problem: Problem, constant: float = 0.0) -> Form:
+    """Return the form of a problem's matrix, in the arithmetic that typical rows ask for."""
     assert problem.kernel is not None  # a kernel solver is given problems of one
     form = Form(problem.kernel, problem.columns, constant)
     if problem.reach is None:
         return form
     kernel, reach = problem.kernel, problem.reach
-    blurred = problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE) > BLUNT
-    if blurred or problem.tolerance < FINE:
-        return in_full(form, reach)
+    margin_error = problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE)
+    if margin_error > MAX_MARGIN_ERROR or problem.tolerance < FLOAT64_TOLERANCE:
+        return certified_form(form, reach)
     return form._replace(arithmetic=working_arithmetic(kernel, reach, problem.columns))
 
 
-def in_full(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
-    """The same in the arithmetic of certificates, which do not feel an error of ``enough`` in a kernel value."""
+def certified_form(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
+    """Return the form in the arithmetic of certificates, in which an error of ``enough`` in a kernel value is negligible."""
     if reach is None:
         return form
     return form._replace(arithmetic=max(form.arithmetic, exact_arithmetic(form.kernel, reach, form.columns, enough)))
 
 
-def enough_for(problem: Problem, primal: float, weight: float) -> float:
-    """The error of a kernel value that a certificate does not feel: (sum |x_j|)^2 times it is UNFELT of what is asked for."""
-    felt = weight * weight
-    return max(ENOUGH, UNFELT * problem.tolerance * abs(primal) / felt) if felt > 0.0 else ENOUGH
+def negligible_error(problem: Problem, primal: float, weight: float) -> float:
+    """Return the error of a kernel value that is negligible: times (sum |x_j|)^2 it is NEGLIGIBLE_SHARE of the gap allowed."""
+    square = weight * weight
+    return max(ENOUGH, NEGLIGIBLE_SHARE * problem.tolerance * abs(primal) / square) if square > 0.0 else ENOUGH
 
 
 def error_of_values(form: Form, reach: Reach | None, points: int, weight: float) -> float:
-    """E of an expansion in so many points with coefficients of this sum of absolute values."""
+    """Return E of an expansion in this many points with coefficients of this sum of absolute values."""
     if reach is None or weight == 0.0:
         return 0.0
     sums = (points + 2) * EPS * (form.kernel.largest(reach) + form.constant)
     return weight * (error_of(form.kernel, reach, form.arithmetic) + sums)
 
 
-def rounding_of(problem: Problem, error: float, weight: float, absolute: float, risen: tuple[float, float]) -> float:
-    """The larger of what P and D can be off by.
+def bound_rounding(
+    problem: Problem, error: float, weight: float, absolute: float, losses: tuple[float, float]
+) -> float:
+    """Return a bound of the rounding of P and of D.
 
-    Given: E, sum |x_j|, sum |x_i f_i| and the losses at the margins found and at those less by E.
+    Given: E, sum |x_j|, sum |x_i f_i|, and the losses at the margins found and at those less by E.
     """
-    losses, reduced = risen
+    found, upper = losses
     square = 0.5 * (error * weight + 2 * problem.rows * EPS * absolute)
-    return square + max(reduced - losses, 0.0) + 2 * problem.rows * EPS * (reduced + weight + absolute)
+    return square + max(upper - found, 0.0) + 2 * problem.rows * EPS * (upper + weight + absolute)
 
 
-def needed(problem: Problem, primal: float, rounding: float) -> bool:
-    """Whether so much rounding calls for an evaluation in float64."""
+def needs_certified_form(problem: Problem, primal: float, rounding: float) -> bool:
+    """Return whether this much rounding calls for an evaluation in the arithmetic of certificates."""
     return not rounding <= SHARE * problem.tolerance * abs(primal)
 
 
-def same_arithmetic(states: list[Any]) -> list[Any]:
-    """Those states whose kernel values are evaluated as the first one's are."""
+def select_same_form(states: list[Any]) -> list[Any]:
+    """Return those states whose kernel values are evaluated as the first one's are."""
     return [state for state in states if state.form == states[0].form]

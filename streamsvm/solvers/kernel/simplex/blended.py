@@ -23,7 +23,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex.solver import OnSimplex
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
-from streamsvm.solvers.kernel.working_set import Improvement, coordinates, improve, matrix_bytes, rounds_for
+from streamsvm.solvers.kernel.working_set import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
@@ -49,7 +49,7 @@ class Blended(OnSimplex):
 
     def rounds(self, pool: Pool) -> int:
         """Working sets between two passes, at most."""
-        return rounds_for(pool.size, self.working)
+        return max_rounds(pool.size, self.working)
 
     def scratch(self, rows: int) -> int:
         """Bytes of the matrices of a working set."""
@@ -72,12 +72,14 @@ class Blended(OnSimplex):
 
     def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
         """Optimize a working set by pairs of coordinates, unless the gap in the pool is allowed, or time is up."""
-        known: Improvement = work.method or Improvement(work.left)
+        known: Progress = work.method or Progress(work.left)
         work.method, found = known, reached_in(work.pool)
-        allowed, working = work.target.allowed(found.f), coordinates(self.working, state.form)
+        allowed, working = work.target.allowed(found.f), working_size(self.working, state.form)
         begun = len(known.recent) and state.time_is_up(work.pool.x)
-        if found.gap > allowed and not begun and not known.over(state.deadline):
-            improve(work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline)
+        if found.gap > allowed and not begun and not known.is_over(state.deadline):
+            optimize_working_set(
+                work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline
+            )
             return None
         state.iterations += known.moves.steps
         return found

@@ -11,8 +11,8 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.coordinates import ridges, shifted_losses
 from streamsvm.rows import Float64
 from streamsvm.solvers.kernel.pool import Pool
-from streamsvm.solvers.kernel.reduced_set import reduced_values
-from streamsvm.solvers.kernel.rounding import extended
+from streamsvm.solvers.kernel.reduced_set import evaluate_reduced_set
+from streamsvm.solvers.kernel.rounding import extend_reach
 from streamsvm.solvers.kernel.simplex.state import SimplexState
 from streamsvm.types import Block
 
@@ -44,14 +44,14 @@ def rows_of(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
 def measure(state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
     """Add to the sums of the pass what the block's rows are worth: f(a), the smallest g, the losses of the model."""
     p = state.problem
-    state.reach = extended(state.reach, block.X)
+    state.reach = extend_reach(state.reach, block.X)
     state.square += float((rows.sign * rows.x) @ f)
     state.absolute += float(rows.x @ np.abs(f))
     state.ridge += float(rows.ridge @ np.square(rows.x))
     state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
     values = f * state.dual_scale()
     if state.reduced is not None:
-        values, part = reduced_values(state.reduced, state.form, block)
+        values, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part
     cost = RowLoss(p.C, p.loss, p.loss)
     shifted_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)

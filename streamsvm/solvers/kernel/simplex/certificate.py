@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsvm.aliases import JsonObject
 from streamsvm.losses import threshold
-from streamsvm.solvers.kernel.rounding import SHARE, in_full, rounding_of
+from streamsvm.solvers.kernel.rounding import SHARE, bound_rounding, certified_form
 from streamsvm.solvers.kernel.simplex.state import SimplexState
 from streamsvm.types import Certificate, Problem
 
@@ -20,7 +20,7 @@ def certificate_of(state: SimplexState, epsilon: float) -> Certificate:
     t, gap = state.dual_scale(), 2.0 * f - state.lowest
     blurred = abs(f - state.f) > SHARE * state.problem.tolerance * f
     if blurred and state.passes > 1:  # the method has seen another f of the same a
-        state.form = in_full(state.form, state.reach)
+        state.form = certified_form(state.form, state.reach)
     state.gap, state.f, state.scale = gap, f, t
     facts: JsonObject = {
         "simplex_gap": gap,
@@ -34,7 +34,7 @@ def certificate_of(state: SimplexState, epsilon: float) -> Certificate:
     half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
     met = bool(gap <= epsilon or state.stopped or reduced is not None)
     dual = threshold(state.problem.loss) * t - t * t * f
-    rounding = rounding_of(
+    rounding = bound_rounding(
         state.problem,
         state.error,
         t,

@@ -26,7 +26,7 @@ from streamsvm.compute.kernel_values.rounding import dtype_of
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.kernel_cache import KernelCache
+from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
 from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations

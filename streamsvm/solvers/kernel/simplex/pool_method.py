@@ -17,9 +17,9 @@ import numpy as np
 from streamsvm.compute.random import lots, smallest
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.pool import LEAST_POOL, Pool, in_order, select, unite
+from streamsvm.solvers.kernel.pool import MIN_POOL, Pool, join_pools, select_rows, sort_rows
 from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState, Target
-from streamsvm.solvers.kernel.working_set import refresh
+from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Problem, Solver
 
 POOL_SHARE = 0.1
@@ -79,7 +79,7 @@ class PoolMethod(Solver[Any]):
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """With half the pool, and a support of at most twice the rows that then come in at a time; None at the least."""
-        if self.pool < 2 * LEAST_POOL:
+        if self.pool < 2 * MIN_POOL:
             return None
         return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
 
@@ -94,7 +94,7 @@ class PoolMethod(Solver[Any]):
     def begin_work(self, state: SimplexState) -> None:
         """Make the pool of the support and of what was offered."""
         fresh = state.candidates.taken(partial(self.choose, state))
-        pool = in_order(fresh if state.support is None else unite([state.support, fresh]))
+        pool = sort_rows(fresh if state.support is None else join_pools([state.support, fresh]))
         if state.support is None:
             self.begin(state, pool)
         state.work = PoolWork(pool, self._target(state, pool), state.f, self.rounds(pool))
@@ -117,7 +117,7 @@ class PoolMethod(Solver[Any]):
             return
         if work.lightened:
             state.stopped = 0.0 < STALLED_SHARE * work.before <= state.f
-        state.support, state.work = select(pool, np.flatnonzero(pool.x > 0.0)), None
+        state.support, state.work = select_rows(pool, np.flatnonzero(pool.x > 0.0)), None
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
         state.note_gap(pool)
         state.note(state.seen, state.f, state.support.size)
@@ -130,9 +130,9 @@ class PoolMethod(Solver[Any]):
 
     def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
         """The ``keep`` rows with the most weight, which sums to 1 again."""
-        pool = select(pool, np.sort(smallest(-pool.x, self.keep)))
+        pool = select_rows(pool, np.sort(smallest(-pool.x, self.keep)))
         pool.x /= pool.x.sum()
-        refresh(pool, state.form)
+        recompute_gradient(pool, state.form)
         return pool
 
     def begin(self, state: SimplexState, pool: Pool) -> None:
@@ -143,4 +143,4 @@ class PoolMethod(Solver[Any]):
         """Equal weight on the chosen rows; v from scratch."""
         pool.x[:] = 0.0
         pool.x[chosen] = 1.0 / len(chosen)
-        refresh(pool, state.form)
+        recompute_gradient(pool, state.form)

@@ -29,10 +29,10 @@ from streamsvm.compute.blocks.row_selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows
-from streamsvm.solvers.kernel.kernel_cache import values_of, worthwhile
+from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import ROW_BYTES
-from streamsvm.solvers.kernel.reduced_set import MaxSupport, bytes_for, reduced_to
-from streamsvm.solvers.kernel.rounding import form_of, in_full, needed, same_arithmetic
+from streamsvm.solvers.kernel.reduced_set import MaxSupport, fit_reduced_set, reduced_set_bytes
+from streamsvm.solvers.kernel.rounding import certified_form, choose_form, needs_certified_form, select_same_form
 from streamsvm.solvers.kernel.simplex.block_update import measure, rows_of
 from streamsvm.solvers.kernel.simplex.certificate import certificate_of, reached
 from streamsvm.solvers.kernel.simplex.pool_method import PoolMethod
@@ -62,7 +62,7 @@ class OnSimplex(PoolMethod):
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
         held = min(self.pool + (self.keep or rows), rows)
-        reduced = bytes_for(min(self.max_support, rows))
+        reduced = reduced_set_bytes(min(self.max_support, rows))
         return Cost(
             fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
@@ -70,14 +70,14 @@ class OnSimplex(PoolMethod):
 
     def start(self, problem: Problem) -> SimplexState:
         """Begin with an empty support: the first pass finds the rows of the first pool."""
-        return SimplexState(problem, form_of(problem, problem.bias**2), Candidates(int(min(self.pool, self.first))))
+        return SimplexState(problem, choose_form(problem, problem.bias**2), Candidates(int(min(self.pool, self.first))))
 
     def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that are about to visit the same rows."""
-        known = [(state, state.support) for state in same_arithmetic(states) if state.support is not None]
+        known = [(state, state.support) for state in select_same_form(states) if state.support is not None]
         supports = [support for _, support in known]
-        if len(known) > 1 and worthwhile(supports, X):
-            values = values_of(supports, states[0].form, X)
+        if len(known) > 1 and is_sharing_worthwhile(supports, X):
+            values = evaluate_shared(supports, states[0].form, X)
             for (state, _), own in zip(known, values, strict=True):
                 state.shared_values = own
 
@@ -96,10 +96,10 @@ class OnSimplex(PoolMethod):
         if state.support is None and certificate.primal == 0.0:
             raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         last = certificate.final or reached(certificate, state.problem) or state.certifying
-        full = in_full(state.form, state.reach)
+        full = certified_form(state.form, state.reach)
         if not last:
             self.begin_work(state)
-        elif full != state.form and needed(state.problem, certificate.primal, certificate.rounding):
+        elif full != state.form and needs_certified_form(state.problem, certificate.primal, certificate.rounding):
             state.form, state.trajectory = full, certificate.facts["trajectory"]
             certificate = replace(certificate, exact=False, final=False)
         elif certificate.gap > state.problem.tolerance and not (certificate.final or state.certifying):
@@ -115,12 +115,12 @@ class OnSimplex(PoolMethod):
         if support is None or not 0 < self.max_support < support.size:
             return False
         values = -state.dual_scale() * support.sign * (support.v + support.ridge * support.x)
-        state.reduced = reduced_to(support, values, state.form, self.max_support, state.problem.C)
+        state.reduced = fit_reduced_set(support, values, state.form, self.max_support, state.problem.C)
         return True
 
     def certify(self, state: SimplexState) -> None:
         """Let the next pass evaluate only, the reduced set where one is asked for."""
-        state.certifying, state.form = True, in_full(state.form, state.reach)
+        state.certifying, state.form = True, certified_form(state.form, state.reach)
         self._reduce(state)
 
     def part(self, state: SimplexState) -> SimplexState:

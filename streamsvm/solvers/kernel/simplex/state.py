@@ -12,9 +12,9 @@ import numpy as np
 
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach
-from streamsvm.solvers.kernel.pool import Form, Pool, select, unite
-from streamsvm.solvers.kernel.rounding import error_of_values, joined
-from streamsvm.solvers.kernel.working_set import late
+from streamsvm.solvers.kernel.pool import Form, Pool, join_pools, select_rows
+from streamsvm.solvers.kernel.rounding import error_of_values, join_reaches
+from streamsvm.solvers.kernel.working_set import is_late
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -41,7 +41,7 @@ class Candidates:
         """Offer the rows of a block whose places are ``among``, or those that are chosen from them."""
         if len(among) > self.capacity:
             among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])
-        self.parts.append(select(rows, among))
+        self.parts.append(select_rows(rows, among))
         self.shorten(choose)
 
     def shorten(self, choose: Choose) -> None:
@@ -51,9 +51,9 @@ class Candidates:
 
     def taken(self, choose: Choose) -> Pool:
         """What is taken of all that was offered; the rest is forgotten."""
-        every = unite(self.parts)
+        every = join_pools(self.parts)
         if every.size > self.capacity:
-            every = select(every, np.sort(choose(every.index, every.v, self.capacity)))
+            every = select_rows(every, np.sort(choose(every.index, every.v, self.capacity)))
         self.parts = [every]
         return every
 
@@ -198,7 +198,7 @@ class SimplexState:
         """
         if self.deadline == math.inf:
             return False
-        return late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
+        return is_late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
 
     def note_gap(self, pool: Pool) -> None:
         """Note what was reached in a pool of all rows; the run ends where all of them lead nowhere, though there is time."""
@@ -240,7 +240,7 @@ class SimplexState:
         self.absolute += other.absolute
         self.upper_losses += other.upper_losses
         self.error = max(self.error, other.error)
-        self.reach = joined(self.reach, other.reach)
+        self.reach = join_reaches(self.reach, other.reach)
         if self.support is not None and other.support is not None:
             self.support.v[:] = np.maximum(self.support.v, other.support.v)
 

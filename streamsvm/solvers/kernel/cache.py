@@ -1,4 +1,4 @@
-"""Columns of the matrix a pool makes, computed a few at a time and kept as long as there is room."""
+"""Kernel values that are wanted more than once: a cache of the columns of a pool's matrix, and values shared by problems."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ from streamsvm.tags import saved_as
 
 COLUMNS_AT_ONCE = 8
 """Columns that are computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
+WEIGHING_COST = 16
+"""The cost of picking a value out and adding it up, in entries of the product that makes one."""
 
 
 @saved_as("kernel.columns")
 @dataclass(slots=True)
 class KernelCache:
-    """Column i is z_i z (k(., x_i) + constant) + ridge_i e_i, (m,) in the arithmetic of the form.
-
-    The least recently used one goes first.
-    """
+    """The least recently used columns z_i z (k(., x_i) + constant) + ridge_i e_i, (m,) in the arithmetic of the form, go first."""
 
     pool: Pool
     """The m rows whose matrix it is."""
     form: Form
-    """The kernel, the constant added to its values, and their arithmetic."""
     capacity: int
     """Columns that are kept at most, each of m values."""
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
-    """(m,) the diagonal of the matrix, k(x_i, x_i) + constant + ridge_i."""
+    """(m,) k(x_i, x_i) + constant + ridge_i."""
     _kept: dict[int, Array] = field(default_factory=dict)
-    """The columns at hand, the least recently used first; a checkpoint has them too: their last bits depend on which were
-    computed together."""
+    """The columns at hand, the least recently used first. A checkpoint has them too, because their last bits depend on which
+    were computed together."""
 
     def __post_init__(self) -> None:
         dtype = dtype_of(self.form.arithmetic)
@@ -45,7 +43,7 @@ class KernelCache:
         self.diagonal = plain + self.form.constant + self.pool.ridge
 
     def column(self, i: int, g: Float64) -> Array:
-        """One column; with it come those of the rows whose g is smallest."""
+        """Return column i (m,); if it is computed, so are those of the rows whose g is smallest."""
         if i not in self._kept:
             near = np.argpartition(g, COLUMNS_AT_ONCE)[:COLUMNS_AT_ONCE].tolist() if len(g) > COLUMNS_AT_ONCE else []
             self._compute([i, *(j for j in near if j != i and j not in self._kept)])
@@ -67,19 +65,15 @@ class KernelCache:
             self._kept[i] = column
 
 
-WEIGHING_COST = 16
-"""What picking a value out and adding it up costs, in entries of the product that makes one."""
-
-
-def worthwhile(supports: list[Pool], X: Rows) -> bool:
-    """Whether one evaluation for all is less work than one each: rows are wide enough, or supports overlap enough."""
+def is_sharing_worthwhile(supports: list[Pool], X: Rows) -> bool:
+    """Return whether one evaluation for all supports is less work than one each: rows are wide, or supports overlap enough."""
     entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / row_count(X)
     each = sum(s.size for s in supports)
     return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING_COST < each * entries
 
 
-def values_of(supports: list[Pool], form: Form, X: Rows) -> Float64:
-    """F of every problem at the rows X, without the constant, (problems, n): each support row is evaluated once."""
+def evaluate_shared(supports: list[Pool], form: Form, X: Rows) -> Float64:
+    """Return f of every problem at the rows X, without the constant, (problems, n): each support row is evaluated once."""
     index = np.unique(np.concatenate([s.index for s in supports]))
     coefficients = np.zeros((len(supports), len(index)))
     fresh, known = [], np.empty(0, np.int64)
