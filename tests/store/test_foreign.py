@@ -361,6 +361,13 @@ def test_a_chunk_of_absurd_size(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-BUDGET", 78)
 
 
+def test_rows_without_a_column_are_refused_however_many(tmp_path: Path) -> None:
+    """They have no chunk that could be missing; their numbers alone do not fit any memory."""
+    path = zarr_at(tmp_path / "a")
+    changed(path / "X" / "zarr.json", shape=[2**60, 0])
+    assert code_of(lambda: sv.fit(path, tmp_path / "m")) == ("E-SHAPE", 65)
+
+
 def test_a_chunk_that_unpacks_to_more(tmp_path: Path) -> None:
     """B30."""
     import zstandard
