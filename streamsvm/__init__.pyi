@@ -25,12 +25,12 @@ from streamsvm.errors import UsageError as UsageError
 from streamsvm.jobs.apply.evaluate import EvaluateResult
 from streamsvm.jobs.apply.predict import PredictResult
 from streamsvm.jobs.embed.builder import EmbedResult
-from streamsvm.jobs.export.run import ExportResult
+from streamsvm.jobs.export import ExportResult
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.run import FitResult
 from streamsvm.jobs.ingest.run import IngestResult
-from streamsvm.jobs.report.run import ReportResult
-from streamsvm.jobs.synth.run import SynthResult
+from streamsvm.jobs.report import ReportResult
+from streamsvm.jobs.synth import SynthResult
 from streamsvm.jobs.tune.run import TuneResult
 from streamsvm.model import Model as Model
 

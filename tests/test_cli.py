@@ -21,8 +21,8 @@ from streamsvm.display.event_lines import fit_line
 from streamsvm.display.progress import Progress
 from streamsvm.display.terminal import Lines
 from streamsvm.errors import StorageError
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.registry import no_collection
 
 REPOSITORY = Path(__file__).parent.parent
@@ -292,7 +292,7 @@ def test_a_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch: 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("streamsvm.jobs.inspect.info.info", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect", broken)
     result = call("info", place / "s.zarr")
     assert result.exit_code == 1
     assert "please report" in result.stderr
@@ -314,7 +314,7 @@ def test_what_is_not_ours_gets_a_code_too(error: BaseException, code: int, monke
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("streamsvm.jobs.inspect.info.info", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect", broken)
     assert call("info", "x").exit_code == code
 
 

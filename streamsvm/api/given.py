@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.kinds_of_rows import check_readable, gives_batches, is_dask, is_dask_frame, is_given
 from streamsvm.regular import is_file
 from streamsvm.types import Report
@@ -76,7 +76,7 @@ def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Pat
 
     Raises UsageError for labels beside a store, and what ``ingest`` raises.
     """
-    from streamsvm.jobs.apply.opening import is_store
+    from streamsvm.jobs.apply.rows import is_store
     from streamsvm.store.foreign import foreign_format
 
     place = scratch / "rows.zarr"

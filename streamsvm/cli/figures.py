@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from streamsvm.cli.tables import table
 from streamsvm.jobs.apply.evaluate import EvaluateResult
-from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
-from streamsvm.jobs.apply.metrics.number_metrics import RegressionEvaluation
+from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
 
 MOST_CLASSES = 20
 """Wider confusion tables are left to --json."""

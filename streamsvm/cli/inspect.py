@@ -25,7 +25,7 @@ PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MO
 @JSON
 def info(path: Path, columns: bool, as_json: bool) -> None:
     """Say what a store or a model is, without reading its rows."""
-    from streamsvm.jobs.inspect import info as jobs
+    from streamsvm.jobs import inspect as jobs
 
     facts = jobs.info(path, columns=columns)
     if as_json:
@@ -41,7 +41,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
     """Read every chunk of a store, or a model, and report all that is not what was written."""
-    from streamsvm.jobs.inspect import info as jobs
+    from streamsvm.jobs import inspect as jobs
 
     with reporting(quiet=as_json or ctx.obj["quiet"]) as report:
         facts = jobs.verify(path, report)
@@ -68,7 +68,7 @@ def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
 @JSON
 def doctor(as_json: bool) -> None:
     """Show what this machine offers a job, as streamsvm sees it. Writes and removes 64 MiB here."""
-    from streamsvm.jobs.inspect import doctor as jobs
+    from streamsvm.jobs import inspect as jobs
 
     facts = jobs.doctor(Path())
     if as_json:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.config.fields import OptionValue
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.fit.options import FitJob
-    from streamsvm.jobs.ingest.options import IngestJob
+    from streamsvm.jobs.ingest.job import IngestJob
 
 LEAVING = {"fit": "model", "tune": "out"}
 """The steps that leave the record of a run, and which of their fields says where."""
@@ -101,7 +101,7 @@ def show_plan(job: FitJob, *, as_json: bool) -> None:
     from streamsvm.cli.descriptions import plan_lines
     from streamsvm.jobs.fit.planning.plan import make_plan
     from streamsvm.jobs.fit.validation.held_out_chunks import opened
-    from streamsvm.jobs.inspect.info import read_rate
+    from streamsvm.jobs.inspect import read_rate
 
     store, _ = opened(job)
     plan = make_plan(job, store)

@@ -20,21 +20,18 @@ if TYPE_CHECKING:
     from streamsvm.config.checks import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
-    from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+    from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.builder import EmbedResult
-    from streamsvm.jobs.embed.options import EmbedJob
-    from streamsvm.jobs.export.options import ExportJob
-    from streamsvm.jobs.export.run import ExportResult
+    from streamsvm.jobs.export import ExportResult
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.run import FitResult
-    from streamsvm.jobs.ingest.options import IngestJob
+    from streamsvm.jobs.ingest.job import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
-    from streamsvm.jobs.report.options import ReportJob
-    from streamsvm.jobs.report.run import ReportResult
-    from streamsvm.jobs.synth.options import SynthJob
-    from streamsvm.jobs.synth.run import SynthResult
-    from streamsvm.jobs.tune.options import TuneJob
+    from streamsvm.jobs.options import EmbedJob, ExportJob, ReportJob, SynthJob
+    from streamsvm.jobs.report import ReportResult
+    from streamsvm.jobs.synth import SynthResult
+    from streamsvm.jobs.tune.job import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
 
 

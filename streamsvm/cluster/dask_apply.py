@@ -30,9 +30,8 @@ from streamsvm.cluster.dask_blocks import (
 )
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics.accumulate import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
-from streamsvm.jobs.apply.opening import FileRequest, rows_of_source, source_options
-from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
+from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.model import Model, load, model_of
 from streamsvm.store.sources.blocks import array_source, frame_source, write_arrays, write_frames

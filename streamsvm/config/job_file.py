@@ -43,19 +43,19 @@ class JobStep(NamedTuple):
 STEPS = {
     "synth": JobStep(
         "Make a store of random rows from the generator NAME: any number of rows, the same for the same seed.",
-        "streamsvm.jobs.synth.options:SynthJob",
-        "streamsvm.jobs.synth.run:synth",
+        "streamsvm.jobs.options:SynthJob",
+        "streamsvm.jobs.synth:synth",
         ("name", "store"),
     ),
     "ingest": JobStep(
         "Read SOURCE files (CSV, svmlight, Parquet, npy, HDF5, Zarr) into a store.",
-        "streamsvm.jobs.ingest.options:IngestJob",
+        "streamsvm.jobs.ingest.job:IngestJob",
         "streamsvm.jobs.ingest.run:ingest",
         ("sources", "store"),
     ),
     "embed": JobStep(
         "Make a store of kernel (Nystrom) features of a store's rows, for several fits.",
-        "streamsvm.jobs.embed.options:EmbedJob",
+        "streamsvm.jobs.options:EmbedJob",
         "streamsvm.jobs.embed.run:embed",
         ("store", "embedding"),
     ),
@@ -67,32 +67,32 @@ STEPS = {
     ),
     "tune": JobStep(
         "Cross-validate a grid of landmarks, gamma and C: tables and a heat map.",
-        "streamsvm.jobs.tune.options:TuneJob",
+        "streamsvm.jobs.tune.job:TuneJob",
         "streamsvm.jobs.tune.run:tune",
         ("store", "out"),
     ),
     "predict": JobStep(
         "Write a model's prediction for every row of a store or of files, in order.",
-        "streamsvm.jobs.apply.options:PredictJob",
+        "streamsvm.jobs.apply.job:PredictJob",
         "streamsvm.jobs.apply.predict:predict",
         ("model", "data", "out"),
     ),
     "evaluate": JobStep(
         "Compare a model's predictions with the labels of a store or of files.",
-        "streamsvm.jobs.apply.options:EvaluateJob",
+        "streamsvm.jobs.apply.job:EvaluateJob",
         "streamsvm.jobs.apply.evaluate:evaluate",
         ("model", "data"),
     ),
     "export": JobStep(
         "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
-        "streamsvm.jobs.export.options:ExportJob",
-        "streamsvm.jobs.export.run:export",
+        "streamsvm.jobs.options:ExportJob",
+        "streamsvm.jobs.export:export",
         ("model", "out"),
     ),
     "report": JobStep(
         "Draw the page of a run, or a comparison of several: one HTML file with all that was recorded.",
-        "streamsvm.jobs.report.options:ReportJob",
-        "streamsvm.jobs.report.run:report",
+        "streamsvm.jobs.options:ReportJob",
+        "streamsvm.jobs.report:report",
         ("runs", "out"),
     ),
 }

@@ -27,9 +27,16 @@ from streamsvm.compute import threading
 from streamsvm.engine.ending import end_fit
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.calibrate.choice import calibration_passes
-from streamsvm.jobs.calibrate.run import Calibrated, by_the_loss, calibrated, with_calibration
-from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, TimeLeft, time_left
+from streamsvm.jobs.calibrate import (
+    Calibrated,
+    CalibrationTimeout,
+    TimeLeft,
+    by_the_loss,
+    calibrated,
+    calibration_passes,
+    time_left,
+    with_calibration,
+)
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
@@ -124,7 +131,7 @@ def _calibrated(job: FitJob, seen: Store, plan: Plan, training: Training, left: 
     """The calibrations of a fit; empty where its time was over before they were made."""
     if job.calibrate is None:
         return by_the_loss(plan)
-    from streamsvm.jobs.calibrate.folds import FoldFits
+    from streamsvm.jobs.calibration_scores import FoldFits
 
     fits = FoldFits(
         starting_there(plan, plan, training),

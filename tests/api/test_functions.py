@@ -27,7 +27,7 @@ from streamsvm import cli
 from streamsvm.api.commands import COMMANDS
 from streamsvm.api.signature import WITH_ROWS, of_programs, parameter_name
 from streamsvm.config.job_file import STEPS
-from streamsvm.jobs.apply import contributions
+from streamsvm.jobs.apply import given_rows as contributions
 from tests.tables import NAMES, passengers, write_csv
 
 REPOSITORY = Path(__file__).parent.parent.parent

@@ -30,17 +30,17 @@ from streamsvm.cluster.worker_task import run_task
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import SerialExecutor, Task
 from streamsvm.errors import BudgetError, ClusterError, DataError, InterruptedRun, UsageError
+from streamsvm.jobs import calibration_scores as leave_one_out
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.calibrate import leave_one_out
-from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.options import EmbedJob
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.store import open_store

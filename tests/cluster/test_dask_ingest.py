@@ -17,7 +17,7 @@ from streamsvm.cluster.dask_blocks import MOST_BLOCKS, array_blocks, grouped
 from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store, read_chunk
 

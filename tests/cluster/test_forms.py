@@ -13,7 +13,7 @@ from distributed import Client
 from streamsvm.cluster import using
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import EvaluateResult, evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from tests.cluster.processes import Processes

@@ -13,14 +13,13 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
-from streamsvm.jobs.apply.metrics.number_metrics import NumberAccumulator, RegressionEvaluation
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.metrics import ErrorCounts, NumberAccumulator, RegressionEvaluation
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense

@@ -20,17 +20,16 @@ from streamsvm.engine import partition
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import EmbedJob, SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk

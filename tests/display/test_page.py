@@ -19,17 +19,16 @@ from streamsvm.display.page.record import read_run
 from streamsvm.display.page.sections.provenance import setting_text
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.report.options import ReportJob
-from streamsvm.jobs.report.run import report
-from streamsvm.jobs.report.run_log import Thinning
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.options import ReportJob, SynthJob
+from streamsvm.jobs.report import report
+from streamsvm.jobs.run_record import Thinning
+from streamsvm.jobs.synth import synth
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store
 from streamsvm.store.sources.schema import schema_from

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.report.options import ReportJob
-from streamsvm.jobs.report.run import report
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import ReportJob, SynthJob
+from streamsvm.jobs.report import report
+from streamsvm.jobs.synth import synth
 from tools.pages import render
 
 PROGRAM = render.browser()

@@ -16,8 +16,8 @@ from streamsvm.engine.final_evaluation import evaluated, weight_that_costs
 from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Summation, summed
 from streamsvm.engine.state.row_state import RowStates
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.store import open_store
 from streamsvm.types import Problem, RowState, Store

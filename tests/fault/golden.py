@@ -12,7 +12,7 @@ from streamsvm.engine import partition
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.write import journal

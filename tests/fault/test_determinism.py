@@ -26,7 +26,7 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.planning.problems import costs_of_loss
 from streamsvm.jobs.fit.results.places import model_paths
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.schedule import plan as schedule

@@ -17,15 +17,14 @@ import pytest
 from streamsvm import durable
 from streamsvm.engine.checkpoint import checkpointer
 from streamsvm.errors import ConfigError, StorageError
-from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.options import EmbedJob, SynthJob
+from streamsvm.jobs.synth import synth
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.store import open_store
@@ -167,7 +166,7 @@ def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     asked = []
-    monkeypatch.setattr("streamsvm.jobs.ingest.preflight.require_space", lambda _, nbytes: asked.append(nbytes))
+    monkeypatch.setattr("streamsvm.jobs.ingest.run.require_space", lambda _, nbytes: asked.append(nbytes))
     write_table(tmp_path, rows=20_000, columns=8)
     store = ingested(tmp_path, layout=layout, chunk_bytes=1 << 16)
     real = sum(p.stat().st_size for p in store.rglob("*") if p.is_file())

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.jobs.inspect.info import verify
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.inspect import verify
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store
 from streamsvm.store.write import journal
 from tests.fault.golden import digest_of, ingested, leftovers, write_table

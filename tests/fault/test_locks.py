@@ -120,6 +120,6 @@ def test_many_writers(tmp_path: Path) -> None:
         for _ in range(3)
     ]
     assert sorted(w.wait(120) for w in writers) == [0, 73, 73]
-    from streamsvm.jobs.inspect.info import verify
+    from streamsvm.jobs.inspect import verify
 
     assert verify(tmp_path / "s.zarr")["bad"] == []

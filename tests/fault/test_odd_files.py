@@ -18,14 +18,14 @@ import pytest
 from streamsvm.config.job_file import read_file
 from streamsvm.display.page.record import read_run
 from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.options import PredictJob
+from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.inspect.info import info, verify
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.inspect import info, verify
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.regular import read_whole

@@ -18,7 +18,7 @@ import pytest
 from streamsvm import durable
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.inspect.info import verify
+from streamsvm.jobs.inspect import verify
 from streamsvm.store import open_store
 from streamsvm.store.write import writer
 from streamsvm.store.zarr.store import ZarrMedium

@@ -66,6 +66,6 @@ def test_models_that_name_their_store_still_open(place: Path) -> None:
     old.save(place / "old")
     assert models.load(place / "old").provenance["store"]["name"] == "a.zarr"
     from streamsvm.cli.descriptions import model_lines
-    from streamsvm.jobs.inspect.info import info
+    from streamsvm.jobs.inspect import info
 
     assert any(line.startswith("store    3 rows") for line in model_lines(info(place / "old")))

@@ -15,10 +15,10 @@ import scipy.sparse
 import streamsvm as sv
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun, UncertifiedError, UsageError
-from streamsvm.jobs.calibrate import folds as fold_fits
-from streamsvm.jobs.calibrate import leave_one_out, time_left
-from streamsvm.jobs.calibrate import run as calibrating
-from streamsvm.jobs.calibrate.outcomes import outcomes_of
+from streamsvm.jobs import calibrate as calibrating
+from streamsvm.jobs import calibration_scores as fold_fits
+from streamsvm.jobs import calibration_scores as leave_one_out
+from streamsvm.jobs.calibrate import CalibrationTimeout, TimeLeft, outcomes_of
 from streamsvm.losses import Logistic, SquaredHinge
 from streamsvm.types import Layout, Problem, Status
 
@@ -130,7 +130,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
         self.left = looks
-        monkeypatch.setattr(time_left, "time", self)
+        monkeypatch.setattr(calibrating, "time", self)
 
     def monotonic(self) -> float:
         self.left -= 1
@@ -205,8 +205,8 @@ def test_a_limit_in_calibration_is_an_error_where_that_was_asked_for(
 
 def test_a_fold_that_time_has_ended_is_no_part_of_a_calibration() -> None:
     ended = Training([], Status.TIME)
-    with pytest.raises(time_left.CalibrationTimeout):
-        time_left.TimeLeft().whole(ended)
+    with pytest.raises(CalibrationTimeout):
+        TimeLeft().whole(ended)
 
 
 @warned

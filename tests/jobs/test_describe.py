@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from streamsvm.cli import cli
 from streamsvm.errors import DataError
 from streamsvm.jobs.ingest.describe import describe
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store
 

@@ -22,11 +22,11 @@ from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs.embed import builder as module
-from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.options import EmbedJob
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
@@ -173,7 +173,7 @@ def test_one_writer_at_a_time(dense, tmp_path):
 KILLED = """
 import os, signal, sys, json
 from streamsvm.jobs.embed import feature_writer
-from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 job = EmbedJob(**json.loads(sys.argv[1]))
 original, count = feature_writer.Sink._write, [0]
@@ -217,7 +217,7 @@ EARLY = """
 import os, signal, sys, json
 from streamsvm import durable
 from streamsvm.jobs.embed import builder
-from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -12,10 +12,9 @@ import pytest
 
 from streamsvm.engine import progress
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.preflight import memory_for_source
-from streamsvm.jobs.ingest.run import ingest, ingest_from
-from streamsvm.jobs.ingest.stores.hold_out import HoldOut
+from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.run import ingest, ingest_from, memory_for_source
+from streamsvm.jobs.ingest.stores import HoldOut
 from streamsvm.rows import CSR
 from streamsvm.schedule import budget
 from streamsvm.store import open_store

@@ -15,13 +15,13 @@ from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.inspect.info import model_facts
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.inspect import model_facts
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from tests.fault.test_determinism import bits_of
 from tests.stopping import goes_on_to_the_same_bytes

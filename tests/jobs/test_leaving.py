@@ -16,8 +16,8 @@ from streamsvm.jobs.fit.planning import solver_choice
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.leaving import PASSES, successor
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store
 from streamsvm.types import Status
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from streamsvm.jobs.apply.metrics.class_metrics import MetricAccumulator, ModelEvaluation
-from streamsvm.jobs.apply.metrics.ranking import Ranking, sort_keys
+from streamsvm.jobs.apply.metrics import MetricAccumulator, ModelEvaluation, Ranking, sort_keys
 
 
 def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> ModelEvaluation:

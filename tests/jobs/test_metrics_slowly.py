@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.apply.metrics.class_metrics import MetricAccumulator
-from streamsvm.jobs.apply.metrics.error_counts import BalancedCounts, ErrorCounts
-from streamsvm.jobs.apply.metrics.number_metrics import NumberAccumulator
-from streamsvm.jobs.apply.metrics.thresholds import average_precision, best_threshold
+from streamsvm.jobs.apply.metrics import (
+    BalancedCounts,
+    ErrorCounts,
+    MetricAccumulator,
+    NumberAccumulator,
+    average_precision,
+    best_threshold,
+)
 
 CLASSES = ("a", "b", "c")
 VALUES = np.array([-2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 1.5, 3.0])

@@ -18,7 +18,7 @@ from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.rows import Dense

@@ -22,15 +22,15 @@ from streamsvm import model as models
 from streamsvm.cli import cli
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.opening import moved_from
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.apply.rows import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.describe import describe
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest, ingest_from
-from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.inspect import info
 from streamsvm.sklearn import StreamOneClassSVM
 from streamsvm.store import open_store
 from streamsvm.store.sources import open_source

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from streamsvm.jobs.embed.options import EmbedJob
 from streamsvm.jobs.embed.run import embed
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
-from streamsvm.jobs.tune.in_memory import tune_in_memory
-from streamsvm.jobs.tune.options import TuneJob
-from streamsvm.jobs.tune.run import tune
+from streamsvm.jobs.options import EmbedJob
+from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.run import tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.one_class import OUTCOMES
 from streamsvm.jobs.fit.run import fit

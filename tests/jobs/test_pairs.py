@@ -14,14 +14,14 @@ from sklearn.svm import SVC, LinearSVC
 
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import solver_choice
 from streamsvm.jobs.fit.planning.problems import problems_of
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model, load, outcomes_of
 from streamsvm.rows import Dense

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.ingest.notices.drift import drift_warning, label_drift
-from streamsvm.jobs.ingest.notices.precision import looks_like_ids, precision_warnings
+from streamsvm.jobs.ingest.notices import drift_warning, label_drift, looks_like_ids, precision_warnings
 from streamsvm.rows import Dense
 from streamsvm.store.sources.offsets import Offsets
 from streamsvm.types import Statistics

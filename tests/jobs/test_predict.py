@@ -21,15 +21,15 @@ from streamsvm.calibration.stored import Calibration
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.engine.partition import contiguous
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
-from streamsvm.jobs.apply import on_threads
+from streamsvm.jobs.apply import evaluate as evaluating
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics.class_metrics import ModelEvaluation
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.rows import RowBatches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.model import Model
 from streamsvm.rows import Dense
@@ -401,8 +401,8 @@ class Waiting(SerialExecutor):
 
 
 def test_an_evaluation_says_how_many_rows_are_counted(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_threads.Stopwatch, "due", lambda _: True)
-    monkeypatch.setattr(on_threads, "local_executor", lambda _: Waiting())
+    monkeypatch.setattr(evaluating.Stopwatch, "due", lambda _: True)
+    monkeypatch.setattr(evaluating, "local_executor", lambda _: Waiting())
     monkeypatch.setattr("streamsvm.engine.partition.GROUP_BYTES", 4096)
     ends = np.cumsum([group.rows for group in contiguous(open_store(place / "two.zarr").layout)]).tolist()
     assert len(ends) > 2

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.apply.metrics.ranking import Ranking, sort_keys
-from streamsvm.jobs.apply.metrics.thresholds import lower_edges
-from streamsvm.jobs.report import evaluation, record
+from streamsvm.jobs import run_record as evaluation
+from streamsvm.jobs import run_record as record
+from streamsvm.jobs.apply.metrics import Ranking, lower_edges, sort_keys
 from streamsvm.losses import Hinge
 from streamsvm.model import Model
 from streamsvm.rows import Dense

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.synth.run import _share_out, bytes_per_row
+from streamsvm.jobs.synth import _share_out, bytes_per_row
 from streamsvm.rows import Dense
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types.data import Batch

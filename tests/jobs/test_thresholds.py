@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics.class_metrics import MetricAccumulator
-from streamsvm.jobs.apply.metrics.ranking import Ranking, sort_keys
-from streamsvm.jobs.apply.metrics.thresholds import average_precision, best_threshold, lower_edges
-from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.metrics import (
+    MetricAccumulator,
+    Ranking,
+    average_precision,
+    best_threshold,
+    lower_edges,
+    sort_keys,
+)
 
 
 def ranked(rows: int = 4000, seed: int = 0) -> tuple[Ranking, np.ndarray, np.ndarray]:

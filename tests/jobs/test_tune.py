@@ -20,17 +20,15 @@ import pytest
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.engine.training import Training
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
+from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.problems import problems_of
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.tune import cell as cells
-from streamsvm.jobs.tune import folds as folding
+from streamsvm.jobs.tune import run as cells
 from streamsvm.jobs.tune import run as module
-from streamsvm.jobs.tune.cell import planned
-from streamsvm.jobs.tune.in_memory import tune_in_memory
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import map_lines, picture_of
-from streamsvm.jobs.tune.run import score_cell, tune
+from streamsvm.jobs.tune.run import planned, score_cell, tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
@@ -198,7 +196,7 @@ def test_a_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
     script = """
 import sys
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import score_cell, tune
 store, out = sys.argv[1:]
 try:

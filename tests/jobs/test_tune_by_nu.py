@@ -13,12 +13,11 @@ import pytest
 
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.tune import folds as folding
-from streamsvm.jobs.tune.cell import check_both_kinds
-from streamsvm.jobs.tune.options import TuneJob
-from streamsvm.jobs.tune.run import tune
+from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.run import check_both_kinds, tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.types import Layout

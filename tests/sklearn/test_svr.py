@@ -12,7 +12,7 @@ pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVR, LinearSVR
 
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.sklearn import StreamRows, StreamSVR
 

@@ -20,8 +20,8 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import memory_settings
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.newton.in_memory import memory_rows

@@ -13,8 +13,8 @@ from streamsvm.compute.passes.in_memory.all_rows import RowTerms
 from streamsvm.compute.passes.in_memory.proximal_descent import metric_rows, proximal_sweep
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.row_sample import Sample

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.arrays import page_aligned
 from streamsvm.store.read import extents

@@ -13,7 +13,7 @@ import pytest
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.features.scaling import Standardized, scaling_of
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store

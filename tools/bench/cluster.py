@@ -25,8 +25,8 @@ from distributed import Client
 from streamsvm.cluster import using
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from tools.measure.datasets import load, stored
 from tools.measure.harness import REPOSITORY, Row, arguments, show
 

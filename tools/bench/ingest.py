@@ -15,7 +15,7 @@ from tools.measure.harness import DATA, Row, arguments, in_child, scratch, show,
 INGEST = """
 import json, sys, time
 from pathlib import Path
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 source, small, store, settings = sys.argv[1:]
 settings = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(settings).items()}

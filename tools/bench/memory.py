@@ -31,8 +31,8 @@ import numpy as np
 from scipy.stats import theilslopes
 
 import streamsvm as sv
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.solvers import SOLVERS
 from tools.measure.harness import SAMPLE_SECONDS, Row, anonymous_bytes, hardware, print_table, scratch
 

@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits
 import streamsvm as sv
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
 from tools.measure import datasets
 from tools.measure.datasets import Split, dense, stored

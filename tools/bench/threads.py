@@ -15,8 +15,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from tools.measure.datasets import load, stored
 from tools.measure.harness import REPOSITORY, Row, arguments, scratch, show
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from streamsvm import model as models
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.inspect import info
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests

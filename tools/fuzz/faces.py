@@ -16,7 +16,7 @@ import zarr
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.config.job_file import STEPS
-from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.inspect import info
 from streamsvm.rows import Dense
 from tools.fuzz.artifacts import COLUMNS, small_store
 from tools.fuzz.mutations import NUMBERS, TEXTS, VALUES, changed, value

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.synth.options import SynthJob
-from streamsvm.jobs.synth.run import synth
+from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.synth import synth
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from tools.measure.harness import DATA, unpacked

@@ -15,7 +15,7 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.model_options import KernelOptions
+from streamsvm.jobs.options import KernelOptions
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Stop, silent
 from tools.measure.datasets import Data, Split, rows_of

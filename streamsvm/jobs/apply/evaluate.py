@@ -1,30 +1,126 @@
-"""evaluate: a model and labeled rows in, how good it is on them out."""
+"""A model applied by the threads of this process: each takes the next part of the rows; what comes of them is in order.
+
+Parts are chunks of a store, which each thread reads for itself, or batches of files, which are parsed one after the other
+by whoever is free. Whatever the number of threads, what comes of a part is the same.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from threadpoolctl import threadpool_limits
 
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, Joins, Task, executor_for, ignore_progress, task_limit
+from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.apply.distributed import counted, slices_of, work_of
-from streamsvm.jobs.apply.metrics.accumulate import Evaluation
-from streamsvm.jobs.apply.metrics.thresholds import ThresholdFigures
-from streamsvm.jobs.apply.on_threads import accumulated
-from streamsvm.jobs.apply.opening import located, request_of, row_batches
-from streamsvm.jobs.apply.options import EvaluateJob
-from streamsvm.jobs.report.evaluation import record_evaluation
+from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.metrics import (
+    Accumulator,
+    Evaluation,
+    ThresholdFigures,
+    accumulate,
+    accumulator_for,
+    count_rows,
+    joined,
+)
+from streamsvm.jobs.apply.rows import (
+    ApplyWork,
+    RowBatches,
+    Slice,
+    decided,
+    located,
+    request_of,
+    row_batches,
+    rows_of,
+    slices_of,
+    work_of,
+)
+from streamsvm.jobs.run_record import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
+from streamsvm.model import Model
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
+
+
+def accumulated(
+    model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
+) -> Accumulator:
+    """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one thread.
+
+    ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
+    """
+    stopwatch, empty = Stopwatch(), partial(accumulator_for, model, rows, threshold)
+    if (groups := rows.groups()) is None:
+        found = empty()
+        for one in decided(model, rows, threads):
+            count_rows(model, found, one.decision, one.truth)
+            if stopwatch.due():
+                on_progress(found.rows)
+        return found
+    before = [0, *itertools.accumulate(group.rows for group in groups)]
+
+    def counted(done: int) -> None:
+        if stopwatch.due():
+            on_progress(before[done])
+
+    task, joins = Task("evaluate", count_group), Joins(_joined)
+    all_rows: Accumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), counted)
+    return all_rows
+
+
+def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[], Accumulator]) -> Accumulator:
+    """Count the rows of a group of chunks."""
+    with closing(rows.read(iter(group.chunks))) as batches:
+        return accumulate(model, batches, empty())
+
+
+def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    one.count_in(cast(Any, other))
+    return one
+
+
+class Counts(NamedTuple):
+    """What evaluating a slice found."""
+
+    accumulator: Accumulator
+    """The accumulator of its rows."""
+    rows: int
+    """The number of rows."""
+    notices: list[str]
+    """What a user should know."""
+
+
+def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
+    """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
+    task = Task("evaluate", evaluate_slice, needs)
+    found: Counts = executor.reduce(task, parts, Joins(_join_counts), (executor.share(work),), ignore_progress)
+    return found
+
+
+def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
+    """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
+    model, rows = rows_of(part, work)
+    assert isinstance(work.job, EvaluateJob)
+    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
+    return Counts(accumulator, accumulator.rows, rows.notices)
+
+
+def _join_counts(one: Counts, other: Counts) -> Counts:
+    notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
+    return Counts(joined(one.accumulator, other.accumulator), one.rows + other.rows, notices)
+
 
 BYTES_A_ROW = 100
 """Bytes for each row of a block: decision values, codes, keys of the ranking."""

@@ -1,34 +1,221 @@
-"""predict: a model and rows in, one line or number a row out, in the order of the rows."""
+"""What predictions look like in a file: lines of CSV or text, a Parquet table, or an array."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple, TypeAlias, cast
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
+from streamsvm import durable
 from streamsvm import model as models
+from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
-from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
+from streamsvm.engine.executors.executor import Executor, Task, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import DataError
+from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.apply.distributed import Written, slices_of, work_of, written
-from streamsvm.jobs.apply.on_threads import decided
-from streamsvm.jobs.apply.opening import located, request_of, row_batches
-from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
-from streamsvm.jobs.apply.output import Piece, PredictionTable
-from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.job import PROBABILITY, PredictJob
+from streamsvm.jobs.apply.rows import (
+    ApplyWork,
+    RowBatches,
+    Slice,
+    decided,
+    located,
+    request_of,
+    row_batches,
+    rows_of,
+    slices_of,
+    work_of,
+)
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.locks import locked, scratch_beside, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
+from streamsvm.rows import Float64, row_count
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.store.format.row_ids import parquet_tables
+from streamsvm.store.format.line_text import Texts, joined, line_bytes, quoted, texts_of
+from streamsvm.store.format.row_ids import parquet_pieces, parquet_tables
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
+
+PREDICTED = "predicted_label"
+"""The name of the column of labels."""
+PREDICTED_NUMBER = "prediction"
+"""The name of the column of numbers."""
+ROW = "row"
+"""The name of the column of row numbers."""
+
+
+Table: TypeAlias = Mapping[str, Array]
+"""Predictions of some rows: columns (n,) by name, in their order."""
+Piece: TypeAlias = Table | bytes
+"""What goes to a file of some rows: columns, or where that is text the lines themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTable:
+    """Which columns the predictions of a job have, and what they look like in its file."""
+
+    job: PredictJob
+    """What is asked for."""
+    model: Model
+    """The model whose predictions they are."""
+    id_column: str | None
+    """The column that ids come from; None where rows have none."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether rows are numbered, for want of ids."""
+        return self.job.numbered and self.id_column is None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns: that of the ids, or of the row numbers, is the first."""
+        first = self.id_column or (ROW if self.numbered else None)
+        names = [first] if first is not None and self.job.named else []
+        beside = {
+            "label": [PREDICTED_NUMBER if self.model.numeric else PREDICTED],
+            "decision": [f"decision_{name}" for name in self.model.outcomes],
+            "probability": [f"probability_{name}" for name in self.model.classes],
+        }
+        return names + [name for output in self.job.outputs for name in beside[output]]
+
+    @property
+    def textual(self) -> bool:
+        """Whether the job's file is one of lines."""
+        return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
+
+    def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
+        """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
+        return self._named([*self._first(len(decision), ids, start), *self._outputs(decision)])
+
+    def prepared(self, decision: Float64) -> list[Array] | Texts:
+        """Return of decision values (n, k) what ``finished`` makes the rest of: any thread may do this."""
+        columns = self._outputs(decision)
+        return joined([texts_of(column) for column in columns]) if self.textual else columns
+
+    def finished(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
+        """Return what is written of rows that were prepared, with their ids (n,), or from the number ``start`` on."""
+        if not self.textual:
+            return self._named([*self._first(len(prepared[0]), ids, start), *prepared])
+        first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
+        return line_bytes(joined([*first, prepared]))
+
+    def _named(self, columns: list[Array]) -> Table:
+        return dict(zip(self.names, columns, strict=True))
+
+    def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
+        """The column of ids or of row numbers, if there is one."""
+        if not (self.job.named and (ids is not None or self.numbered)):
+            return []
+        return [np.arange(start, start + rows) if ids is None else ids]
+
+    def _outputs(self, decision: Float64) -> list[Array]:
+        """The other columns."""
+        columns: list[Array] = []
+        for output in self.job.outputs:
+            if output == "label" and self.model.numeric:
+                columns.append(decision[:, 0])
+            elif output == "label":
+                columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
+            else:
+                columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
+        return columns
+
+    def renumbered(self, table: Table, start: int) -> Table:
+        """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
+        return {**table, ROW: table[ROW] + start} if self.numbered else table
+
+    def lines_of(self, table: Table) -> Piece:
+        """Return a table as it is written: as lines where the job's file is one of lines."""
+        return line_bytes(joined([texts_of(column) for column in table.values()])) if self.textual else table
+
+    def write(self, pieces: Iterable[Piece]) -> None:
+        """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
+        out, tables = Path(self.job.out), cast(Iterable[Table], pieces)
+        lines = cast(Iterable[bytes], pieces)
+        header = (",".join(map(quoted, self.names)) + "\n").encode()
+        if self.job.to_stdout:
+            for piece in chain([header], lines):
+                sys.stdout.buffer.write(_shown(piece) if sys.stdout.isatty() else piece)
+        elif out.suffix == ".npy":
+            self._write_array(out, tables)
+        elif out.suffix == ".parquet":
+            durable.write_stream(out, parquet_pieces(iter(tables)))
+        else:
+            durable.write_stream(out, chain([header] if out.suffix == ".csv" else [], lines))
+
+    def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
+        """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
+        labels = self.job.outputs == ("label",) and not self.model.numeric
+        dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
+        with scratch_beside(out) as scratch:
+            spool = scratch / "numbers"
+            durable.write_stream(spool, (_rows(table, dtype) for table in tables))
+            wide = len(self.names)
+            rows = spool.stat().st_size // (dtype.itemsize * wide)
+            header = durable.npy_header(dtype, (rows, wide) if wide > 1 else (rows,))
+            durable.write_stream(out, chain([header], file_pieces(spool)))
+
+
+def _rows(table: Table, dtype: DType) -> Array:
+    """The bytes of an array of rows: labels as text of one width, or decision values."""
+    return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
+
+
+def _shown(lines: bytes) -> bytes:
+    """Lines as a terminal may have them: what would move its cursor is spelled out."""
+    return "\n".join(map(printable, lines.decode().split("\n"))).encode()
+
+
+def file_pieces(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, a MiB at a time."""
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece
+
+
+class Written(NamedTuple):
+    """The output of a slice."""
+
+    path: Path
+    """The Parquet file that holds its predictions, rows numbered from 0."""
+    rows: int
+    """The number of rows."""
+    notices: list[str]
+    """What a user should know."""
+
+
+def written(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Iterator[Written]:
+    """Yield the outputs of all slices in order. Raises what a task raises, ClusterError."""
+    yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
+
+
+def predict_slice(part: Slice, work: ApplyWork) -> Written:
+    """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
+    assert work.directory is not None
+    model, rows = rows_of(part, work)
+    job = work.job
+    assert isinstance(job, PredictJob)
+    path, count = work.directory / f"{part.number:06d}.parquet", 0
+    form = PredictionTable(job, model, rows.id_column)
+
+    def tables() -> Iterator[Table]:
+        nonlocal count
+        for batch in rows:
+            yield form.of(model.decision(batch.X), batch.ids, count)
+            count += row_count(batch.X)
+
+    durable.write_stream(path, parquet_pieces(tables()))
+    return Written(path, count, rows.notices)
+
 
 BYTES_A_ROW = 200
 """Bytes for each row of a block: the decision, its text as Python objects and as bytes."""

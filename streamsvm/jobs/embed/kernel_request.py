@@ -14,7 +14,7 @@ from streamsvm.config.units import mib
 from streamsvm.engine.executors.thread_executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, centered
-from streamsvm.jobs.model_options import KernelOptions
+from streamsvm.jobs.options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
 from streamsvm.store.sources.offsets import offsets_of_store

@@ -85,7 +85,7 @@ def choose_embedding(job: PlacedJob, store: Store, request: NystromRequest, expe
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
     ``expected`` is None for a solver that takes all rows as features, in passes by the dozen.
     """
-    from streamsvm.jobs.inspect.doctor import disk_speed
+    from streamsvm.jobs.inspect import disk_speed
 
     if job.embedding != AUTO:
         return Choice(job.embedding, "asked for", job.embedding_dtype)

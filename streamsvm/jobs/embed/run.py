@@ -21,7 +21,7 @@ from streamsvm.features.part_sizes import part_rows
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.builder import Builder, EmbedResult
 from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, pieces_term, request_of
-from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.options import EmbedJob
 from streamsvm.outputs import output_path
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan

@@ -10,19 +10,24 @@ from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.checks import Checked, option_group
 from streamsvm.config.fields import Bounds, Option, Quantity, field_values
 from streamsvm.errors import UsageError
-from streamsvm.jobs.model_options import (
+from streamsvm.jobs.options import (
+    AT_LEAST_ONE,
     COST,
     OVO,
     SHARE,
+    TIME,
+    ClusterOptions,
     Dtype,
     LandmarkOptions,
     MaxPasses,
     ModelOptions,
     OneClassOptions,
+    OutputOptions,
+    PageOptions,
+    ReadingOptions,
     SolverOptions,
     Tolerance,
 )
-from streamsvm.jobs.option_groups import AT_LEAST_ONE, TIME, ClusterOptions, OutputOptions, PageOptions, ReadingOptions
 
 NO_CALIBRATION = "none"
 """The other way to say that a model is to have no probabilities."""

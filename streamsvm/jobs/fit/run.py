@@ -18,8 +18,16 @@ from streamsvm.engine.executors.executor import Executor, executor_for
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.calibrate.run import Calibrated, by_the_loss, calibrated, events_of, with_calibration
-from streamsvm.jobs.calibrate.time_left import CalibrationTimeout, time_left, timeout_event
+from streamsvm.jobs.calibrate import (
+    Calibrated,
+    CalibrationTimeout,
+    by_the_loss,
+    calibrated,
+    events_of,
+    time_left,
+    timeout_event,
+    with_calibration,
+)
 from streamsvm.jobs.fit.distributed import with_task_memory
 from streamsvm.jobs.fit.identity import settled
 from streamsvm.jobs.fit.options import FitJob
@@ -41,8 +49,7 @@ from streamsvm.jobs.fit.results.remarks import (
 from streamsvm.jobs.fit.trained import STOP, DecidedFit, keep_trained, local_loop, trained
 from streamsvm.jobs.fit.validation.evaluator import best_cost
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
-from streamsvm.jobs.report.record import write_record
-from streamsvm.jobs.report.run_log import run_log
+from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import locked, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
@@ -126,7 +133,7 @@ def _ended_before(this: DecidedFit, report: Report, training: Training, models: 
 def _draw_page(this: DecidedFit) -> None:
     """Draw the page of the run, where that was asked for."""
     if this.job.report is not None:
-        from streamsvm.jobs.report.run import write_page
+        from streamsvm.jobs.report import write_page
 
         write_page([this.run], output_path(this.job.report))
 
@@ -180,7 +187,7 @@ def _calibrated(
     job, directory = this.job, this.checkpoints.directory
     if job.calibrate is None:
         return by_the_loss(ended)
-    from streamsvm.jobs.calibrate.folds import FoldFits
+    from streamsvm.jobs.calibration_scores import FoldFits
 
     trains = planned if job.validation is not None else ended
     fits = FoldFits(

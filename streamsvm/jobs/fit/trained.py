@@ -22,7 +22,7 @@ from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import FitLoop, RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.calibrate.choice import calibration_passes
+from streamsvm.jobs.calibrate import calibration_passes
 from streamsvm.jobs.fit.distributed import distributed_fit, in_whole_groups
 from streamsvm.jobs.fit.identity import complete_identity
 from streamsvm.jobs.fit.options import FitJob

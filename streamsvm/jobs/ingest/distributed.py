@@ -17,7 +17,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.part_stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.store.format.labels import Census, labels_from
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from

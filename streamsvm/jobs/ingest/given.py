@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
-from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
 from streamsvm.locks import scratch_beside, sweep_beside

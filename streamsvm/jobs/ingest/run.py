@@ -1,35 +1,313 @@
-"""ingest: files, or what a program has, to a store and perhaps a test store beside it."""
+"""What an ingest needs in memory and on disk, asked for before it takes either."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.config.fields import options_of
+from streamsvm.config.units import mib
+from streamsvm.engine.checkpoint.interruption import current
+from streamsvm.engine.checkpoint.signals import deferred
 from streamsvm.engine.executors.executor import Executor, executor_for
+from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.fill import fill_stores, rejects_path
-from streamsvm.jobs.ingest.identity import default_settings, settings_of
-from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.jobs.ingest.preflight import memory_for_source
+from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
+from streamsvm.jobs.ingest.stores import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
+from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
+from streamsvm.rows import CSR, row_count
+from streamsvm.schedule import budget
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.numbers import Numbers
-from streamsvm.store.sources import Source, SourceOptions, table_width
+from streamsvm.store.format.labels import Census, Labels, alike, check_codings, label_coder, label_type, type_to_record
+from streamsvm.store.format.numbers import TARGET, Numbers
+from streamsvm.store.format.row_layout import DENSE_FROM, density
+from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
+from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.files import expand
-from streamsvm.store.sources.input import standard_input
+from streamsvm.store.sources.input import source_name, standard_input
+from streamsvm.store.sources.keyed import size_of
 from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import Rejects
-from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, store_outputs
+from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
-from streamsvm.types import Report, silent
+from streamsvm.types import Batch, Report, Term, silent
+
+SOURCE_BYTES = 64 << 20
+"""Bytes for parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with
+pyarrow)."""
+CHUNKS_PER_WRITER = 3
+"""Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk.
+Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
+
+
+PARSER_BYTES = 16 << 20
+"""Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
+
+
+class SourceMemory(NamedTuple):
+    """What a source may take, and how many threads there is memory for."""
+
+    limit: int
+    """Bytes of a table, which one thread reads."""
+    threads: int
+    """Threads, one at least."""
+    notices: tuple[str, ...]
+    """A line where these are fewer than were wanted."""
+
+
+def memory_for_source(
+    stated: int | None,
+    chunk_bytes: int,
+    stores: int,
+    *,
+    shuffle: bool,
+    threads: int = 1,
+    files: Sequence[Path] = (),
+    width: Callable[[], TableWidth] = lambda: NO_TABLE,
+) -> SourceMemory:
+    """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory for.
+
+    ``files``: the paths that are read; ``width`` says what the columns of a table take. Raises BudgetError when not
+    even the least fits, with a limit that is enough for all.
+    """
+    limit = budget.memory_limit(stated)
+    names = budget.files_term(files)
+
+    def planned(count: int, wide: int = 0) -> budget.MemoryPlan:
+        terms = (
+            *budget.base_terms(),
+            Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
+            names,
+            *([Term("columns", wide, "more of a wide table")] if wide else []),
+            Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
+            Term(
+                "chunks",
+                CHUNKS_PER_WRITER * chunk_bytes * stores,
+                f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
+            ),
+            *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
+        )
+        return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
+
+    plan, alone = budget.with_most_threads(planned, threads), planned(1).total
+    # tables, which ask for the limit, are not parsed by further threads
+    left, table = limit - alone + SOURCE_BYTES, width()
+    wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
+    if alone > min(limit, budget.machine_bytes()):
+        wide.check(", or smaller chunks: --chunk")
+    if table.nbytes > left:
+        raise table.refusal(left, wide.total)
+    return SourceMemory(left, plan.threads, plan.short_of(threads))
+
+
+def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
+    """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
+
+    ``columns`` is that of a dense store; None for CSR. Raises StorageError E-NOSPACE.
+    """
+    entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
+    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
+    per_row = entries + 4 + 4 * (first.weight is not None)
+    known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
+    if known and nbytes:
+        require_space(target, per_row * known / nbytes * total)
+
+
+ELSEWHERE = (
+    "store",
+    "test_store",
+    "overwrite",
+    "repair",
+    "memory",
+    "threads",
+    "sources",
+    "schema",
+    "cluster",
+    "insecure_network",
+)
+"""The fields of a job that say nothing of what the store will hold."""
+
+
+def default_settings() -> JsonObject:
+    """Return the settings that need not be given, as plain JSON."""
+    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
+    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
+    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
+
+
+def settings_of(job: IngestJob) -> JsonObject:
+    """Return all that decides the bytes of the store, as plain JSON: settings, and the sources as the disk knows them."""
+    plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
+    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    settings["sources"] = [
+        [path.name, found.st_size, found.st_mtime_ns]
+        for path in job.sources
+        if path.exists()
+        for found in [path.stat()]
+    ]
+    return settings
+
+
+def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:
+    """Return the facts of a source that was read to its end, ``rejected`` lines of which were left out, as plain JSON."""
+    encoding = source.encoding()
+    kind = encoding.pop("label_type", "")  # of a table, whose column has a type
+    if isinstance(coder, Census) and "schema" not in encoding and encoding["format"] != "svmlight":
+        kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
+    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, Census) else {}
+    facts = {
+        "names": None if source.names is None else list(source.names),
+        "index_base": encoding.get("index_base"),
+        "sources": [_recorded(file) for file in source.sources],
+        "encoding": encoding,
+        "labels": {"positive": job.positive, "threshold": job.label_threshold} | type_of_labels,
+        "test": _test_facts(job),
+        "notices": dict(source.notices),
+        "shuffled": job.shuffle,
+        "rejected": rejected,
+    }
+    if "schema" in encoding:
+        facts["indicators"] = schema_from(encoding["schema"]).indicators
+    if source.id_column is not None:
+        facts["ids"] = {"column": source.id_column}
+    return facts
+
+
+def _test_facts(job: IngestJob) -> JsonObject:
+    """How rows were held out."""
+    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
+    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
+
+
+def _recorded(file: SourceFile) -> JsonObject:
+    """A source as the manifest has it."""
+    facts = {name: value for name, value in asdict(file).items() if name != "read"}
+    return facts | {"name": source_name(file.name)}
+
+
+class Ingested(NamedTuple):
+    """What was written, once it is committed."""
+
+    counts: IngestCounts
+    """The rows and their labels."""
+    sparse: bool
+    """Whether the rows are stored as CSR."""
+    notices: list[str]
+    """What is worth knowing of the rows and of the options."""
+
+
+def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> Ingested:
+    """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit them.
+
+    Raises what the batches of the source raise, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError, InterruptedRun.
+    """
+    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
+    counts = IngestCounts(coder)
+    if source.proposals:
+        report({"event": "columns", "decided": source.proposals})
+    columns = source.columns  # asked before the thread begins, which may learn more at any time
+    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
+        first = next(batches, None)
+        if first is None or not len(first[1].labels):
+            raise _nothing(job, first)
+        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
+        check_disk(job.store, total, source, first[1], None if sparse else columns)
+        split = HoldOut(job.seed, job.test_fraction, job.stratify)
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
+        on_failure.push(stores.on_exit)
+        for file, batch in chain((first,), batches):
+            if current.name:
+                raise current.error("ingest is stopped")
+            counts.store(batch, file, stores, columns)
+            counts.report_progress(report, source.sources, total)
+        notices = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
+        notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
+        on_failure.pop_all()
+    counts.report_progress(report, source.sources, total, last=True)
+    return Ingested(counts, sparse, notices)
+
+
+def rejects_path(store: Path) -> Path:
+    """Where the list of lines that were left out of a store goes."""
+    return store.with_name(f"{store.name}.rejects")
+
+
+def _notice_lines(notices: Mapping[str, int]) -> list[str]:
+    """Return notices with their counts, as lines of text."""
+    return [f"{count} {what}" for what, count in notices.items() if count]
+
+
+def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
+    """The batches, each with the position of its file."""
+    for batch in source.batches():
+        yield len(source.sources) - 1, batch
+
+
+def _nothing(job: IngestJob, first: object) -> DataError:
+    if first is None:
+        return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
+    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
+
+
+def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
+    if layout == "dense" and sparse and columns is None:
+        raise UsageError("a dense store needs the number of columns before the first row", hint="pass --features N")
+    if layout != "auto":
+        return layout == "csr"
+    return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
+
+
+def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
+    """Returns what there is to say of the rows."""
+    _check_rows(counts.rows, job.expect_rows)
+    if job.split_by or job.split_after:
+        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
+    if not isinstance(counts.coder, Numbers):
+        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
+    columns = source.columns
+    assert columns is not None
+    facts = manifest_facts(job, source, rejected, counts.coder)
+    if isinstance(counts.coder, Numbers):
+        facts[TARGET] = counts.coder.facts()
+    committed = stores.commit(counts.coder.table(), columns, facts)
+    same = alike(getattr(counts.coder, "classes", ()))
+    shown = ", ".join(quote(text, 24) for text in same[:6])
+    notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
+    return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
+
+
+def _check_rows(found: int, expected: int | None) -> None:
+    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
+    if expected is not None and found != expected:
+        text = f"the sources hold {found} rows, {expected} are expected"
+        raise DataError(
+            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
+        )
+
+
+def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
+    """Write the list of the lines that were left out, if there are any."""
+    if not rejects.count:
+        return []
+    return [rejects.write(rejects_path(job.store))]
 
 
 @dataclass(frozen=True, slots=True)

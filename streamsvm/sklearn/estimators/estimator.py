@@ -14,7 +14,7 @@ from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.api.passes import told
 from streamsvm.api.running import reported
 from streamsvm.engine.checkpoint.signals import interruptible
-from streamsvm.jobs.apply.opening import moved_from
+from streamsvm.jobs.apply.rows import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.kinds_of_rows import is_frame

@@ -16,7 +16,7 @@ from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import scaling_of
 from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
-from streamsvm.jobs.embed.options import EmbedJob
+from streamsvm.jobs.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
 from streamsvm.sklearn.rows.checked import as_value_errors, centered_rows, checked

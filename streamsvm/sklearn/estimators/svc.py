@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO, OVR
+from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.model.outcomes import votes

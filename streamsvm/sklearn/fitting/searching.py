@@ -18,8 +18,8 @@ from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored
 from streamsvm.api.running import reported
 from streamsvm.errors import UsageError
-from streamsvm.jobs.tune.in_memory import tune_in_memory
 from streamsvm.jobs.tune.results import best_of
+from streamsvm.jobs.tune.run import tune_in_memory
 from streamsvm.rows import Float64, Int32
 from streamsvm.sklearn.fitting.classes import class_weights, coded
 from streamsvm.sklearn.parameters import FitParameters, job_of

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import _num_samples
 
-from streamsvm.jobs.tune.folds import CHUNKS_PER_FOLD, dealt, pieces_of
+from streamsvm.jobs.folds import CHUNKS_PER_FOLD, dealt, pieces_of
 from streamsvm.rows import Int64
 from streamsvm.sklearn.rows.checked import as_value_errors
 from streamsvm.sklearn.rows.stream_rows import StreamRows

@@ -10,13 +10,13 @@ from streamsvm.calibration import scores
 from streamsvm.display.progress import Progress
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.features import part_sizes
-from streamsvm.jobs.calibrate import leave_one_out
+from streamsvm.jobs import calibration_scores as leave_one_out
+from streamsvm.jobs import run_record as evaluation
+from streamsvm.jobs import run_record as page_record
 from streamsvm.jobs.embed import distributed as embed_distributed
 from streamsvm.jobs.embed import feature_writer, kernel_map
-from streamsvm.jobs.ingest.notices import precision
-from streamsvm.jobs.report import evaluation
-from streamsvm.jobs.report import record as page_record
-from streamsvm.jobs.report.run_log import Thinning
+from streamsvm.jobs.ingest import notices
+from streamsvm.jobs.run_record import Thinning
 from streamsvm.jobs.tune import results
 from streamsvm.schedule import budget
 from tests.nominal_process import of_nominal_size
@@ -29,7 +29,7 @@ SMALLER: dict[Any, dict[str, int]] = {
     leave_one_out: {"WANTED": 8, "LEAST_CHUNKS": 2, "SPREAD": 2, "MOST_GROUPS": 3},
     page_record: {"SAMPLE": 120, "LEAST": 70},
     part_sizes: {"PART_BYTES": 4096},
-    precision: {"SAMPLE": 150},
+    notices: {"SAMPLE": 150},
     scores: {"MOST_ROWS": 60},
 }
 """How large samples and parts are, which are to be less than these tables."""

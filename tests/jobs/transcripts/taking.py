@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm.aliases import JsonObject
 from streamsvm.cli import cli
-from streamsvm.jobs.inspect.info import info
+from streamsvm.jobs.inspect import info
 
 LEFT_OUT = {
     *("seconds", "waited", "peak", "compute_share", "digest", "versions", "streamsvm", "at", "machine"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
-from streamsvm.jobs.calibrate.choice import calibration_terms
+from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.fit.options import FitJob
@@ -62,7 +62,7 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int,
     """The memory of evaluating on held-out rows after each pass: part of a store of this layout, or another store."""
     if validation is None:
         return []
-    from streamsvm.jobs.apply.row_batches import DEPTH
+    from streamsvm.jobs.apply.rows import DEPTH
 
     seen = (
         layout

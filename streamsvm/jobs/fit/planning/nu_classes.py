@@ -8,7 +8,7 @@ from __future__ import annotations
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.solvers import SOLVERS
 from streamsvm.types import AnySolver, Layout, Loss
 

@@ -17,7 +17,7 @@ from streamsvm.config.checks import build
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.model_options import NU
+from streamsvm.jobs.options import NU
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers.one_class import CORNER, OFFSET, relative_spread
 from streamsvm.store.format.labels import REST

@@ -24,7 +24,7 @@ from streamsvm.jobs.fit.planning.elastic_net import check_l1
 from streamsvm.jobs.fit.planning.l1_ball import check_ball
 from streamsvm.jobs.fit.planning.nu_classes import check_nu, loss_by_nu
 from streamsvm.jobs.fit.planning.one_class import outcomes_of, problem_of
-from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
+from streamsvm.jobs.options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
@@ -209,7 +209,7 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
 
     Raises DataError, UsageError.
     """
-    from streamsvm.jobs.apply.opening import moved_from
+    from streamsvm.jobs.apply.rows import moved_from
 
     check(model, where, store, names)
     if problems[0].classes == TWO:
@@ -226,7 +226,7 @@ def warm_started(  # noqa: PLR0917 (what a plan has at hand)
 
 def check(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:
     """Refuse a model of other columns, of other classes, or of a kernel."""
-    from streamsvm.jobs.apply.opening import check_names
+    from streamsvm.jobs.apply.rows import check_names
 
     if model.kind != LINEAR or store.facts.get("map") is not None:
         raise UsageError(

@@ -23,7 +23,7 @@ from streamsvm.jobs.fit.planning import kernel_machine
 from streamsvm.jobs.fit.planning.elastic_net import solver_with_l1
 from streamsvm.jobs.fit.planning.l1_ball import solver_of_ball
 from streamsvm.jobs.fit.planning.one_class import share_of
-from streamsvm.jobs.model_options import CRAMMER_SINGER, OVO
+from streamsvm.jobs.options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers.interior_point.multinomial import WORK, MultinomialInteriorPoint, step_work

@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.planning.kernel_machine import options_of
 from streamsvm.jobs.fit.planning.nu_classes import by_nu
 from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.model_options import CRAMMER_SINGER
+from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64

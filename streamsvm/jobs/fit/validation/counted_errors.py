@@ -13,9 +13,8 @@ from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.job_store import OpenedStore, StoreReference
 from streamsvm.engine.partition import Group
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
-from streamsvm.jobs.apply.opening import FileRequest, row_batches
-from streamsvm.jobs.apply.row_batches import RowBatches
+from streamsvm.jobs.apply.metrics import ErrorCounts
+from streamsvm.jobs.apply.rows import FileRequest, RowBatches, row_batches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.model import Model

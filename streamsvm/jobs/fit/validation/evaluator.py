@@ -36,7 +36,7 @@ from streamsvm.types import (
 )
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.apply.metrics.error_counts import ErrorCounts
+    from streamsvm.jobs.apply.metrics import ErrorCounts
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def evaluator_for(
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
-    from streamsvm.jobs.apply.row_batches import RowBatches
+    from streamsvm.jobs.apply.rows import RowBatches
     from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
 
     if not plan.solver.has_candidates or job.dual:

@@ -1,0 +1,121 @@
+"""What ``predict`` and ``evaluate`` are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import UsageError
+from streamsvm.jobs.options import ClusterOptions, MemoryOptions, OutputOptions
+from streamsvm.store.sources.options import NewRowOptions
+
+STDOUT = "-"
+MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
+"""What the best threshold can be the best by."""
+PROBABILITY = "probability"
+OUTPUTS = ("label", "decision", PROBABILITY)
+NAMED = (".csv", ".parquet")
+"""Endings of files whose rows can begin with their ids."""
+SUFFIXES = (*NAMED, ".npy", ".txt")
+
+
+@dataclass(frozen=True)
+class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
+    """What ``streamsvm predict`` is asked for; the keys of a job file are these fields and those of the groups."""
+
+    model: Annotated[str, Option("The model.")]
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "A store, or files like those the model's store was made of, with or without labels; - is standard input.",
+            metavar="STORE|SOURCE",
+        ),
+    ]
+    out: Annotated[
+        str,
+        Option("NAME.csv, NAME.parquet, NAME.txt (without a header), NAME.npy, or - for CSV on standard output."),
+    ]
+    output: Annotated[
+        str | tuple[str, ...],
+        Option(
+            "Write the label of a row, the decision value of every problem (f > 0 for the positive class), the probability "
+            "of every class, or several: label,probability. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
+            "none and no lines may be left out.",
+            "output",
+            choices=OUTPUTS,
+        ),
+    ] = "label"
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
+            raise UsageError(
+                "an array holds labels, decision values or probabilities, one of them",
+                hint="write NAME.csv or NAME.parquet",
+            )
+        if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
+            raise UsageError(f"{self.out} has none of the endings {', '.join(SUFFIXES)}", hint="or - for CSV on stdout")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What is written of each row, in this order."""
+        return (self.output,) if isinstance(self.output, str) else self.output
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether predictions go to standard output."""
+        return self.out == STDOUT
+
+    @property
+    def named(self) -> bool:
+        """Whether columns have names, and rows begin with their ids."""
+        return self.out == STDOUT or Path(self.out).suffix in NAMED
+
+    @property
+    def numbered(self) -> bool:
+        """Whether rows that have no ids are numbered: the numbers are those of the source only if all lines are read."""
+        return self.named and self.on_bad_line == "error"
+
+
+@dataclass(frozen=True)
+class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
+    """What ``streamsvm evaluate`` is asked for; the keys of a job file are these fields and those of the groups."""
+
+    model: Annotated[str, Option("The model.")]
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "A store, or labeled files like those the model's store was made of; - is standard input.",
+            metavar="STORE|SOURCE",
+        ),
+    ]
+    threshold: Annotated[
+        float | None,
+        Option(
+            "Two classes: also show precision, recall, F1 and cost where rows with f > X are positive.",
+            "output",
+            bounds=Bounds(),
+        ),
+    ] = None
+    best_threshold: Annotated[
+        str | None,
+        Option("Two classes: also show the threshold that is best by this measure.", "output", choices=MEASURES),
+    ] = None
+    cost: Annotated[
+        tuple[float, ...],
+        Option(
+            "Two classes: the cost of a false positive and of a false negative.",
+            "output",
+            bounds=Bounds(least=0),
+            metavar="FP,FN",
+        ),
+    ] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if len(self.cost) != 2:
+            raise UsageError("--cost is that of a false positive and of a false negative", hint="write it as 1,5")

@@ -1,0 +1,272 @@
+"""The time that calibration may take: what is left of the limit of its fit.
+
+It is looked at before every block, every step of a fit of a fold and every matrix that is factorized, in programs and threads too, where no
+signal comes. Scores of some of the rows, or of fits of folds that were ended by time, make no calibration: the model is left without.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamsvm.aliases import JsonObject
+from streamsvm.calibration import CALIBRATIONS
+from streamsvm.calibration.protocol import Calibrator
+from streamsvm.calibration.stored import Calibration, of_logistic_loss
+from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
+from streamsvm.engine.executors.executor import Executor
+from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.training import Training
+from streamsvm.errors import InterruptedRun, UsageError
+from streamsvm.jobs import folds as folding
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.losses import Logistic
+from streamsvm.model import Model
+from streamsvm.rows import Float64, Int32
+from streamsvm.store.format.labels import sort_key
+from streamsvm.types import AnySolver, Layout, LinearSolution, Problem, State, Status, Stop, Store, Term
+
+if TYPE_CHECKING:
+    from streamsvm.calibration.scores import ScoreTable
+    from streamsvm.jobs.calibration_scores import FoldFits
+    from streamsvm.jobs.fit.planning.plan import Plan
+
+
+class CalibrationTimeout(InterruptedRun):
+    """The time of a fit is over and its calibration is not made. Where the run is to stop at its limit it ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft(NoCheckpoint):
+    """The checkpointer of the fit of a fold: it saves nothing, and ends it where the time of the whole is over."""
+
+    limit: float = math.inf
+    """Seconds the whole may take, for the message."""
+    until: float = math.inf
+    """When they are over, by the clock of ``time.monotonic``."""
+
+    def __reduce__(self) -> tuple[type[TimeLeft], tuple[()]]:
+        """Without a limit in another process, whose clock is another one: who waits for it looks at this one's."""
+        return TimeLeft, ()
+
+    def check(self) -> None:
+        """Raise CalibrationTimeout once the time is over."""
+        self.seconds()
+
+    def between(self, training: Training) -> None:
+        """Raise CalibrationTimeout once the time is over."""
+        del training
+        self.check()
+
+    def stop(self, max_passes: int) -> Stop:
+        """Return what the fit of a fold may cost. Raises CalibrationTimeout once the time is over."""
+        return Stop(max_passes, self.seconds())
+
+    def seconds(self) -> float:
+        """Return how many are left. Raises CalibrationTimeout where there are none."""
+        left = self.until - time.monotonic()
+        if left <= 0.0:
+            raise self.error()
+        return left
+
+    def whole(self, training: Training) -> None:
+        """Raise CalibrationTimeout for a fit that time has ended."""
+        if training.status == Status.TIME:
+            raise self.error()
+
+    def error(self) -> CalibrationTimeout:
+        """What is raised."""
+        return CalibrationTimeout(f"the time limit of {self.limit:g} s was reached before the calibration was made")
+
+
+def time_left(job: FitJob, began: float) -> TimeLeft:
+    """Return that of a fit which began at a moment of ``time.monotonic``."""
+    return TimeLeft(job.time_limit, began + job.time_limit)
+
+
+def timeout_event(job: FitJob) -> JsonObject:
+    """Return what a run records of a calibration that it had no time for."""
+    return {"event": "uncalibrated", "method": job.calibrate, "reason": "time limit", "limit": job.time_limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The problems of one C as the model has them: classes in sorted order."""
+
+    C: float
+    """The weight of the loss sum."""
+    columns: tuple[int, ...]
+    """The numbers of its decision values among those of all problems."""
+    positives: tuple[int, ...]
+    """The class code of each: its +1."""
+
+    def truth(self, codes: Int32) -> Int32:
+        """Return the number of the model's class (n,) for class codes (n,)."""
+        if len(self.positives) == 1:
+            return (codes == self.positives[0]).astype(np.int32)
+        place = np.empty(max(self.positives) + 1, np.int32)
+        place[list(self.positives)] = np.arange(len(self.positives), dtype=np.int32)
+        return place[codes]
+
+
+def outcomes_of(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
+    """Return those of each C. ``class_names``: two of one decision value, else one for each."""
+    found = []
+    values = [(problem.C, code) for problem in problems for code in problem.positives]
+    for C in dict.fromkeys(problem.C for problem in problems):
+        mine = [k for k, (cost, _) in enumerate(values) if cost == C]
+        if len(mine) > 1:
+            mine = [mine[k] for k in sorted(range(len(mine)), key=lambda k: sort_key(class_names[k]))]
+        found.append(Outcomes(C, tuple(mine), tuple(values[k][1] for k in mine)))
+    return found
+
+
+MOST_BYTES = 256 << 20
+"""Of the matrices of leave-one-out scores."""
+FOLDS = 5
+"""As many as are made where nobody says."""
+
+
+def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | None:
+    """Return in how many folds the scores of a fit are made; None: by leaving one out."""
+    if job.calibration_folds is not None:
+        return job.calibration_folds
+    from streamsvm.solvers.leave_one_out import applies
+
+    p = problems[0].columns + 1
+    able = not solver.exact_kernel and not problems[0].classes and applies(problems[0])
+    able = able and 8 * p * p * len(problems) <= MOST_BYTES
+    return None if able else FOLDS
+
+
+def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) -> float:
+    """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit, and none waits for them."""
+    return 2.0 if job.calibrate is not None and folds_of(job, solver, problems) is None else 0.0
+
+
+def calibration_terms(
+    job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout, threads: int
+) -> list[Term]:
+    """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be made."""
+    if job.calibrate is None:
+        return []
+    from streamsvm.calibration.scores import table_bytes
+    from streamsvm.solvers.leave_one_out import leave_one_out_bytes
+
+    folds = folds_of(job, solver, problems)
+    values = sum(len(problem.positives) for problem in problems)
+    tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)
+    if folds is None:
+        why = "scores in bins, by each thread, a matrix for each problem"
+        matrices = leave_one_out_bytes(problems, threads, layout.entry_bytes)
+        return [Term("calibration", threads * tables + matrices, why)]
+    if job.cluster is not None:
+        hint = "calibrate without --cluster"
+        raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)
+    costs = [solver.cost(problem, layout) for problem in problems]
+    again = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
+    again += max((cost.shared for cost in costs), default=0)
+    weights = 8 * folds * len(problems) * problems[0].components
+    why = f"scores in bins, the solver once more, weights of {folds} folds"
+    return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]
+
+
+LEAVE_ONE_OUT = "leave-one-out"
+"""What a model says its scores were, where there were no folds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What came of it for one C."""
+
+    calibration: Calibration
+    """How decision values become probabilities."""
+    shown: JsonObject
+    """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no scores."""
+
+
+def calibrated(
+    job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
+) -> dict[float, Calibrated]:
+    """Return by C how decision values become probabilities, as the job asks for them.
+
+    ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
+    scores are there, and what reading and training raise.
+    """
+    from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
+    from streamsvm.jobs.fit.planning.memory_plan import visiting
+
+    assert job.calibrate is not None
+    outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)
+    if folds is None:
+        weights = np.array([_weights(plan, run.state) for run in training.runs])
+        threads = visiting(job, plan.solver, seen.layout, plan.memory.threads)
+        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
+        tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
+    else:
+        tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
+    how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
+    found = {}
+    for mine, table in zip(outcomes, tables, strict=True):
+        calibrator: Calibrator = CALIBRATIONS[job.calibrate].of(table)
+        found[mine.C] = Calibrated(Calibration(calibrator, how, seen.layout.rows), _shown(table, calibrator))
+    return found
+
+
+def with_calibration(models: dict[float, Model], found: dict[float, Calibrated]) -> dict[float, Model]:
+    """Return the models, those with a calibration in ``found`` with it."""
+    return {C: replace(model, calibration=found[C].calibration) if C in found else model for C, model in models.items()}
+
+
+def events_of(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
+    """Yield what a run records of its calibrations."""
+    for C, one in found.items():
+        if one.shown:
+            yield {"event": "calibration", "C": C, **one.calibration.header(), **one.shown}
+
+
+def _weights(plan: Plan, state: State) -> Float64:
+    solution = plan.solver.solution(state)
+    assert isinstance(solution, LinearSolution)  # ``folds_of`` has seen to it
+    return solution.w
+
+
+def by_the_loss(plan: Plan) -> dict[float, Calibrated]:
+    """Return by C the probabilities that a loss means by itself; empty for those that mean none, and of pairs of classes, which vote."""
+    loss, found = plan.problems[0].loss, dict[float, Calibrated]()
+    if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
+        return {}
+
+    for mine in outcomes_of(plan.problems, plan.class_names):
+        ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
+        found[mine.C] = Calibrated(of_logistic_loss(loss.sharpness, ratios, plan.layout.rows), {})
+    return found
+
+
+def _ratio(problem: Problem, layout: Layout) -> float:
+    """The weight of the positive class over the mean weight of the others' rows."""
+    if not problem.weights:
+        return 1.0
+    others = [code for code in range(len(layout.classes)) if code != problem.positive]
+    rows = [layout.counts[code] for code in others]
+    return problem.weights[problem.positive] / float(
+        np.average([problem.weights[code] for code in others], weights=rows)
+    )
+
+
+def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
+    """How reliable the scores of the sample are before and after, as plain JSON."""
+    from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
+
+    f, truth, weights = table.vectors
+    found: JsonObject = {}
+    for name, p in (("before", uncalibrated(f)), ("after", calibrator.probabilities(f))):
+        counts = ProbabilityCounts()
+        counts.add(p, truth, weights)
+        found[name] = facts_of(counts)
+    return found

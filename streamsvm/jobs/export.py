@@ -1,0 +1,65 @@
+"""export: a model in, the same decision function in another program's format out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from streamsvm import durable
+from streamsvm import model as models
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
+from streamsvm.model import Model
+from streamsvm.model.onnx import graph
+from streamsvm.model.text import liblinear, libsvm, notices_of
+from streamsvm.outputs import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind, Output, claim, output_path
+from streamsvm.types import Report, silent
+
+
+class Format(NamedTuple):
+    """A format that other programs read."""
+
+    kind: Kind
+    """What a file of it is."""
+    write: Callable[[Model], Iterator[bytes]]
+    """Yields the bytes of a model. Raises UsageError for a model it cannot hold."""
+
+
+FORMATS = {
+    LIBLINEAR: Format(LIBLINEAR_MODEL, liblinear.write),
+    LIBSVM: Format(LIBSVM_MODEL, libsvm.write),
+    ONNX: Format(ONNX_MODEL, graph.write),
+}
+TEXTS = (LIBLINEAR, LIBSVM)
+"""Formats that people have to know something of to apply them to their files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult(JobResult):
+    """A model in another format, and how large it is."""
+
+    out: Path
+    """Where it lies."""
+    kind: str
+    """'linear' or 'kernel'."""
+    bytes: int
+    """Its size."""
+
+
+def export(job: ExportJob, _report: Report = silent) -> ExportResult:
+    """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError, StorageError."""
+    out, other = output_path(job.out), FORMATS.get(job.format)
+    claim([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
+    model = models.load(Path(job.model))
+    if other is None:
+        model.save(out)
+    else:
+        durable.write_stream(out, other.write(model))
+    return ExportResult(out, model.kind, out.stat().st_size, notices=_notices(job, model))
+
+
+def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
+    """What people have to know of the file."""
+    return notices_of(model) if job.format in TEXTS else ()

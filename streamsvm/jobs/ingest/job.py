@@ -1,0 +1,200 @@
+"""What ``ingest`` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from streamsvm.config.fields import Bounds, Option, field_values, options_of
+from streamsvm.errors import UsageError, quote
+from streamsvm.jobs.options import (
+    CHUNK,
+    CHUNK_BYTES,
+    ClusterOptions,
+    MemoryOptions,
+    NewStoreOptions,
+)
+from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
+from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
+    """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
+
+    sources: Annotated[
+        tuple[Path, ...],
+        Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
+    ]
+    store: Annotated[Path, Option("Where the store is written.")]
+    task: Annotated[
+        str,
+        Option("What labels are: classes, or, for regression, numbers to predict.", "labels", choices=TASKS),
+    ] = CLASSIFICATION
+    positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
+        None
+    )
+    label_threshold: Annotated[
+        float | None,
+        Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", bounds=Bounds()),
+    ] = None
+    # a chunk of less than a page is mostly overhead
+    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
+    layout: Annotated[
+        str,
+        Option(
+            "How rows are stored; auto: csr for svmlight that is mostly empty and for tables with many one-hot columns.",
+            "output",
+            choices=("auto", "dense", "csr"),
+        ),
+    ] = "auto"
+    test_store: Annotated[
+        Path | None, Option("Where the test store is written.", "output", default="NAME.test.zarr beside NAME.zarr")
+    ] = None
+    store_format: Annotated[
+        str | None,
+        Option(
+            "Format of the store.",
+            "output",
+            choices=("zarr", "hdf5"),
+            default="by its name, HDF5 for NAME.h5, else Zarr",
+        ),
+    ] = None
+    compression: Annotated[
+        str,
+        Option(
+            "Compress the arrays of a Zarr store; auto: with lz4 those it makes much smaller, by trying the first rows.",
+            "output",
+            choices=("none", "auto", "lz4"),
+        ),
+    ] = "none"
+    shuffle: Annotated[
+        bool,
+        Option(
+            "Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch "
+            "file.",
+            "output",
+        ),
+    ] = False
+    expect_rows: Annotated[
+        int | None,
+        Option("How many rows the sources hold together; anything else is an error.", "faults", bounds=Bounds(least=0)),
+    ] = None
+    repair: Annotated[
+        bool,
+        Option(
+            "Write again only the damaged chunks of a store, from the sources and with the options it was made with.",
+            "output",
+        ),
+    ] = False
+
+    stratify: Annotated[
+        bool,
+        Option("With --test-fraction: the same share of the rows of every class.", "output"),
+    ] = False
+    split_by: Annotated[
+        str | None,
+        Option(
+            "With --test-fraction, tables: a column of groups, none of which is divided; it is no feature, unless --column "
+            "or --categorical says which.",
+            "output",
+            metavar="COLUMN",
+            formats=TABLES,
+        ),
+    ] = None
+    split_after: Annotated[
+        str | None,
+        Option(
+            "Tables: rows beyond a number, or after a day, go to the test store: year=2019, or day=2019-12-31.",
+            "output",
+            metavar="COLUMN=VALUE",
+            formats=TABLES,
+        ),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        Option(
+            "Tables: a file that says what becomes of each column, as --write-schema writes it.",
+            "columns",
+            formats=TABLES,
+        ),
+    ] = None
+    recognize: Annotated[
+        bool,
+        Option(
+            "Decide by their values what becomes of columns of text: amounts, dates, yes and no become numbers, other "
+            "text one-hot or hashed columns.",
+            "columns",
+            formats=TABLES,
+        ),
+    ] = True
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        self._check_split()
+
+    def _check_split(self) -> None:
+        """Raise UsageError for ways to hold rows out that exclude each other, or that lack what they need."""
+        asked = {"--stratify": self.stratify, "--split-by": self.split_by, "--split-after": self.split_after}
+        given = [name for name, value in asked.items() if value]
+        if self.stratify and self.task == REGRESSION:
+            raise UsageError(
+                "--stratify holds out a share of every class, and --task regression has none", hint="leave it out"
+            )
+        if len(given) > 1:
+            raise UsageError(f"{given[0]} and {given[1]} are two ways to hold rows out", hint="choose one of them")
+        if given and given != ["--split-after"] and not self.test_fraction:
+            raise UsageError(f"{given[0]} holds no rows out without a share", hint="pass --test-fraction 0.2")
+        if self.split_after is None:
+            return
+        if self.test_fraction:
+            raise UsageError(
+                "--split-after says which rows are for testing, and so does --test-fraction", hint="pass one"
+            )
+        column, equals, value = self.split_after.partition("=")
+        if not (column and equals and value):
+            hint = "write it as --split-after year=2019 or --split-after day=2019-12-31"
+            raise UsageError(f"--split-after {quote(self.split_after)} is not COLUMN=VALUE", hint=hint)
+
+    def with_schema(self) -> IngestJob:
+        """Return the job with what its schema file says, unless an option says otherwise. Raises MissingError,
+        ConfigError.
+        """
+        if self.schema is None:
+            return self
+        from streamsvm.jobs.ingest.describe import read_schema
+
+        said = read_schema(self.schema)
+        return replace(
+            self,
+            columns_as=(*said.columns_as, *self.columns_as),
+            label=self.label or said.label,
+            id_column=self.id_column or said.id_column,
+            weight=self.weight or said.weight,
+        )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether some rows go to a test store."""
+        return bool(self.test_fraction or self.split_after)
+
+    def options(self) -> SourceOptions:
+        """The part that says how the files are read."""
+        stated = field_values(self, (option.name for option in options_of(ReadOptions)))
+        return SourceOptions(
+            **stated,
+            memory=self.memory,
+            recognize=self.recognize,
+            split_by=self.split_by,
+            split_after=self.split_after,
+        )
+
+    def test_path(self) -> Path:
+        """Where the test store goes."""
+        return self.test_store or self.store.with_name(f"{self.store.stem}.test{self.store.suffix or '.zarr'}")
+
+    def targets(self) -> list[Path]:
+        """The store and, if rows are held out, the test store."""
+        return [self.store, self.test_path()] if self.holds_out else [self.store]

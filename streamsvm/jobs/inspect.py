@@ -1,0 +1,238 @@
+"""info and verify: what a store or a model is, as plain JSON values, and whether it is still what was written."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm import __version__, durable
+from streamsvm import model as models
+from streamsvm.aliases import JsonMapping, JsonObject
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.errors import DataError, MissingError
+from streamsvm.jobs.ingest.notices import label_drift
+from streamsvm.regular import is_folder, is_there
+from streamsvm.schedule import budget
+from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.read.retry import retries
+from streamsvm.store.sources.offsets import offsets_of_store
+from streamsvm.types import Report, Store, StoredFiles, silent
+
+PROBE_SECONDS = 0.5
+"""How long the rate of reading is measured."""
+
+
+def info(path: Path, *, columns: bool = False) -> JsonObject:
+    """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
+    if not is_there(path):
+        raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
+    stored = is_folder(path) or foreign_format(path) is not None
+    return store_facts(path, columns=columns) if stored else model_facts(path)
+
+
+def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
+    """Return what is known of a store without reading its chunks, as plain JSON."""
+    store = open_store(path)
+    layout, facts = store.layout, store.facts
+    nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
+    found = {
+        "kind": "store",
+        "path": str(path),
+        "rows": layout.rows,
+        "columns": layout.columns,
+        "layout": "dense" if layout.dense else "csr",
+        "nonzeros": nonzeros,
+        "chunks": len(layout.chunks),
+        "largest_chunk": layout.largest_chunk,
+        "bytes_per_pass": layout.bytes_per_pass,
+        "weighted": layout.weighted,
+        "task": layout.task,
+        "classes": {} if layout.numeric else dict(zip(layout.classes, layout.counts, strict=True)),
+        "target": facts.get("target"),
+        "label_drift": label_drift(store.census, layout.counts),
+        "index_base": facts.get("index_base"),
+        "sources": facts.get("sources", []),
+        "offsets": _offsets(facts),
+        "synth": facts.get("synth"),
+        "digest": store.digest,
+        "versions": store.versions,
+    }
+    return found | {"statistics": _statistics(store)} if columns else found
+
+
+def _offsets(facts: JsonMapping) -> dict[str, float]:
+    """What was taken from columns before they were stored, by name or number; ``facts`` of a store or of a model."""
+    names, offsets = facts.get("names"), offsets_of_store(facts)
+    return {str(names[j] if names else j): float(o) for j, o in zip(*offsets, strict=True)}
+
+
+def _statistics(store: StoredFiles) -> list[JsonObject]:
+    """Name, mean, standard deviation, minimum and maximum of every column, as the sources have it."""
+    moments, rows = store.statistics(), store.layout.rows
+    offsets = offsets_of_store(store.facts)
+    for ends in (moments.mean, moments.minimum, moments.maximum):
+        ends[offsets.columns] += offsets.values
+    names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]
+    deviation = np.sqrt(moments.M2 / rows)
+    arrays = (moments.mean, deviation, moments.minimum, moments.maximum)
+    keys = ("name", "mean", "std", "min", "max")
+    return [dict(zip(keys, row, strict=True)) for row in zip(names, *(a.tolist() for a in arrays), strict=True)]
+
+
+def model_facts(path: Path) -> JsonObject:
+    """Return what a model is and how it was made, as plain JSON."""
+    model = models.load(path)
+    known = model.provenance
+    return {
+        "kind": "model",
+        "path": str(path),
+        "classes": list(model.classes),
+        "columns": model.columns,
+        "offsets": _offsets(known),
+        "function": model.kind,
+        "expansion": None
+        if model.expansion is None
+        else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
+        "calibration": None if model.calibration is None else model.calibration.header(),
+        "bytes": path.stat().st_size,
+        "certificates": known.get("certificates", []),
+        "settings": known.get("settings", {}),
+        "store": known.get("store", {}),
+        "streamsvm": known.get("streamsvm"),
+    }
+
+
+def verify(path: Path, report: Report = silent) -> JsonObject:
+    """Read everything and return all that is wrong. Raises what opening raises; the list is the caller's to judge."""
+    if not is_there(path):
+        raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
+    if not is_folder(path) and foreign_format(path) is None:
+        models.load(path)
+        return {"path": str(path), "kind": "model", "bad": []}
+    store = open_store(path)
+    stopwatch, repeated = Stopwatch(), retries()
+    buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
+    for chunk, count in enumerate(layout.chunks):
+        try:
+            store.fetch(chunk, buffers)
+            store.check(chunk, buffers)
+        except DataError as error:
+            bad.append({"chunk": chunk, "code": error.code, "message": error.message})
+        store.forget(chunk)
+        rows += count
+        if stopwatch.due():
+            report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": stopwatch.seconds})
+    bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
+    facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
+    facts["reads_repeated"] = retries() - repeated
+    return {"path": str(path), "kind": "store", "seconds": stopwatch.seconds, **facts, "bad": bad}
+
+
+def read_rate(store: Store) -> float:
+    """Return the bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass
+    would.
+    """
+    layout = store.layout
+    per_row = layout.bytes_per_pass / layout.rows
+    began, rows = time.perf_counter(), 0
+    with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=0) as stream:
+        for loaded in stream:
+            rows += len(loaded.chunk.codes)
+            if time.perf_counter() - began > PROBE_SECONDS:
+                break
+    return rows * per_row / max(time.perf_counter() - began, 1e-9)
+
+
+PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
+PROBE_BYTES = 64 << 20
+CLUSTER = (
+    "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
+    "this one half a minute or more"
+)
+"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled."""
+
+
+def doctor(directory: Path) -> JsonObject:
+    """Return facts about this machine as plain JSON; writes and removes 64 MiB in ``directory`` to measure the disk."""
+    return {
+        "streamsvm": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "cpus": len(os.sched_getaffinity(0)),
+        "threads": wanted_threads(None),
+        "cluster": CLUSTER,
+        "blas": _blas(),
+        "memory": _memory(),
+        "disk": {"directory": str(directory.resolve()), **disk_speed(directory)},
+        "passes": _passes(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _blas() -> list[JsonObject]:
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return [{"library": i["internal_api"], "threads": i["num_threads"]} for i in threadpool_info()]
+
+
+def _memory() -> JsonObject:
+    import psutil
+
+    found = psutil.virtual_memory()
+    return {
+        "total": found.total,
+        "available": found.available,
+        "limit": budget.memory_limit(None),
+        "process": budget.anonymous_bytes(),
+    }
+
+
+def disk_speed(directory: Path) -> dict[str, float]:
+    """Return the bytes a second that are written durably and read back, past the page cache where the system allows it."""
+    block = os.urandom(1 << 20)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:
+        path = Path(scratch) / "probe"
+        began = time.perf_counter()
+        durable.write_file(path, *[block] * (PROBE_BYTES >> 20))
+        written = time.perf_counter() - began
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            began = time.perf_counter()
+            while file.read(1 << 20):
+                pass
+            read = time.perf_counter() - began
+    return {"write": PROBE_BYTES / written, "read": PROBE_BYTES / read}
+
+
+def _passes() -> JsonObject:
+    from streamsvm.compute import cache_directory
+
+    directory = cache_directory()
+    files = list(directory.rglob("*.nbc")) if directory.is_dir() else []
+    return {
+        "directory": str(directory),
+        "compiled": len(files),
+        "bytes": sum(p.stat().st_size for p in files),
+        "writable": os.access(directory if directory.exists() else directory.parent, os.W_OK),
+        "interpreter": sys.implementation.cache_tag,
+    }

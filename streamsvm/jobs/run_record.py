@@ -1,0 +1,347 @@
+"""The log of a run, ``events.jsonl``: what happened when, in so few lines that a week of it can be read and drawn.
+
+Every event is written as it comes but for those of progress, which come five times a second: of these, one is written when
+a hundredth of the time that the run has taken has passed since the last one. So n lines reach over a time that grows
+like 1.01^n: a thousand or two for a week.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm import __version__, durable
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.calibration.reliability import facts_of
+from streamsvm.errors import DataError, StorageError, StreamSVMError
+from streamsvm.jobs.apply.column_names import name_by_number
+from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, RECORD, run_folder
+from streamsvm.model import Model
+from streamsvm.model.model import TARGET
+from streamsvm.outputs import RUN
+from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store
+from streamsvm.types import Report, Store, StoredFiles, Visit
+
+SHARE = 0.01
+"""Of the time that has passed: less than this after one event of progress, the next one is not written."""
+
+
+class Thinning:
+    """Chooses which events of progress are written."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def keeps(self, event: JsonObject) -> bool:
+        """Whether the event is to be written; of those without seconds, all are."""
+        seconds = event.get("seconds")
+        if event["event"] != "progress" or seconds is None:
+            return True
+        if 0 <= seconds - self._last < SHARE * seconds:
+            return False
+        self._last = seconds
+        return True
+
+
+@contextmanager
+def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[[JsonObject], None]]:
+    """Send every event to the caller and to the run's log, which begins with ``began`` and says how a run was cut short."""
+    thinning = Thinning()
+    with durable.open_log(path) as log:
+
+        def record(event: JsonObject) -> None:
+            if thinning.keeps(event):
+                log.write(json.dumps(event) + "\n")
+            report(event)
+
+        log.write(json.dumps({"event": "began", "at": now(), **began, "machine": machine()}) + "\n")
+        try:
+            yield record
+        except StreamSVMError as error:
+            stopped = {"event": "stopped", "code": error.code, "message": error.message, "hint": error.hint}
+            log.write(json.dumps(stopped) + "\n")
+            raise
+
+
+def now() -> str:
+    """The time by the clock on the wall, UTC: '2026-11-22 15:50:07'."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def machine() -> JsonObject:
+    """What a run was made with, as plain JSON: version, Python, processor and how many of them."""
+    return {
+        "streamsvm": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
+"""At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
+SAMPLE, LEAST = 20_000, 4_000
+"""Rows of the sample at most, and at least where the store has so many."""
+WIDEST = 20_000
+"""Columns: of wider stores the means of chunks are not looked at."""
+
+
+class SampledRows(NamedTuple):
+    """Some rows of a chunk."""
+
+    chunk: int
+    """Its number."""
+    X: Rows
+    """The rows."""
+    codes: Array
+    """Their classes (n,), or numbers."""
+
+
+def write_record(  # noqa: PLR0917 (what a page tells of)
+    job: FitJob, store: Store, plan: Plan, model: Model, passes: int, said: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    """Write the record into the run's folder; ``said``: warnings and notices. Raises StorageError.
+
+    A chunk that cannot be read now is no failure of the fit: the record then lacks the sample.
+    """
+    record = {
+        "store": {"path": job.store, "digest": store.digest, "classes": _classes(store)},
+        "model": {"classes": list(model.classes), "points": None if model.expansion is None else _points(model)},
+        "loss": {"name": job.loss},
+        "warnings": list(said[0]),
+        "notices": list(said[1]),
+        "coefficients": _coefficients(model, store),
+        "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
+    }
+    try:
+        record |= _of_sample(store, plan, model, passes)
+    except (DataError, StorageError):
+        record["sample"] = None
+    durable.write_file(run_folder(Path(job.model)) / RECORD, json.dumps(record).encode())
+
+
+def _points(model: Model) -> int:
+    return model.weights.shape[1] - 1
+
+
+def _classes(store: Store) -> list[tuple[str, int]]:
+    """The classes with most rows, and how many these are; nothing of numbers."""
+    if store.layout.numeric:
+        return []
+    found = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda one: -one[1])
+    return found[:BINS]
+
+
+def _coefficients(model: Model, store: Store) -> list[JsonObject]:
+    """Of each class the columns that move f most when they change by their standard deviation; none of a kernel.
+
+    A row: the name of the column, its weight in the units of the data, and its standard deviation.
+    """
+    if model.expansion is not None:
+        return []
+    name_of = _feature_names(store)
+    deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
+    found = []
+    for k, w in enumerate(model.weights[:CLASSES]):
+        known = min(len(deviation), len(w) - 1)
+        effect = np.abs(w[:known] * deviation[:known])
+        top = np.argsort(-effect, kind="stable")[:COLUMNS]
+        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
+        found.append({"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
+    return found
+
+
+def _feature_names(store: Store) -> Callable[[int], str]:
+    """What tells the name of a column; of a hashed table, whose columns have none, the column that it was made of."""
+    return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")
+
+
+def _label_drift(store: StoredFiles) -> JsonObject | None:
+    """The share of the classes with most rows in parts of the whole store, in its order; None where there is one part."""
+    if len(store.census) < 2 or store.layout.numeric:
+        return None
+    table = np.zeros((len(store.census), len(store.layout.classes)))
+    for row, counts in zip(table, store.census, strict=True):
+        row[: len(counts)] = counts
+    parts = np.array_split(np.arange(len(table)), min(BINS, len(table)))
+    sums = np.array([table[part].sum(axis=0) for part in parts])
+    most = np.argsort(-np.array(store.layout.counts), kind="stable")[:CLASSES].tolist()
+    shares = sums / np.maximum(sums.sum(axis=1, keepdims=True), 1.0)
+    ends = np.cumsum(sums.sum(axis=1)).tolist()
+    return {"rows": ends, "shares": {store.layout.classes[k]: shares[:, k].tolist() for k in most}}
+
+
+def _of_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObject:
+    """Margins of the sampled rows by class, and columns whose mean drifts along the sampled chunks."""
+    margins: list[Float64] = []
+    truths: list[Int32] = []
+    means: list[Float64] = []
+    places = [model.classes.index(name) if name in model.classes else -1 for name in store.layout.classes]
+    to_model = np.array(places, np.int32)
+    for part in _sampled(store, passes):
+        if model.numeric:
+            margins.append(model.decision(part.X)[:, 0] - part.codes)
+            truths.append(np.zeros(len(part.codes), np.int32))
+        else:
+            truth = to_model[part.codes]
+            known = truth >= 0
+            margins.append(_margins(model.decision(part.X)[known], truth[known]))
+            truths.append(truth[known])
+        if store.layout.columns <= WIDEST:
+            means.append(_means(part.X, store.layout.columns))
+    found = histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
+    low, high = found["range"]
+    values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
+    drift = _feature_drift(store, means) if len(means) > 1 else []
+    return {"margins": {**found, "loss": values}, "feature_drift": drift}
+
+
+def _margins(decision: Float64, truth: Int32) -> Float64:
+    """Return y f(x) of two classes, else how far the decision value of the true class is above all others; (n,)."""
+    if decision.shape[1] == 1:
+        return np.where(truth == 1, decision[:, 0], -decision[:, 0])
+    rows = np.arange(len(decision))
+    own = decision[rows, truth].copy()
+    decision[rows, truth] = -np.inf
+    return own - decision.max(axis=1)
+
+
+def _sampled(store: Store, passes: int) -> Iterator[SampledRows]:
+    """Yield rows of chunks that lie evenly in the store. Raises what reading raises."""
+    layout = store.layout
+    wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
+    count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
+    chosen = sorted(set(np.linspace(0, len(layout.chunks) - 1, count).round().astype(int).tolist()))
+    order = (Visit(0, chunk, 0, shuffled=False, last=chunk == chosen[-1]) for chunk in chosen)
+    with Stream(store, order, depth=0) as stream:
+        for loaded in stream:
+            X, codes = loaded.chunk.X, loaded.chunk.codes
+            step = -(-len(codes) * len(chosen) // wanted)
+            every = np.arange(len(codes)) % step == 0
+            yield SampledRows(loaded.visit.chunk, row_where(X, every), codes[every].copy())
+
+
+def _means(X: Rows, columns: int) -> Float64:
+    """The mean of each column (columns,), and how many rows it is of."""
+    if isinstance(X, CSR):
+        sums = np.bincount(X.indices, weights=X.data, minlength=columns)
+    else:
+        sums = X.values.sum(axis=0, dtype=np.float64)
+    return np.append(sums / row_count(X), row_count(X))
+
+
+def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
+    """The columns whose mean in a chunk is furthest from that of all rows, in standard errors; in standard deviations."""
+    statistics, table = store.statistics(), np.array(means)
+    rows, table = table[:, -1:], table[:, :-1]
+    deviation = np.sqrt(statistics.M2 / store.layout.rows)
+    scaled = (table - statistics.mean) / np.where(deviation > 0, deviation, np.inf)
+    far = np.abs(scaled * np.sqrt(rows)).max(axis=0)
+    top = np.argsort(-far, kind="stable")[:DRIFTING].tolist()
+    name_of = _feature_names(store)
+    return [{"column": name_of(j), "means": scaled[:, j].tolist(), "errors": float(far[j])} for j in top]
+
+
+def histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int64 | None = None) -> JsonObject:
+    """Return counts of margins in bins of equal width, of the classes with most rows; the outer bins have what lies beyond.
+
+    ``margins``, ``truth`` (n,); ``rows`` (n,): how many rows each entry stands for, by default one.
+    """
+    rows = np.ones(len(margins), np.int64) if rows is None else rows
+    low, high = _bulk(margins, rows)
+    bins = np.clip(((margins - low) / (high - low) * BINS).astype(np.int64), 0, BINS - 1)
+    counts = {
+        name: np.bincount(bins[truth == k], rows[truth == k], minlength=BINS).astype(np.int64).tolist()
+        for k, name in enumerate(classes)
+    }
+    most = sorted(counts, key=lambda name: -sum(counts[name]))[:CLASSES]
+    return {"range": [low, high], "counts": {name: counts[name] for name in most}, "rows": int(rows.sum())}
+
+
+def _bulk(margins: Float64, rows: Int64) -> tuple[float, float]:
+    """What 99 % of the margins lie within, 0 and 1 in any case."""
+    if not len(margins):
+        return -0.5, 1.5
+    order = np.argsort(margins, kind="stable")
+    shares = np.cumsum(rows[order]) / max(int(rows.sum()), 1)
+    low, high = margins[order[np.searchsorted(shares, [0.005, 0.995]).clip(max=len(order) - 1)]].tolist()
+    return min(low, -0.5), max(high, 1.5)
+
+
+POINTS = 200
+"""Points of a curve."""
+MOST_CLASSES = 200
+"""Classes of a confusion table that is recorded."""
+
+
+def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: Accumulator) -> Path | None:
+    """Write the record into the run's folder of the model at ``path``, and return where it is.
+
+    None where there is no such folder, or none that may be written to. Raises StorageError.
+    """
+    folder = run_folder(path)
+    if not (folder / CERTIFICATE).is_file() or RUN.fault(folder) or not os.access(folder, os.W_OK):
+        return None
+    if isinstance(accumulator, MetricAccumulator) and len(accumulator.truths) > MOST_CLASSES:
+        return None
+    found = accumulator.result()._asdict()
+    primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
+    record = {"rows": found.pop("rows"), "at": now(), "data": list(data), "primals": primals, **found}
+    if isinstance(accumulator, MetricAccumulator):
+        if accumulator.probabilities.figures() is not None:
+            record["reliability"] = reliability_of(accumulator)
+        if accumulator.ranking is not None:
+            record |= curves(accumulator.ranking.counts, model.classes)
+    durable.write_file(folder / EVALUATION, json.dumps(record).encode())
+    return folder / EVALUATION
+
+
+def reliability_of(accumulator: MetricAccumulator) -> JsonObject:
+    """Return what was said and what came true, of decision values taken for log odds and of the model's probabilities."""
+    both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
+    return {name: facts_of(counts) for name, counts in both.items()}
+
+
+def curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
+    """Return ROC, precision over recall, and the margins of both classes; ``counts`` (2, bins) by rising value."""
+    totals = counts.sum(axis=1)
+    used = np.flatnonzero(counts.any(axis=0))
+    if not totals.all():
+        return {}
+    false, true = np.cumsum(counts[:, used][:, ::-1].astype(np.float64), axis=1)
+    shares = np.array([false / totals[0], true / totals[1]])
+    along = _evenly(shares.sum(axis=0))
+    roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
+    recalled = _evenly(shares[1])
+    precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
+    values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
+    return {
+        "roc": roc,
+        "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
+        "margins": _margins_of_counts(values, counts[:, used], classes),
+    }
+
+
+def _evenly(rising: Float64) -> Int64:
+    """Places at which a rising quantity has come to equal parts of its end."""
+    return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], POINTS)).clip(max=len(rising) - 1))
+
+
+def _margins_of_counts(values: Float64, counts: Int64, classes: Sequence[str]) -> JsonObject:
+    """The histogram of y f(x): what is below 0 is wrong for either class."""
+    margins = np.concatenate([-values, values])
+    truth: Int32 = np.repeat(np.array([0, 1], np.int32), len(values))
+    return histogram(margins, truth, classes, np.concatenate(list(counts)))

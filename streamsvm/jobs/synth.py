@@ -1,0 +1,155 @@
+"""synth NAME.csv: generated rows as a file of text, such as other programs write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.aliases import ByName, JsonObject
+from streamsvm.config.checks import build
+from streamsvm.engine.progress import Stopwatch
+from streamsvm.errors import UsageError
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.options import SynthJob
+from streamsvm.outputs import Output, begins, claim, output_path
+from streamsvm.rows import CSR, Int32, row_slice
+from streamsvm.store import create
+from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
+from streamsvm.store.generators.draws import Generator
+from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
+from streamsvm.store.write.building import all_locked, require_space, store_outputs
+from streamsvm.store.write.writer import StoreWriter
+from streamsvm.types import Batch, Report, silent
+
+
+def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
+    """Fill the files one after the other, each up to the row it ends at. Raises UsageError, ExistsError, StorageError."""
+    if job.name not in set(FILE_GENERATORS):
+        made = ", ".join(FILE_GENERATORS)
+        raise UsageError(
+            f"'{job.name}' makes stores, and no files of text", hint=f"name the output NAME.zarr; files: {made}"
+        )
+    generator: FileGenerator = build(
+        FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
+    )
+    header = (",".join(generator.header) + "\n").encode()
+    start, stopwatch = 0, Stopwatch()
+
+    def pieces(begin: int, end: int) -> Iterator[bytes]:
+        yield header
+        at = 0
+        for table in generator.tables():
+            first, last = max(begin, at), min(end, at + table.num_rows)
+            if first < last:
+                yield csv_lines(table.slice(first - at, last - first))
+            at += table.num_rows
+            if stopwatch.due():
+                report({"event": "synth", "rows": at, "of": job.rows, "seconds": stopwatch.seconds, "done": False})
+            if at >= end:
+                break
+
+    with all_locked(list(ends)):
+        claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
+        for path, end in ends.items():
+            durable.write_stream(path, pieces(start, end))
+            start = end
+
+
+CLASSES = ("-1", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class SynthResult(JobResult):
+    """Where the generated rows are."""
+
+    store: Path
+    """The path of the store."""
+    test: Path | None
+    """The path of the test store; None when no rows were set aside."""
+    rows: int
+    """Rows generated in all."""
+    seconds: float
+    """How long it took."""
+
+
+def synth(job: SynthJob, report: Report = silent) -> SynthResult:
+    """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
+    if not job.is_file and job.name in set(FILE_GENERATORS) - set(GENERATORS):
+        raise UsageError(
+            f"'{job.name}' makes files of text, and no store", hint="name the output NAME.csv, then ingest it"
+        )
+    store = output_path(job.store)
+    ends = {store: job.training_rows}
+    if job.training_rows < job.rows:
+        ends[job.test_path()] = job.rows
+    began = time.perf_counter()
+    if job.is_file:
+        write_file(job, ends, report)
+    else:
+        _write(job, _generator(job), ends, report)
+    seconds = time.perf_counter() - began
+    test = job.test_path() if len(ends) > 1 else None
+    report({"event": "synth", "rows": job.rows, "of": job.rows, "seconds": seconds, "done": True})
+    return SynthResult(store, test, job.rows, seconds)
+
+
+def _generator(job: SynthJob) -> Generator:
+    settings: ByName = dict(job.generator_options)
+    if job.columns is not None:
+        settings["columns"] = job.columns
+    what = f"generator '{job.name}'"
+    found: Generator = build(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
+    return found
+
+
+def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
+    """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
+    with all_locked(list(ends)), ExitStack() as undo:
+        claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
+        writers = []
+        for path in ends:
+            writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=True))
+            undo.callback(writers[-1].abort)
+        targets = list(zip(writers, ends.values(), strict=True))
+        done, stopwatch = 0, Stopwatch()
+        for batch in generator.batches():
+            if not done:
+                require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
+            _share_out(batch, done, targets)
+            done += len(batch.labels)
+            if stopwatch.due():
+                event = {"event": "synth", "rows": done, "of": job.rows, "seconds": stopwatch.seconds}
+                report(event | {"done": False})
+        for writer in reversed(writers):  # the test store first: the store is what people look for
+            writer.commit(CLASSES, generator.columns, _facts(job, generator))
+        undo.pop_all()
+
+
+def bytes_per_row(batch: Batch, generator: Generator) -> float:
+    """Return the bytes a row takes on disk, judging by the first ones."""
+    if isinstance(batch.X, CSR):
+        return 8 * len(batch.X.data) / len(batch.labels) + 12
+    return 4 * generator.columns + 4
+
+
+def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]]) -> None:
+    """Append rows to the store they belong to; ``start`` is the number of the first of them."""
+    codes: Int32 = (batch.labels > 0).astype(np.int32)
+    taken = 0
+    for writer, end in targets:
+        stop = min(end - start, len(codes))
+        if stop > taken:
+            writer.append(row_slice(batch.X, taken, stop), codes[taken:stop], None)
+            taken = stop
+
+
+def _facts(job: SynthJob, generator: Generator) -> JsonObject:
+    """What the manifest says of where the rows are from."""
+    made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
+    return {"synth": made, "names": None if generator.names is None else list(generator.names)}

@@ -1,0 +1,114 @@
+"""What ``tune`` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, NamedTuple
+
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import UsageError
+from streamsvm.jobs.options import (
+    AT_LEAST_ONE,
+    COST,
+    NU,
+    OVO,
+    POSITIVE,
+    SHARE,
+    ClusterOptions,
+    KernelOptions,
+    MaxPasses,
+    ModelOptions,
+    OneClassOptions,
+    OutputOptions,
+    PageOptions,
+    ReadingOptions,
+    SolverOptions,
+    TimeLimit,
+    Tolerance,
+)
+
+
+class LossWeight(NamedTuple):
+    """How much the losses weigh at a point of the grid: C, or the nu that stands in its place."""
+
+    C: float | None
+    """The weight of the loss sum; None where nu says it."""
+    nu: float | None = None
+    """The share of rows outside or beyond their margin; None where C says it."""
+
+
+@dataclass(frozen=True)
+class TuneJob(
+    OutputOptions,
+    PageOptions,
+    ClusterOptions,
+    ReadingOptions,
+    SolverOptions,
+    KernelOptions,
+    ModelOptions,
+    OneClassOptions,
+):
+    """What ``streamsvm tune`` is asked for; the keys of a job file are these fields and those of the groups."""
+
+    store: Annotated[str, Option("The store whose rows are trained and judged on, fold by fold.")]
+    out: Annotated[str, Option("A directory for the tables and the heat map.")]
+    _: KW_ONLY
+    # None where it is not given: with nu there is no C
+    C: Annotated[
+        tuple[float, ...] | None, Option("Weights of the sum of losses to try.", "model", bounds=COST, default="1")
+    ] = None
+    nu: Annotated[
+        tuple[float, ...] | None,
+        Option(
+            "Values of nu to try in place of C: of one class the shares of its rows that are outside at most, of two those beyond "
+            "their margin.",
+            "model",
+            bounds=SHARE,
+            default="0.5 of one class",
+        ),
+    ] = None
+    gamma: Annotated[
+        tuple[float | str, ...],
+        Option("Widths of the kernel to try: numbers, 'scale' or 'mean-distance'.", "kernel", bounds=POSITIVE),
+    ] = ("scale",)
+    landmarks: Annotated[
+        tuple[int, ...],
+        Option(
+            "Numbers of landmarks to try; without any a kernel is evaluated exactly.",
+            "kernel",
+            bounds=AT_LEAST_ONE,
+        ),
+    ] = ()
+    folds: Annotated[
+        int,
+        Option(
+            "Parts of the rows, each of which is judged by a model of the others.",
+            "stopping",
+            bounds=Bounds(least=2, most=1000),
+        ),
+    ] = 5
+    tolerance: Tolerance = 1e-2
+    max_passes: MaxPasses = 100
+    time_limit: TimeLimit = float("inf")
+
+    def __post_init__(self) -> None:
+        """Check the options; raises UsageError."""
+        super().__post_init__()
+        if self.C is not None and self.nu is not None:
+            raise UsageError("both nu and C are given", hint="they say the same thing: search over one of them")
+        if self.one_class and self.positive is None:
+            raise UsageError(
+                "a search of one class is judged by labels: it has to know which rows are of the class, and which are not",
+                hint="--positive LABEL, of a store that has other labels too; without labels choose nu as the share of rows you "
+                "take for outliers: streamsvm fit --one-class --nu 0.05",
+            )
+        if self.multi_class == OVO:
+            hint = "search with --multi-class ovr, and fit the best C in pairs"
+            raise UsageError("a search does not let pairs of classes vote", hint=hint)
+
+    @property
+    def loss_weights(self) -> tuple[LossWeight, ...]:
+        """Every C to try, or every nu."""
+        if self.nu is None and self.C is None:
+            return (LossWeight(None, NU) if self.one_class else LossWeight(1.0),)
+        return tuple(LossWeight(None, nu) for nu in self.nu or ()) + tuple(LossWeight(C) for C in self.C or ())
