@@ -1,4 +1,4 @@
-"""How long this process has spent in the compiler: a pass that had to be compiled, or loaded, says little about the next one."""
+"""The time that this process has spent in the compiler: a pass that had to be compiled says little about the speed of the next one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class CompileClock:
         self._threads, self._began, self._seconds = 0, 0.0, 0.0
 
     def enter(self) -> None:
-        """Count a thread that enters the compiler."""
+        """Note that a thread enters the compiler."""
         with self._lock:
             if self._threads == 0:
                 self._began = time.perf_counter()
             self._threads += 1
 
     def leave(self) -> None:
-        """Count a thread that leaves the compiler."""
+        """Note that a thread leaves the compiler."""
         with self._lock:
             self._threads -= 1
             if self._threads == 0:

@@ -1,12 +1,12 @@
-"""Random orders, filled in place. Same seed, same order, on every machine.
+"""Pseudorandom numbers as functions of a seed and a counter: splitmix64, shuffles, samples.
 
-The generator is splitmix64, the bounded draw Lemire's multiply-and-shift, the permutation Fisher and Yates'. About 3 ns
-a row, so that an order is never what an epoch waits for.
+The generator is splitmix64 (Steele, Lea, Flood 2014), ``mixed(seed + counter * STEP)``, for one seed a bijection; the bounded draw is Lemire's
+multiply-and-shift, the permutation Fisher and Yates'. A compiled draw takes about 3 ns.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -14,10 +14,24 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.splitmix import MIX1, STEP, mixed
 from streamsvm.rows import Int32, Int64
 
-mix: Any = njit(nogil=True, inline="always")(mixed)
+STEP, MIX1, MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+Bits = TypeVar("Bits", np.uint64, NDArray[np.uint64])
+
+
+def mix_bits(z: Bits) -> Bits:
+    """Return the output function of splitmix64 for each number: a bijection of 64 bits in which every output bit
+    depends on every input bit (Steele, Lea and Flood, OOPSLA 2014).
+    """
+    z = (z ^ (z >> np.uint64(30))) * MIX1
+    z = (z ^ (z >> np.uint64(27))) * MIX2
+    return z ^ (z >> np.uint64(31))
+
+
+mix: Any = njit(nogil=True, inline="always")(mix_bits)
 """One number at a time."""
 
 
@@ -40,13 +54,13 @@ def permutation(order: Int32, seed: int) -> None:
     shuffle(order, order.size, seed)
 
 
-def lots(index: Int64, seed: int) -> NDArray[np.uint64]:
+def draw_lots(index: Int64, seed: int) -> NDArray[np.uint64]:
     """Return a number for each row number: the rows with the smallest are a random sample, however they are dealt to
     blocks.
     """
-    return mixed((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
+    return mix_bits((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 
 
-def smallest(keys: Array, count: int) -> Int64:
+def smallest_keys(keys: Array, count: int) -> Int64:
     """Return the places of the ``count`` smallest keys."""
     return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))

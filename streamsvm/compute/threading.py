@@ -1,22 +1,78 @@
-"""The threads of this process: how many may work at a time, who of them is idle, and rows shared out among them.
+"""The threads of this process: how many may compute, sharing rows out among idle ones, and starting and ending them safely.
 
-One number holds for all: a thread that works on a group of chunks (``engine.executors.thread_executor``) and one that works on a
+One number of cores holds for all: for a thread that works on a group of chunks (``engine.executors.thread_executor``) and for one that works on a
 strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
-who was idle.
+which thread was idle.
+
+Whoever starts threads waits for all of them before it returns, even when a signal handler raises in between (``start_all``, ``end_all``):
+a thread whose start was interrupted would use what its owner has closed.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice, pairwise
 from typing import TypeVar
 
-from streamsvm.compute.owned_threads import undisturbed
+
+class _Postponed:
+    """What a signal has to say to the main thread while that starts threads or waits for their end."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.act: Callable[[], None] | None = None
+
+
+_POSTPONED = _Postponed()
+
+
+@contextmanager
+def postpone_signals() -> Iterator[None]:
+    """Let no signal raise anything as long as this lasts, in the main thread; what one has to raise is raised at the end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _POSTPONED.depth += 1
+    try:
+        yield
+    finally:
+        _POSTPONED.depth -= 1
+        if _POSTPONED.depth == 0 and _POSTPONED.act is not None:
+            act, _POSTPONED.act = _POSTPONED.act, None
+            act()
+
+
+def postpone(act: Callable[[], None]) -> bool:
+    """Whether the main thread must not be disturbed now; then it calls ``act`` itself as soon as it may be."""
+    if _POSTPONED.depth:
+        _POSTPONED.act = act
+    return _POSTPONED.depth > 0
+
+
+def start_all(threads: Iterable[threading.Thread], end: Callable[[], None]) -> None:
+    """Start threads as they are taken; where that fails, or a signal came meanwhile, ``end`` is called before it is raised."""
+    try:
+        with postpone_signals():
+            for thread in threads:
+                thread.start()
+    except BaseException:
+        end()
+        raise
+
+
+def end_all(threads: Iterable[threading.Thread], stop: Callable[[], None], seconds: float | None = None) -> None:
+    """Tell threads to stop, and wait until those that were started have ended, for each as many seconds at most."""
+    with postpone_signals():
+        stop()
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(seconds)
+
 
 T = TypeVar("T")
 
@@ -66,7 +122,7 @@ def threads() -> int:
 
 
 @contextmanager
-def using(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Let ``count`` threads work at a time, as long as this lasts."""
     before, CORES.count = CORES.count, count
     try:
@@ -98,12 +154,12 @@ def _side_by_side(work: Callable[[int, int], None], start: int, stop: int, tile:
     edges = [start + tile * (tiles * k // strips) for k in range(strips)] + [stop]
     try:
         mine, *theirs = pairwise(edges)
-        with undisturbed():
+        with postpone_signals():
             others = [_pool().submit(work, *span) for span in theirs]
         try:
             work(*mine)
         finally:  # what others still do writes into arrays of the caller
-            with undisturbed():
+            with postpone_signals():
                 errors = [error for other in others if (error := other.exception()) is not None]
         for error in errors:
             raise error
@@ -116,7 +172,7 @@ def lanes(each: int) -> int:
     return max(1, min(CORES.count, 1 + SIDE_BYTES // max(1, each)))
 
 
-def shared_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> None:
+def share_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> None:
     """Call ``work`` on each piece; up to ``lanes`` threads, this one and idle ones, take the next piece as they are free.
 
     An error is raised here, when the others are done with what there is.
@@ -167,9 +223,9 @@ def in_turn(make: Callable[[int, int], T], take: Callable[[T], object], count: i
     in_strips(work, min(lanes, max(1, count)), 1, least=1)
 
 
-def submitted(work: Callable[[], T]) -> Future[T]:
+def submit(work: Callable[[], T]) -> Future[T]:
     """Have a thread call ``work`` beside those that are counted: what waits for a disk most of its time."""
-    with undisturbed():  # it may start a thread
+    with postpone_signals():  # it may start a thread
         return _pool().submit(work)
 
 

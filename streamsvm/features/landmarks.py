@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.gram import Points, diagonal, kernel_block, points_of, symmetric_gram
-from streamsvm.compute.splitmix import STEP, mixed
+from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
 from streamsvm.types import Kernel
 
@@ -39,8 +39,8 @@ ROUNDS = 32
 def hashes(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
     """A number for every row of [start, stop): splitmix64 of (seed, row)."""
     rows = np.arange(start, stop, dtype=np.uint64)
-    origin = mixed(np.array([seed % (1 << 64)], np.uint64) + STEP)
-    return mixed(origin + (rows + np.uint64(1)) * STEP)
+    origin = mix_bits(np.array([seed % (1 << 64)], np.uint64) + STEP)
+    return mix_bits(origin + (rows + np.uint64(1)) * STEP)
 
 
 @dataclass(slots=True)

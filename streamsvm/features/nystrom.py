@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.compute.blocks.operators import Factored
-from streamsvm.compute.blocks.unformed_rows import UnformedRows
+from streamsvm.compute.blocks.operators import Factored, UnformedRows
 from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import (
     DIFFERENCES,

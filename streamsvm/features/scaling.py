@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
 from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 

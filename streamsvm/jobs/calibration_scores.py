@@ -22,7 +22,7 @@ import numpy as np
 
 from streamsvm.calibration.scores import ScoreTable, table_of
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.threading import in_strips
 from streamsvm.engine.executors.executor import Executor, Task
 from streamsvm.engine.trainer import FitLoop
@@ -175,7 +175,7 @@ def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
     for loaded in _loaded(solved, drawn.chunks):
         factors = drawn.factors(loaded.visit.chunk, len(loaded.chunk.codes), solved.seed)
         chosen = np.flatnonzero(factors)
-        X = loaded.chunk.X if len(chosen) == len(factors) else take(loaded.chunk.X, chosen)
+        X = loaded.chunk.X if len(chosen) == len(factors) else take_rows(loaded.chunk.X, chosen)
         codes, weights, factors = loaded.chunk.codes[chosen], _weights(loaded)[chosen], factors[chosen]
         for part in solved.features.parts(X):
             _count(found, part, codes, (weights, factors), operators.margins(part.X, w))

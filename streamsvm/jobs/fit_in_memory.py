@@ -102,7 +102,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         if not plan.memory.resident:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamsvm-")))
         stack.enter_context(threadpool_limits(1))
-        stack.enter_context(threading.using(plan.memory.threads))
+        stack.enter_context(threading.use_threads(plan.memory.threads))
         seen, plan = with_features(job, store, plan, directory, report)
         train, beginning = partial(_trained_by, job, directory, report), Beginning(job, store, seen, plan, began)
         seen, plan, training, _ = stack.enter_context(brought_to_end(beginning, train, report))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.errors import UsageError
 from streamsvm.jobs.tune.job import LossWeight
 from streamsvm.rows import Int32
@@ -56,7 +56,7 @@ def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD
         for loaded in stream:
             X, codes, weight = loaded.chunk
             everything = np.arange(len(codes))
-            finer.append(take(X, everything), codes.copy(), None if weight is None else weight.copy())
+            finer.append(take_rows(X, everything), codes.copy(), None if weight is None else weight.copy())
     return finer.commit(layout.classes, layout.columns)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.calibration.stored import Calibration
-from streamsvm.compute.blocks.margins import decision_values
+from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.container import pieces
 from streamsvm.errors import UsageError
 from streamsvm.model.outcomes import outcomes_of

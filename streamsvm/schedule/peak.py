@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Self
 
-from streamsvm.compute.owned_threads import end_all, start_all
+from streamsvm.compute.threading import end_all, start_all
 from streamsvm.schedule.budget import anonymous_bytes
 
 LOOK_SECONDS = 0.02

@@ -20,8 +20,8 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from streamsvm.compute.owned_threads import end_all, start_all
 from streamsvm.compute.random import permutation
+from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
 from streamsvm.schedule.thread_activity import ThreadActivity

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.column_selection import columns_of
+from streamsvm.compute.blocks.operators import select_columns
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types import Problem, RowState, Solver
 
@@ -60,7 +60,7 @@ class PoolSolver(Solver[Any]):
 
 def gram_of_pool(X: Rows, h: Float64, pool: Int64, columns: int) -> Float64:
     """Return X' diag(h) X of the pool's columns and the constant feature, (m + 1, m + 1), of the rows of a block."""
-    return operators.gram(columns_of(X, pool, columns), h, len(pool))
+    return operators.gram(select_columns(X, pool, columns), h, len(pool))
 
 
 def components(state: WithPool) -> Int64:

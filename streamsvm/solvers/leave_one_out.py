@@ -31,8 +31,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.margins import projected_squares
-from streamsvm.compute.blocks.operators import Factored, Operand
+from streamsvm.compute.blocks.operators import Factored, Operand, projected_squares
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import rounded
@@ -147,7 +146,7 @@ class LeaveOneOut:
             signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
             root = solve_lower_transposed(hessian, signs).T
         root *= scale
-        precise, least = q is None and p <= operators.PRECISE, LEAST if q is None else LEAST_RANDOM
+        precise, least = q is None and p <= operators.MOST_FLOAT64_COMPONENTS, LEAST if q is None else LEAST_RANDOM
         return cls(problem, root if precise else root.astype(np.float32), least)
 
     def scores(self, rows: SeenRows, f: Float64) -> Float64:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.loss_sums import add_rows_precisely, dual_sum
-from streamsvm.compute.blocks.two_sum import two_sum
-from streamsvm.compute.blocks.unformed_rows import UnformedRows
+from streamsvm.compute.blocks.operators import UnformedRows, two_sum
+from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import rounded

@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from streamsvm.compute.blocks import column_counts as module
-from streamsvm.compute.blocks.column_counts import PIECE, column_counts
+from streamsvm.compute.blocks import sums as module
+from streamsvm.compute.blocks.sums import PIECE, column_counts
 from streamsvm.rows import CSR
 
 

@@ -59,7 +59,7 @@ def test_no_more_memory_is_taken_than_is_foreseen(arithmetic: int, form: str, co
         lambda: expand_all(X, X, coefficients, RBF(0.1), columns, arithmetic),
         lambda: gram(X, RBF(0.1), columns, arithmetic),
     ]
-    with threading.using(1):
+    with threading.use_threads(1):
         for operation in operations:
             operation()
             tracemalloc.start()

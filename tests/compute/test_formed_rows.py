@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from streamsvm.compute import freed_memory
-from streamsvm.compute.blocks import formed_rows
-from streamsvm.compute.blocks.formed_rows import formed
-from streamsvm.compute.blocks.operators import Factored, shape
-from streamsvm.compute.blocks.row_selection import matrix_of
-from streamsvm.compute.blocks.unformed_rows import UnformedRows
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows, shape
+from streamsvm.compute.blocks.selection import to_matrix
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
@@ -57,27 +55,27 @@ def parts_of(kind: str, dtype: Any) -> tuple[list[Any], Any]:
 def test_they_are_the_rows_of_all_parts_in_this_order(
     kind: str, dtype: Any, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formed_rows, "TILE", 8)
+    monkeypatch.setattr(operators, "TILE", 8)
     parts, features = parts_of(kind, dtype)
-    found = formed(parts, ORDERS[order])
+    found = form_rows(parts, ORDERS[order])
     assert found.bias == 0.5
     assert parts == [], "they are used up"
     assert found[0].dtype == dtype
     expected = features[ORDERS[order]]
     np.testing.assert_allclose(
-        matrix_of(found, expected.shape[1]), expected, atol=1e-6 if dtype == np.float32 else 1e-14
+        to_matrix(found, expected.shape[1]), expected, atol=1e-6 if dtype == np.float32 else 1e-14
     )
 
 
 def test_a_tile_has_rows_enough_and_memory_is_given_back_as_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     parts, _ = parts_of("dense", np.float32)
     given: list[int] = []
-    monkeypatch.setattr(formed_rows, "TILE", 8)
+    monkeypatch.setattr(operators, "TILE", 8)
     monkeypatch.setattr(freed_memory, "STEP", 90)
     monkeypatch.setattr(freed_memory, "give_back", lambda: given.append(len(parts)))
     place = RNG.permutation(ROWS)
     seen: list[Any] = []
-    for tile, places in formed_rows._tiles(parts, place, 10):
+    for tile, places in operators._feature_tiles(parts, place, 10):
         assert sum(SIZES[: len(SIZES) - len(parts)]) == sum(len(one) for one in seen) + len(places)
         assert [shape(part, 0)[0] for part in tile][-1] > len(places) - 8, "no more parts than it needs"
         assert len(places) >= 8 or not parts

@@ -13,15 +13,14 @@ import pytest
 
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.formed_rows import formed
-from streamsvm.compute.blocks.operators import TILE, Factored
+from streamsvm.compute.blocks.operators import TILE, Factored, form_rows
 from streamsvm.rows import Dense
 from tests.arrays import csr_of
 
 ROWS = 5 * TILE + 77
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((ROWS, 9)).astype(np.float32)
-WIDE = RNG.standard_normal((ROWS, operators.PRECISE + 4)).astype(np.float32)
+WIDE = RNG.standard_normal((ROWS, operators.MOST_FLOAT64_COMPONENTS + 4)).astype(np.float32)
 WEIGHTS = RNG.standard_normal((WIDE.shape[1] + 1, 2))
 ORDER = RNG.permutation(ROWS)
 BLOCKS: dict[str, Any] = {
@@ -42,7 +41,7 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "gram": lambda block, p: operators.gram(block, np.abs(X[:, 0]).astype(np.float64), p),
     "adjoint": lambda block, p: operators.adjoint(block, X[:, :2].astype(np.float64), p),
     "margins": lambda block, p: operators.margins(block, WEIGHTS[: p + 1]),
-    "formed": lambda block, p: formed(pieces(block), ORDER)[0],
+    "formed": lambda block, p: form_rows(pieces(block), ORDER)[0],
 }
 
 
@@ -54,10 +53,10 @@ def test_the_count_of_threads_does_not_show(name: str, operation: str, monkeypat
     monkeypatch.setattr(operators, "PIECE_ENTRIES", 20_000)
     block = BLOCKS[name]
     columns = operators.shape(block, 9)[1] - 1
-    with threading.using(1):
+    with threading.use_threads(1):
         alone = OPERATIONS[operation](block, columns)
     for threads in (2, 3, 7):
-        with threading.using(threads):
+        with threading.use_threads(threads):
             np.testing.assert_array_equal(OPERATIONS[operation](block, columns), alone)
 
 
@@ -72,7 +71,7 @@ def test_what_is_made_side_by_side_is_taken_in_order_and_lanes_are_not_shared() 
         held.remove(lane)
         return number * number
 
-    with threading.using(4):
+    with threading.use_threads(4):
         threading.in_turn(make, taken.append, 10, 3)
     assert taken == [number * number for number in range(10)]
     assert 1 <= most <= 3
@@ -89,7 +88,7 @@ def test_an_error_of_one_of_them_is_raised(where: str) -> None:
         return number
 
     make, take = (fail, pass_on) if where == "make" else (pass_on, fail)
-    with threading.using(3), pytest.raises(ValueError, match="number 4"):
+    with threading.use_threads(3), pytest.raises(ValueError, match="number 4"):
         threading.in_turn(make, take, 9, 3)
 
 
@@ -104,18 +103,18 @@ def test_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> No
         return number
 
     taken = list[int]()
-    with threading.using(2), pytest.raises(ValueError, match="the first one"):
+    with threading.use_threads(2), pytest.raises(ValueError, match="the first one"):
         threading.in_turn(make, taken.append, 5, 2)
     assert taken == []
 
 
 def test_pieces_are_shared_out_once_each_and_an_error_is_raised() -> None:
     done = list[int]()
-    with threading.using(3):
-        threading.shared_out(iter(range(50)), done.append, 3)
+    with threading.use_threads(3):
+        threading.share_out(iter(range(50)), done.append, 3)
         assert sorted(done) == list(range(50))
         with pytest.raises(ZeroDivisionError):
-            threading.shared_out(iter([1, 0, 2]), lambda piece: done.append(1 // piece), 3)
+            threading.share_out(iter([1, 0, 2]), lambda piece: done.append(1 // piece), 3)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -129,7 +128,7 @@ def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
     whole = operators.adjoint(block, factors, 9)
     monkeypatch.setattr(operators, "PIECE_ENTRIES", 9 * 1000)
     for threads in (1, 2, 5):
-        with threading.using(threads):
+        with threading.use_threads(threads):
             found = operators.adjoint(block, factors, 9)
         np.testing.assert_allclose(found, whole, rtol=1e-15)
     terms = np.hstack([values.astype(np.float64), np.ones((ROWS, 1))])[:, :, None] * factors.reshape(ROWS, 1, -1)
@@ -138,7 +137,7 @@ def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
 
 
 def test_lanes_are_bounded_by_threads_and_by_memory() -> None:
-    with threading.using(7):
+    with threading.use_threads(7):
         assert threading.lanes(1) == 7
         assert threading.lanes(threading.SIDE_BYTES // 2) == 3
         assert threading.lanes(threading.SIDE_BYTES + 1) == 1

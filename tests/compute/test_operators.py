@@ -76,10 +76,10 @@ def test_adjoint_is_the_transpose_of_margins(pair):
 def test_only_features_that_are_formed_in_float32_are_not_quite_those_of_their_pair(kind):
     """What is made in float64 is, and rows that are at hand stand for themselves."""
     block, _ = case(kind)
-    assert operators.formed_anew(block) == (kind == "factored")
+    assert operators.is_rounded_when_formed(block) == (kind == "factored")
     if kind == "factored":
         exact = Factored(block.kernel_values.astype(np.float64), block.projection, block.bias)
-        assert not operators.formed_anew(exact)
+        assert not operators.is_rounded_when_formed(exact)
 
 
 def test_tiles_of_more_than_one_are_an_even_number_of_one_size() -> None:
@@ -92,4 +92,4 @@ def test_tiles_of_more_than_one_are_an_even_number_of_one_size() -> None:
         2 * TILE + 4: TILE // 2 + 1,
         5 * TILE: -(-5 * TILE // 6),
     }
-    assert {rows: operators._tile(rows) for rows in sizes} == sizes
+    assert {rows: operators._tile_rows(rows) for rows in sizes} == sizes

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numba import njit
 
-from streamsvm.compute.blocks.loss_sums import dual_sum, loss_sum
-from streamsvm.compute.blocks.margins import decision_values
-from streamsvm.compute.blocks.moments import dense_moments, sparse_moments
-from streamsvm.compute.blocks.row_selection import matrix_of, take
-from streamsvm.compute.blocks.scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.operators import decision_values
+from streamsvm.compute.blocks.selection import take_rows, to_matrix
+from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
 from streamsvm.compute.numba_bridge import touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
 from streamsvm.compute.passes.dcd import row_costs
@@ -240,8 +239,8 @@ def test_the_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None
 @pytest.mark.parametrize("sparse", [False, True])
 def test_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: Any) -> None:
     chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])
-    rows = take(csr_of(values) if sparse else Dense(values), chosen)
-    np.testing.assert_array_equal(matrix_of(rows, values.shape[1]), values[chosen])
+    rows = take_rows(csr_of(values) if sparse else Dense(values), chosen)
+    np.testing.assert_array_equal(to_matrix(rows, values.shape[1]), values[chosen])
 
 
 def test_rows_are_drawn_by_what_they_cost() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.random import lots, permutation, shuffle, smallest
+from streamsvm.compute.random import draw_lots, permutation, shuffle, smallest_keys
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -106,10 +106,10 @@ def test_consecutive_seeds_give_unrelated_orders() -> None:
 @given(st.integers(1, 300), st.integers(0, 300), seeds)
 def test_lots_belong_to_rows_not_to_blocks(count: int, start: int, seed: int) -> None:
     index = np.arange(start, start + count)
-    whole = lots(index, seed)
+    whole = draw_lots(index, seed)
     assert len(np.unique(whole)) == count
     np.testing.assert_array_equal(
-        np.concatenate([lots(index[: count // 2], seed), lots(index[count // 2 :], seed)]), whole
+        np.concatenate([draw_lots(index[: count // 2], seed), draw_lots(index[count // 2 :], seed)]), whole
     )
 
 
@@ -117,12 +117,12 @@ def test_every_row_is_drawn_equally_often() -> None:
     n, draws, index = 20, 4000, np.arange(20)
     counts = np.zeros(n)
     for seed in range(draws):
-        counts[smallest(lots(index, seed), 5)] += 1
+        counts[smallest_keys(draw_lots(index, seed), 5)] += 1
     expected = draws / 4
     assert np.sum((counts - expected) ** 2 / (0.75 * expected)) < 38.6  # 0.995 quantile, 19 degrees
 
 
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=30, unique=True), st.integers(1, 30))
 def test_the_smallest(keys: list[float], count: int) -> None:
-    found = np.array(keys)[smallest(np.array(keys), count)]
+    found = np.array(keys)[smallest_keys(np.array(keys), count)]
     assert sorted(found) == sorted(keys)[:count]

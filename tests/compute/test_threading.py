@@ -27,7 +27,7 @@ def test_every_row_is_covered_once(rows: int, threads: int) -> None:
         met[start:stop] += 1
         assert start % 8 == 0
 
-    with threading.using(threads):
+    with threading.use_threads(threads):
         threading.in_strips(work, rows, 8)
     assert (met == 1).all()
 
@@ -39,7 +39,7 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
     found = []
     for threads in (1, 2, 3):
         out = np.zeros(500)
-        with threading.using(threads):
+        with threading.use_threads(threads):
             expand(X, Z, np.linspace(-1.0, 1.0, 40), RBF(0.5), 3, out)
         found.append(out)
     np.testing.assert_array_equal(found[0], found[1])
@@ -60,7 +60,7 @@ def test_no_more_work_than_may_and_all_are_given_back() -> None:
         with lock:
             at_once -= 1
 
-    with threading.using(3):
+    with threading.use_threads(3):
         threading.in_strips(lambda start, stop: threading.in_strips(inner, 100, 1), 100, 1)
         assert most == 3
         assert threading.CORES.borrow(5) == 2
@@ -76,7 +76,7 @@ def test_a_thread_that_becomes_idle_is_called_in() -> None:
         if len(spans) == 2:
             threading.CORES.give_back(1)
 
-    with threading.using(2):
+    with threading.use_threads(2):
         assert threading.CORES.borrow(1) == 1
         threading.in_strips(work, 1000, 8, least=2)
     short = 8 * 2 * threading.PATIENCE
@@ -89,7 +89,7 @@ def test_a_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads
     Z = Dense(rng.normal(size=(700, 5)).astype(np.float32))
     found = []
     for threads in (1, 2, 3):
-        with threading.using(threads):
+        with threading.use_threads(threads):
             found.append(expansion.gram(Z, RBF(0.5), 5))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
@@ -104,7 +104,7 @@ def test_an_error_is_raised() -> None:
         if start:
             raise ValueError("in the second strip")
 
-    with threading.using(2), pytest.raises(ValueError, match="second strip"):
+    with threading.use_threads(2), pytest.raises(ValueError, match="second strip"):
         threading.in_strips(fail, 100, 1)
 
 
@@ -113,7 +113,7 @@ import os
 from streamsvm.compute import threading
 def sums():
     seen = []
-    with threading.using(2):
+    with threading.use_threads(2):
         threading.in_strips(lambda start, stop: seen.append(stop - start), 8, 1)
     return sorted(seen)
 assert sums() == [4, 4]
@@ -148,7 +148,7 @@ def test_as_many_threads_are_borrowed_as_have_a_strip_that_is_worth_one(
         found.append(wanted)
         return 0
 
-    with threading.using(1):
+    with threading.use_threads(1):
         monkeypatch.setattr(threading.CORES, "borrow", borrow)
         threading.in_strips(lambda *_: None, rows, tile, least)
     assert found == asked
@@ -162,7 +162,7 @@ def test_a_thread_that_is_alone_asks_again_after_some_strips(monkeypatch: pytest
         asked.append(wanted)
         return 0
 
-    with threading.using(2):
+    with threading.use_threads(2):
         monkeypatch.setattr(threading.CORES, "borrow", borrow)
         threading.in_strips(lambda *span: spans.append(span), 1595, 8, 5)
     assert spans == [(start, min(start + 160, 1595)) for start in range(0, 1595, 160)]

@@ -54,7 +54,7 @@ def dual_of(store: Store, count: int) -> RowStates:
 def sums_of(store: Store, threads: int) -> list[Any]:
     given, rng = problems(store), np.random.default_rng(0)
     weights = [rng.normal(size=store.layout.columns + 1) for _ in given]
-    with cores.using(threads):
+    with cores.use_threads(threads):
         found = evaluated(store, Raw(1.0), given, weights, dual_of(store, len(given)))
         costs = weight_that_costs(store, Raw(1.0), given, weights, [0.1, 0.2])
     return [[(*one.values(), one.own.vector().tobytes()) for one in found], costs]
@@ -76,7 +76,7 @@ def test_every_row_has_its_own_dual_variable(store: Store) -> None:
         numbers = one.block.start + np.arange(len(one.block.y))
         found += [(one.problem, row, a * ROWS) for row, a in zip(numbers.tolist(), one.alpha.tolist(), strict=True)]
 
-    with cores.using(3):
+    with cores.use_threads(3):
         found = summed(rows, Summation(list, add, lambda one, other: one + other))
     starts = np.cumsum([0, *store.layout.chunks])
     left_out = set(range(starts[2], starts[3]))
@@ -96,7 +96,7 @@ def test_several_threads_work(store: Store) -> None:
             met.once = True
             together.wait()
 
-    with cores.using(2):
+    with cores.use_threads(2):
         summed(rows, Summation(list, add, lambda one, _other: one))
 
 

@@ -25,7 +25,7 @@ PARTS = 40
 @pytest.fixture(autouse=True)
 def enough_cores() -> Iterator[None]:
     """As many threads as are asked for, on any machine."""
-    with cores.using(THREADS):
+    with cores.use_threads(THREADS):
         yield
 
 

@@ -67,7 +67,7 @@ def test_no_thread_is_left_behind(job: Callable[[], None], step: str, monkeypatc
         real(thread, *arguments)
 
     monkeypatch.setattr(threading.Thread, step, met)
-    with signals.interruptible(), cores.using(3), pytest.raises(InterruptedRun, match="SIGINT"):
+    with signals.interruptible(), cores.use_threads(3), pytest.raises(InterruptedRun, match="SIGINT"):
         job()
     assert set(threading.enumerate()) <= known
     assert cores.CORES.borrow(99) == cores.CORES.count - 1

@@ -17,7 +17,7 @@ import scipy.sparse
 
 import streamsvm as sv
 from streamsvm.compute.kernel_values.rounding import DOUBLE
-from streamsvm.compute.random import lots
+from streamsvm.compute.random import draw_lots
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.kernels import RBF, Linear, Sigmoid
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredEpsilonInsensitive, SquaredHinge
@@ -413,7 +413,7 @@ def test_one_class_begins_at_the_bounds_of_a_draw_of_rows() -> None:
     state.total, state.largest, state.reach = 40.0, Reach(4, 20.0), 1e-3
     found = start_at_bounds(state, pool)
     left, expected = 0.3 * 40.0, np.zeros(n)
-    for row in np.argsort(lots(pool.index, 0), kind="stable"):
+    for row in np.argsort(draw_lots(pool.index, 0), kind="stable"):
         expected[row] = min(high[row], left)
         left -= expected[row]
     np.testing.assert_allclose(pool.x, expected, atol=1e-12)

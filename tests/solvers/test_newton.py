@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.blocks.operators import Factored, margins
-from streamsvm.compute.blocks.unformed_rows import UnformedRows, arrays_of
+from streamsvm.compute.blocks.operators import Factored, UnformedRows, arrays_of, margins
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss

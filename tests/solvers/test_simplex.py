@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.passes import simplex
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
@@ -258,7 +258,9 @@ def test_values_of_several_problems_at_once(sparse: bool) -> None:
     for count in (20, 35, 1):
         index = np.sort(rng.choice(90, count, replace=False))
         zero, x = np.zeros(count), rng.random(count)
-        supports.append(Pool(take(stored, index), index, y[index].astype(np.float64), zero, zero, zero, zero, x, zero))
+        supports.append(
+            Pool(take_rows(stored, index), index, y[index].astype(np.float64), zero, zero, zero, zero, x, zero)
+        )
         expected.append(gram64(X, X[index], GAMMA) @ (y[index] * x))
     assert not is_sharing_worthwhile(supports, stored)
     assert is_sharing_worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))

@@ -38,7 +38,7 @@ def test_a_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> Non
     matrix = positive_definite(p)
     found = []
     for threads in (1, 2, 5):
-        with threading.using(threads):
+        with threading.use_threads(threads):
             found.append(cholesky(matrix + np.triu(np.full_like(matrix, 7.0), 1)))
         np.testing.assert_array_equal(found[-1], found[0])
     np.testing.assert_allclose(found[0], np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-9 * np.sqrt(p))

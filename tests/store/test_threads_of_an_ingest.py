@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.threading import CORES, using
+from streamsvm.compute.threading import CORES, use_threads
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense, Rows
 from streamsvm.store import create, open_store
@@ -34,7 +34,7 @@ def slow(number: int) -> tuple[int, str]:
 
 def test_who_takes_the_blocks_makes_some_of_them() -> None:
     for count in (2, 3):
-        with using(count):
+        with use_threads(count):
             found = list(in_order(slow, range(40)))
         assert [item for item, _ in found] == [number for _, (number, _) in found] == list(range(40))
         assert len({name for _, (_, name) in found}) == 2  # this thread, and the others
@@ -51,7 +51,7 @@ def test_what_goes_wrong_with_a_block_is_raised_in_its_place() -> None:
             return number
 
         taken: list[int] = []
-        with using(2), pytest.raises(ValueError, match=f"^{bad}$"):
+        with use_threads(2), pytest.raises(ValueError, match=f"^{bad}$"):
             taken.extend(made for _, made in in_order(make, range(12)))
         assert taken == list(range(bad))
 
@@ -155,7 +155,7 @@ def test_a_digest_is_made_beside_where_there_is_a_second_thread(count: int, tmp_
         by.append(threading.current_thread())
         return digest_of(path, unwanted)
 
-    with using(count), DigestBeside(tmp_path / "rows", make) as digest:
+    with use_threads(count), DigestBeside(tmp_path / "rows", make) as digest:
         assert digest.result() == hashlib.sha256(b"x" * 1_000_000).hexdigest()
     assert (by == [threading.main_thread()]) == (count == 1)
 
@@ -168,7 +168,7 @@ def test_nobody_goes_on_with_a_digest_that_is_not_wanted(tmp_path: Path) -> None
         ended.set()
         return ""
 
-    with using(2), pytest.raises(StorageError), DigestBeside(tmp_path, make):
+    with use_threads(2), pytest.raises(StorageError), DigestBeside(tmp_path, make):
         raise StorageError("reading ends early")
     assert ended.wait(5)
     (tmp_path / "rows").write_bytes(b"x" * 1_000_000)
@@ -177,7 +177,7 @@ def test_nobody_goes_on_with_a_digest_that_is_not_wanted(tmp_path: Path) -> None
 
 def test_who_holds_an_error_holds_no_thread(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1, "y": 0}\n{"a": null, "y": 1}\n')
-    with using(2):
+    with use_threads(2):
         with pytest.raises(DataError) as caught:
             list(open_source((tmp_path / "a.jsonl",), SourceOptions(label="y")).batches())
         assert caught.value.code == "E-MISSING"

@@ -1,3 +1,3 @@
 """Passes over the rows of one block: products, sums of losses, moments, scaling, selection."""
 
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute import compiled  # noqa: F401  installs our cache before any pass is compiled

@@ -1,4 +1,4 @@
-"""A block as a linear operator: all that a batch solver sees of it.
+"""Products with the rows of a block in every form: dense, CSR, factored kernel features, and rows whose features are not computed yet.
 
 With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
@@ -6,34 +6,168 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
     adjoint(X, a, columns)  = X' a           (p,) or (p, q)
     gram(X, a, columns)     = X' diag(a) X   (p, p), a >= 0; rows with a = 0 cost nothing
 
-``columns`` is said because a CSR record does not know it.
+``columns`` is a parameter because a CSR record does not know it.
 
-A Nystrom block is a factored pair, x_i = W' k_i: K W is formed in ``gram`` alone, and there only for the rows that count.
-Margins and adjoints are float64 sums of float32 entries, or float64 ones where kernel features are made in that. Gram
-matrices are products over tiles of rows in the type of the entries, added up in float64 in the order of the
-tiles: the result depends on the block and on nothing else. Idle threads take strips of rows of margins, pieces of a sum,
-and tiles of a Gram matrix.
+A Nystrom block is a factored pair, x_i = W' k_i: the product K W is formed only in ``gram``, for the rows with a > 0, and in ``form_rows``, which keeps
+rows of several blocks as one matrix. ``UnformedRows`` hold raw rows in the place of kernel values.
+Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are float64). Gram
+matrices are products of tiles of rows in the type of the entries, added up in float64 in the order of the
+tiles: the result depends on the block only. Idle threads compute strips of rows of margins, pieces of a sum, and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from threading import local
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.compute import threading
-from streamsvm.compute.blocks.lifted_weights import lifted
-from streamsvm.compute.blocks.margins import decision_values
-from streamsvm.compute.blocks.two_sum import two_sum
-from streamsvm.compute.blocks.unformed_rows import UnformedRows, stacked
+from streamsvm.compute import freed_memory, threading
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice, row_stack, row_where
+from streamsvm.errors import DefectError
+from streamsvm.rows import (
+    CSR,
+    Dense,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Rows,
+    Targets,
+    row_count,
+    row_slice,
+    row_stack,
+    row_where,
+)
 from streamsvm.tags import saved_as
+
+if TYPE_CHECKING:
+    from streamsvm.compute.kernel_values.gram import Points
+
+
+def two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
+    """Return one + other, rounded, and what rounding took from it, exactly: float64 of any one shape.
+
+    Reference: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B.
+    """
+    total = one + other
+    part = total - one
+    return total, (one - (total - part)) + (other - part)
+
+
+@compiled(fastmath=FAST)
+def decision_values(X: Rows, W: Float64, out: Float64) -> None:
+    """out[i, k] = W[k].x_i. Given: X (n rows), W (k, d + 1). Changed: out (n, k)."""
+    for i in range(out.shape[0]):
+        for k in range(W.shape[0]):
+            out[i, k] = X.dot(i, W[k])
+
+
+@compiled(fastmath=FAST)
+def projected_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
+    """out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k), k contiguous. Changed: out (n,)."""
+    found = np.empty(W.shape[1])
+    for i in range(out.size):
+        start, stop = X.indptr[chosen[i]], X.indptr[chosen[i] + 1]
+        data, indices = X.data[start:stop], X.indices[start:stop]
+        found[:] = X.bias * W[W.shape[0] - 1]
+        for p in range(data.size):
+            value, row = np.float64(data[p]), W[np.uint32(indices[p])]
+            for k in range(found.size):
+                found[k] += value * row[k]
+        out[i] = (found * found).sum()
+
+
+WEIGHTS_CACHE_BYTES = 256 << 10
+"""What a thread keeps, about: the weights of some ten classes on a thousand landmarks."""
+
+
+class _LiftedWeights(NamedTuple):
+    projection: ReferenceType[Array]
+    weights: Float64
+
+
+class _WeightsCache(local):
+    """Of each thread, by the identity of the projection, the constant and the bytes of the weights."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, float, bytes], _LiftedWeights] = {}
+        self.nbytes = 0
+
+
+_WEIGHTS = _WeightsCache()
+
+
+def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
+    """Return weights (q, m + 1) on kernel values for weights (q, r + 1) on features; the constant is folded in. Not to be changed."""
+    key = (id(projection), bias, W.tobytes())
+    known = _WEIGHTS.found.get(key)
+    if known is not None and known.projection() is projection:  # and not another one that came to lie where it was
+        return known.weights
+    made = np.empty((len(projection), len(W)))
+    decision_values(Dense(projection, 0.0), W, made)
+    weights = np.ascontiguousarray(np.concatenate([made.T, bias * W[:, -1:]], axis=1))
+    _cache_weights(key, _LiftedWeights(ref(projection), weights))
+    return weights
+
+
+def _cache_weights(key: tuple[int, float, bytes], known: _LiftedWeights) -> None:
+    nbytes = len(key[-1]) + known.weights.nbytes
+    if _WEIGHTS.nbytes + nbytes > WEIGHTS_CACHE_BYTES:
+        _WEIGHTS.found.clear()
+        _WEIGHTS.nbytes = 0
+    if nbytes <= WEIGHTS_CACHE_BYTES:
+        _WEIGHTS.found[key] = known
+        _WEIGHTS.nbytes += nbytes
+
+
+@saved_as("rows.unformed")
+class UnformedRows(NamedTuple):
+    """Rows x_i that stand for the features W' k(x_i); see ``compute.blocks.formed_rows``."""
+
+    rows: Rows
+    """The rows as the kernel sees them."""
+    points: Points
+    """The landmarks z_1 .. z_m, of the type that kernel values are to have."""
+    kernel: Any
+    """The kernel, a record of ``kernels.py``."""
+    projection: Array
+    """The matrix W, (m, r) float32, or float64."""
+    bias: float
+    """The value of the constant feature of the features."""
+    by_differences: bool
+    """Whether distances are summed from differences (``compute.kernel_values.gram.kernel_block``)."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> UnformedRows:
+        """Return the rows where ``chosen`` (n,) is true, copied."""
+        return self._replace(rows=row_where(self.rows, chosen))
+
+    def kernel_values(self) -> Array:
+        """Return k(x_i, z_j) of every row, (n, m), of the type of the landmarks."""
+        from streamsvm.compute.kernel_values.gram import kernel_block  # who has no kernel does not load it
+
+        values = np.empty((row_count(self.rows), self.points.size), self.points.columns.dtype)
+        kernel_block(self.rows, self.points, self.kernel, values, by_differences=self.by_differences)
+        return values
+
+
+def stack_unformed(parts: Sequence[UnformedRows]) -> UnformedRows:
+    """Return the rows of several blocks of one map as one."""
+    return parts[0]._replace(rows=row_stack([part.rows for part in parts]))
+
+
+def arrays_of(X: Any) -> list[Array]:
+    """Return the arrays that rows in memory lie in, of whatever form they are."""
+    record: Dense | CSR | Any = X.rows if isinstance(X, UnformedRows) else X
+    return [array for array in record if isinstance(array, np.ndarray)]
+
 
 TILE = 2048
 """Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
@@ -44,7 +178,7 @@ PIECE_ENTRIES, MOST_PIECES = 1 << 18, 16
 """Entries of rows that are summed up by one thread, at least: some tenths of a millisecond's work; and pieces, at most."""
 SUMS_BYTES = 4 << 20
 """What the sums of the pieces may take, unless one takes more."""
-PRECISE = 256
+MOST_FLOAT64_COMPONENTS = 256
 """Up to as many components products are float64: raw columns may be nearly dependent, whitened ones are not."""
 
 
@@ -85,7 +219,7 @@ def entry_type(X: Kept) -> np.dtype[Any]:
     return X.values.dtype if isinstance(X, Dense) else X.data.dtype
 
 
-def formed_anew(X: Kept) -> bool:
+def is_rounded_when_formed(X: Kept) -> bool:
     """Return whether a row that is formed is not quite the one the pair stands for, by what rounding in float32 does."""
     return isinstance(X, Factored | UnformedRows) and entry_type(X) == np.float32
 
@@ -94,7 +228,7 @@ def margins(X: Operand, w: Float64) -> Float64:
     """Return X w: (n,) for w (p,), (n, q) for w (p, q)."""
     W = np.ascontiguousarray(np.atleast_2d(w.T))
     if isinstance(X, Factored):
-        W, X = lifted(X.projection, X.bias, W), Dense(X.kernel_values, 1.0)
+        W, X = lift_weights(X.projection, X.bias, W), Dense(X.kernel_values, 1.0)
     rows, count = X, row_count(X)
     values = np.empty((count, len(W)))
 
@@ -116,11 +250,11 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
         add_rows(Dense(X.projection, 0.0), np.ascontiguousarray(sums[:, :-1]), out)
         out[:, -1] = sums[:, -1]
     else:
-        out = _summed(X, A, shape(X, columns)[1])
+        out = _sum_in_pieces(X, A, shape(X, columns)[1])
     return out.T if a.ndim == 2 else out[0]
 
 
-def _summed(X: Rows, A: Float64, components: int) -> Float64:
+def _sum_in_pieces(X: Rows, A: Float64, components: int) -> Float64:
     """Return sum_i A[k, i] x_i, (q, p) for A (q, n): in pieces of rows that the block alone decides, by idle threads side by side.
 
     Each piece has what rounding takes from its sum, and that of the pieces is kept as well, so that
@@ -155,9 +289,9 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         sparse_gram(X.data, X.indices, X.indptr, X.bias, a, total)
         return total + np.tril(total, -1).T
     rows = np.flatnonzero(a)
-    size = _tile(len(rows))
+    size = _tile_rows(len(rows))
     lanes = threading.lanes(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
-    dtype = np.float64 if p <= PRECISE else entry_type(X)
+    dtype = np.float64 if p <= MOST_FLOAT64_COMPONENTS else entry_type(X)
     buffers = np.empty((lanes, size, p), dtype)
 
     def product(number: int, lane: int) -> Array:
@@ -174,7 +308,7 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
     return total
 
 
-def _tile(rows: int) -> int:
+def _tile_rows(rows: int) -> int:
     """Rows of each tile of so many: TILE at most, and of more than one tile an even number of one size, of which two threads have as many."""
     count = -(-rows // TILE)
     return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
@@ -190,14 +324,14 @@ def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     return row_where(X, chosen)
 
 
-def kept(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
+def keep_rows(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """Return what is enough to form the rows where ``chosen`` (n,) is true, copied: kernel values only where they are not made anew."""
     if isinstance(X, Factored) and X.origin is not None:
         X = X.origin
-    return copied(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
+    return copy_rows(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
 
 
-def copied(X: Operand) -> Operand:
+def copy_rows(X: Operand) -> Operand:
     """All rows, copied."""
     if isinstance(X, Factored):
         return Factored(X.kernel_values.copy(), X.projection, X.bias)
@@ -210,7 +344,7 @@ def stack(parts: Sequence[Kept]) -> Kept:
     """Return rows of several blocks of one kind as one."""
     first = parts[0]
     if isinstance(first, UnformedRows):
-        return stacked([part for part in parts if isinstance(part, UnformedRows)])
+        return stack_unformed([part for part in parts if isinstance(part, UnformedRows)])
     if isinstance(first, Factored):
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
         return Factored(np.concatenate(values), first.projection, first.bias)
@@ -276,3 +410,123 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
                 out[j, indices[q]] += scaled * data[q]
             out[last, j] += scaled * bias
         out[last, last] += a[i] * bias * bias
+
+
+def form_rows(parts: list[Kept], order: Int64) -> Rows:
+    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies."""
+    first = parts[0]
+    if isinstance(first, CSR):
+        joined = _join_sparse(parts)
+        return joined if np.array_equal(order, np.arange(len(order))) else take_rows(joined, order)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    components, bias = shape(first, 0)[1] - 1, first.bias
+    given = first.projection.shape[0] if isinstance(first, Factored | UnformedRows) else components
+    dtype = entry_type(first)
+    lanes = threading.lanes(dtype.itemsize * TILE * (given + components))
+    values = np.empty((len(order), components), dtype)
+    freed = 0 if isinstance(first, UnformedRows) else values.itemsize * components
+    del first
+
+    def form(tile: tuple[list[Kept], Int64]) -> None:
+        rows = stack(tile[0])
+        tile[0].clear()
+        _write_features(rows, tile[1], values)
+
+    threading.share_out(_feature_tiles(parts, place, freed), form, lanes)
+    # of many small matrices, one after the other, as much would stay as of a large one
+    if values.nbytes > freed_memory.LEAST:
+        freed_memory.give_back()
+    return Dense(values, bias)
+
+
+def _feature_tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[tuple[list[Kept], Int64]]:
+    """Yield parts for some TILE rows, off the list, and the places of their rows; each row that was used up frees so many bytes."""
+    at = freed = 0
+    while parts:
+        taken = _take_parts(parts)
+        count = sum(shape(part, 0)[0] for part in taken)
+        yield taken, place[at : at + count]
+        at, freed = at + count, freed + count * row_bytes
+        if freed > freed_memory.STEP:
+            freed_memory.give_back()
+            freed = 0
+
+
+def _join_sparse(parts: list[Any]) -> CSR:
+    """Sparse parts one after the other; each is given up as soon as it is copied."""
+    counts = [(row_count(part), len(part.data)) for part in parts]
+    rows, entries, bias = sum(n for n, _ in counts), sum(m for _, m in counts), parts[0].bias
+    data, indices, indptr = np.empty(entries, np.float32), np.empty(entries, np.int32), np.zeros(rows + 1, np.int64)
+    row = at = 0
+    for n, m in counts:
+        part = parts.pop(0)
+        data[at : at + m], indices[at : at + m] = part.data, part.indices
+        indptr[row + 1 : row + n + 1] = part.indptr[1:] + at
+        row, at = row + n, at + m
+    return CSR(data, indices, indptr, bias)
+
+
+def _take_parts(parts: list[Kept]) -> list[Kept]:
+    """The first parts, off the list, until there are TILE rows: products of a few rows are slow."""
+    taken, rows = [], 0
+    while parts and rows < TILE:
+        taken.append(parts.pop(0))
+        rows += shape(taken[-1], 0)[0]
+    return taken
+
+
+def _write_features(X: Any, places: Int64, values: Array) -> None:
+    """Write the features of rows to their places; where these are one behind the other, as they usually are, without a copy."""
+    if not isinstance(X, Factored | UnformedRows):
+        values[places] = X.values
+        return
+    kernel_values = X.kernel_values if isinstance(X, Factored) else X.kernel_values()
+    first, last = int(places[0]), int(places[-1])
+    if last - first == len(places) - 1 and bool((np.diff(places) > 0).all()):
+        np.matmul(kernel_values, X.projection, out=values[first : last + 1], casting="same_kind")
+    else:
+        values[places] = kernel_values @ X.projection
+
+
+def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
+    """Return the rows with the ``chosen`` columns (k,) alone, rising, numbered from 0; the constant feature stays.
+
+    All of them are the rows themselves, not copied. ``columns`` is how many there are.
+    """
+    if isinstance(X, Factored):
+        raise DefectError(
+            "columns of kernel features are not chosen from", hint="this is a defect of streamsvm: report it"
+        )
+    if len(chosen) == columns:
+        return X
+    if isinstance(X, Dense):
+        return Dense(np.ascontiguousarray(X.values[:, chosen]), X.bias)
+    place = np.full(columns, -1, np.int32)
+    place[chosen] = np.arange(len(chosen), dtype=np.int32)
+    found = place[X.indices]
+    kept = found >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept)])[X.indptr].astype(np.int64)
+    return CSR(X.data[kept], found[kept], indptr, X.bias)
+
+
+def sign_rows(X: Operand, y: Targets, columns: int, constant: float) -> Dense | CSR:
+    """Return the rows y_i x_i, copied; y (n,) is +1 or -1.
+
+    The constant feature of X becomes a column more, after all ``columns``, where it is not 0; ``constant`` is the value of the new one.
+    """
+    if isinstance(X, Factored):
+        raise DefectError("kernel features have no sign of their own", hint="this is a defect of streamsvm: report it")
+    more = X.bias != 0.0
+    if isinstance(X, Dense):
+        values = np.empty((len(y), columns + more), np.float32)
+        np.multiply(X.values, y[:, None], out=values[:, :columns])
+        values[:, columns:] = X.bias * y[:, None]
+        return Dense(values, constant)
+    data = X.data * np.repeat(y, np.diff(X.indptr)).astype(np.float32)
+    if not more:
+        return CSR(data, X.indices, X.indptr, constant)
+    ends = X.indptr[1:]
+    data = np.insert(data, ends, (X.bias * y).astype(np.float32))
+    indices = np.insert(X.indices, ends, np.int32(columns))
+    return CSR(data, indices, X.indptr + np.arange(len(y) + 1), constant)

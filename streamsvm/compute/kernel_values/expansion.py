@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import matrix_of
+from streamsvm.compute.blocks.selection import to_matrix
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.threading import in_strips, shared_out, threads
+from streamsvm.compute.threading import in_strips, share_out, threads
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice
 
 TILE_ROWS = 512
@@ -80,7 +80,7 @@ def tiles(
     height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
     for first in range(0, m, width):
         last = min(first + width, m)
-        points = points_of(matrix_of(row_slice(Z, first, last), columns), dtype)
+        points = points_of(to_matrix(row_slice(Z, first, last), columns), dtype)
         for start in range(0, n, height):
             stop = min(start + height, n)
             tile = np.empty((stop - start, last - first), dtype)
@@ -102,7 +102,7 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
     def fill(first: int) -> None:
         _fill_block(Z, slice(first, min(first + width, m)), kernel, columns, arithmetic, out)
 
-    shared_out(iter(range(0, m, width)), fill, max(1, m * m // (2 * WORTHWHILE)))
+    share_out(iter(range(0, m, width)), fill, max(1, m * m // (2 * WORTHWHILE)))
     out[np.diag_indices_from(out)] = diagonal(Z, kernel, dtype)
     return out
 

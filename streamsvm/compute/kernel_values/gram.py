@@ -14,7 +14,7 @@ import numpy as np
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import row_squares
+from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST

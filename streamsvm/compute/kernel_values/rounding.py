@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.blocks.row_selection import row_squares
+from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.rows import Dense, Reach, Rows, row_count
 
 SINGLE, DOUBLE, DIFFERENCES = 0, 1, 2

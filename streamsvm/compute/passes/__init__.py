@@ -1,3 +1,3 @@
 """The compiled loops of the solvers, each over one block."""
 
-from streamsvm.compute import cache_files  # noqa: F401  before any pass is compiled
+from streamsvm.compute import compiled  # noqa: F401  installs our cache before any pass is compiled

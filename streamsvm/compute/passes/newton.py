@@ -17,8 +17,7 @@ import numpy as np
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss, row_terms
-from streamsvm.compute.random import mix
-from streamsvm.compute.splitmix import MIX1, STEP
+from streamsvm.compute.random import MIX1, STEP, mix
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Labeled, Rows, Targets, row_count
 

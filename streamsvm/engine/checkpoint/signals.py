@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from streamsvm.compute.owned_threads import postponed, undisturbed
+from streamsvm.compute.threading import postpone, postpone_signals
 from streamsvm.engine.checkpoint.interruption import (
     EXPIRED,
     PATIENCE,
@@ -54,11 +54,11 @@ def listening() -> Iterator[None]:
     before = {number: signal.signal(number, _handle) for number in heeded}
     wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     try:
-        with undisturbed():
+        with postpone_signals():
             threading.Thread(target=watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
         yield
     finally:
-        with undisturbed():
+        with postpone_signals():
             signal.set_wakeup_fd(wakeup)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -98,11 +98,11 @@ def expiring(seconds: float, patience: float) -> Iterator[None]:
     timer = threading.Thread(target=_expire, args=(max(0.0, seconds), left), name="streamsvm-limit", daemon=True)
     current.expiry_patience = patience
     try:
-        with undisturbed():
+        with postpone_signals():
             timer.start()
         yield
     finally:
-        with undisturbed():
+        with postpone_signals():
             left.set()
             timer.join()  # it sends no signal any more that nobody handles
             signal.signal(EXPIRED, before)
@@ -136,12 +136,12 @@ def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abstrac
 def _alarmed(seconds: float) -> Iterator[None]:
     """Unwind a job of a program's after so many seconds; where they are over before it began, too, no alarm is left behind."""
     try:
-        with undisturbed():
+        with postpone_signals():
             signal.signal(EXPIRED, _interrupt)
             signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
         yield
     finally:
-        with undisturbed():
+        with postpone_signals():
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(EXPIRED, signal.SIG_DFL)
         current.raised = None
@@ -192,7 +192,7 @@ def _told() -> list[ThreadLimit | Interruption]:
 
 def _handle(number: int, _: Any) -> None:
     """Runs in the main thread, between two instructions: where nobody looks for signals they end what is being done."""
-    if current.deferred or _unwinding() or postponed(partial(_handle, number, None)):
+    if current.deferred or _unwinding() or postpone(partial(_handle, number, None)):
         return
     if not current.name:
         note(number)

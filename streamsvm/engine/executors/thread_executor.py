@@ -16,8 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Self
 
-from streamsvm.compute.owned_threads import end_all, start_all
-from streamsvm.compute.threading import CORES
+from streamsvm.compute.threading import CORES, end_all, start_all
 from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.executors.executor import (
     InThisProcess,

@@ -173,7 +173,7 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
 
     if executor is None:
-        with threading.using(plan.threads):
+        with threading.use_threads(plan.threads):
             accumulator = accumulated(model, rows, job.threshold, plan.threads, on_progress)
     else:
         found = counted(work_of(job, request), slices_of(job.data), executor, plan.total)

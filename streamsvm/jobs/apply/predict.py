@@ -270,7 +270,7 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
     counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
-        with threading.using(plan.threads), closing(counted.made(form, plan.threads)) as tables:
+        with threading.use_threads(plan.threads), closing(counted.made(form, plan.threads)) as tables:
             form.write(tables)  # a full disk ends who reads
     else:
         with scratch_beside(_beside(job)) as scratch:

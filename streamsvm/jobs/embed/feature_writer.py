@@ -11,8 +11,8 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.compute.blocks.row_selection import take
-from streamsvm.compute.owned_threads import end_all, start_all
+from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.threading import end_all, start_all
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.part_sizes import part_rows
@@ -150,7 +150,7 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
     for chunk, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
         for start in range(0, len(rows), most):
-            part = take(chunk.X, rows[start : start + most])
+            part = take_rows(chunk.X, rows[start : start + most])
             found = values[: row_count(part)]
             features.into(part, found)
             np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)

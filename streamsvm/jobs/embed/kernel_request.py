@@ -182,7 +182,7 @@ def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: 
             "sampling 'greedy' chooses landmarks by labels, and one class is learned without",
             hint="--sampling uniform, leverage or kmeans++",
         )
-    from streamsvm.compute.blocks.row_selection import bytes_per_row
+    from streamsvm.compute.blocks.selection import bytes_per_row
 
     count = landmark_count(job)
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.engine.executors.executor import Task
 from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.features.nystrom import Nystrom
@@ -52,7 +52,7 @@ class RowPieces(NamedTuple):
                 while at < row_count(X):
                     stop = min(at + self.rows - (base + at) % self.rows, row_count(X))
                     weight = None if loaded.chunk.weight is None else loaded.chunk.weight[at:stop].copy()
-                    yield Chunk(take(X, np.arange(at, stop)), loaded.chunk.codes[at:stop].copy(), weight)
+                    yield Chunk(take_rows(X, np.arange(at, stop)), loaded.chunk.codes[at:stop].copy(), weight)
                     at = stop
 
 

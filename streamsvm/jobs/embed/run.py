@@ -46,7 +46,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         plan = budget.with_most_threads(partial(embed_plan, job, store, request), wanted)
         plan.check("")
         builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
-        with threading.using(plan.threads):
+        with threading.use_threads(plan.threads):
             return replace(builder.build(), notices=plan.short_of(wanted))
 
 

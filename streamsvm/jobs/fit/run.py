@@ -153,7 +153,7 @@ def _fitted(this: DecidedFit, report: Report) -> FitResult:
         record = stack.enter_context(run_log(report, this.run / EVENTS, began))
         record({"event": "plan", **this.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
-        stack.enter_context(threading.using(this.plan.memory.threads))
+        stack.enter_context(threading.use_threads(this.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
         with signals.resumed_by(command_of("fit", job, resume=True)):
             limit.enter_context(signals.within(job.time_limit, time.monotonic() - this.began, finish=True))

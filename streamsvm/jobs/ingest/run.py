@@ -357,7 +357,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
         files=job.sources,
         width=partial(table_width, job.sources, job.options()),
     )
-    with executor_for(job, executor) as found, all_locked(job.targets()), threading.using(memory.threads):
+    with executor_for(job, executor) as found, all_locked(job.targets()), threading.use_threads(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
             result = _begun(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
@@ -384,7 +384,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         size, form, packed = chunk_bytes, job.store_format, job.compression
         return create(path, sparse=sparse, chunk_bytes=size, overwrite=True, store_format=form, compression=packed)
 
-    with all_locked(job.targets()), threading.using(memory.threads):
+    with all_locked(job.targets()), threading.use_threads(memory.threads):
         claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
         for target in job.targets():
             sweep_beside(target)

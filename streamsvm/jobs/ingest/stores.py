@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
+from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.durable import temporary_beside
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, InterruptedRun, StorageError
@@ -27,7 +28,7 @@ from streamsvm.store.format.row_layout import in_layout, take
 from streamsvm.store.sources import SourceFile
 from streamsvm.store.write.background import Background
 from streamsvm.store.write.building import Opener
-from streamsvm.store.write.external_shuffle import RUN_BYTES, STEP, Spool, hashes, mixed
+from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool, hashes
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report
 
@@ -60,7 +61,7 @@ class HoldOut:
         if split is None:
             return _below(hashes(self.seed, first_row, len(codes)), self.fraction)
         start = np.uint64((self.seed * 0xD1B54A32D192ED03) % 2**64)
-        return _below(mixed((split + start + np.uint64(1)) * STEP), self.fraction)
+        return _below(mix_bits((split + start + np.uint64(1)) * STEP), self.fraction)
 
     def _stratified(self, codes: Array) -> NDArray[np.bool_]:
         found = np.zeros(len(codes), np.bool_)

@@ -20,7 +20,7 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_line import command_of
 from streamsvm.config.fields import field_values
 from streamsvm.engine.checkpoint import signals
@@ -243,7 +243,7 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
     """What training so many pairs of C and fold at once holds, and counting their errors."""
     layout = store.layout
     problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
-    with threading.using(plan.memory.threads):
+    with threading.use_threads(plan.memory.threads):
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept: what is held out are chunks
     terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
@@ -315,7 +315,7 @@ def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report:
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     executor = local_executor(memory.threads)
     with (
-        threading.using(memory.threads),
+        threading.use_threads(memory.threads),
         closing(local_trainer(store, plan.solver, problems, plan.features, settings, report, executor)) as trainer,
     ):
         training = trainer.train(Stop(job.max_passes))

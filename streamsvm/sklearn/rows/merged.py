@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import take
-from streamsvm.compute.splitmix import STEP, mixed
+from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.rows import CSR, Dense, Float64, Rows
 
 Hashes: TypeAlias = NDArray[np.uint64]
@@ -39,7 +39,7 @@ def merged(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tuple[Ro
     """
     keys = _hashes(X, columns)
     order = np.lexsort((y, keys))
-    X, y, keys = take(X, order), y[order], keys[order]
+    X, y, keys = take_rows(X, order), y[order], keys[order]
     counts = np.ones(len(y)) if weights is None else weights[order]
     again = np.flatnonzero((keys[1:] == keys[:-1]) & (y[1:] == y[:-1]))
     again = again[_equal(X, again)] + 1
@@ -48,17 +48,17 @@ def merged(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tuple[Ro
     first = np.ones(len(y), bool)
     first[again] = False
     starts = np.flatnonzero(first)
-    return take(X, starts), y[starts], np.add.reduceat(counts, starts)
+    return take_rows(X, starts), y[starts], np.add.reduceat(counts, starts)
 
 
 def _hashes(X: Rows, columns: int) -> Hashes:
     """A hash of each row (n,). Labels have no part in it, so that rows without any are in the same order."""
-    factors = mixed(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
+    factors = mix_bits(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
     if isinstance(X, Dense):
-        return mixed(X.values.view(np.uint32).astype(np.uint64) @ factors + STEP)
+        return mix_bits(X.values.view(np.uint32).astype(np.uint64) @ factors + STEP)
     terms = X.data.view(np.uint32).astype(np.uint64) * factors[X.indices]
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)])[X.indptr]
-    return mixed(before[1:] - before[:-1] + STEP)
+    return mix_bits(before[1:] - before[:-1] + STEP)
 
 
 def _equal(X: Rows, rows: Array) -> NDArray[np.bool_]:
@@ -67,7 +67,7 @@ def _equal(X: Rows, rows: Array) -> NDArray[np.bool_]:
         return np.all(X.values[rows] == X.values[rows + 1], axis=1)
     lengths = np.diff(X.indptr)
     found = lengths[rows] == lengths[rows + 1]
-    one, other = take(X, rows[found]), take(X, rows[found] + 1)
+    one, other = take_rows(X, rows[found]), take_rows(X, rows[found] + 1)
     assert isinstance(one, CSR)  # as X is
     assert isinstance(other, CSR)
     differing = np.cumsum((one.data != other.data) | (one.indices != other.indices))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.formed_rows import formed
+from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.errors import DataError
 from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
 from streamsvm.tags import saved_as
@@ -47,7 +47,7 @@ class Gatherer:
         chosen = block.s > 0.0
         if chosen.any():
             row = block.numbers[chosen]
-            X = operators.kept(block.X, chosen)
+            X = operators.keep_rows(block.X, chosen)
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
 
     def merge(self, other: Gatherer) -> None:
@@ -63,5 +63,5 @@ class Gatherer:
         order = np.argsort(row, kind="stable")
         blocks = [part.X for part in parts]
         del parts
-        X: Rows = formed(blocks, order)
+        X: Rows = form_rows(blocks, order)
         return GatheredRows(X, y[order], s[order], row[order])

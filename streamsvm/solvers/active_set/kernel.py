@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import bytes_per_row, take
+from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
 from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
@@ -194,7 +194,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
             )
         coefficients = (state.problem.task.signs(rows.y) * state.a)[support]
         return SupportSolution(
-            take(rows.X, support), rows.row[support], coefficients, state.intercept + state.problem.center
+            take_rows(rows.X, support), rows.row[support], coefficients, state.intercept + state.problem.center
         )
 
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.loss_sums import dual_sum
-from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, Gatherer
 from streamsvm.solvers.active_set.linear_problem import exact

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.row_selection import row_squares, take
+from streamsvm.compute.blocks.selection import row_squares, take_rows
 from streamsvm.rows import Float64, Int64, Rows, row_count
 
 
@@ -56,7 +56,7 @@ class RowSpace:
 
     def weights(self, rows: Int64, coefficients: Float64) -> Float64:
         """Return sum_j coefficients_j x_j (columns + 1,)."""
-        return operators.adjoint(take(self._X, rows), coefficients, self._columns)
+        return operators.adjoint(take_rows(self._X, rows), coefficients, self._columns)
 
     def values(self, rows: Int64, coefficients: Float64) -> Float64:
         """See ``Space``."""

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.loss_sums import dual_sum
+from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.proposals import proposals_pass
 from streamsvm.compute.targets import lower

@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import dual_sum, loss_sum
+from streamsvm.compute.blocks.sums import dual_sum, loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, best_scale
 from streamsvm.compute.passes.dcd import Box, Held, Swept
 from streamsvm.compute.passes.newton import slopes_pass

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks.operators import PRECISE
+from streamsvm.compute.blocks.operators import MOST_FLOAT64_COMPONENTS
 from streamsvm.compute.passes.in_memory.soft_threshold import soft_threshold_sweep
 from streamsvm.rows import Float64
 from streamsvm.solvers.elastic_net.regularizer import soft
@@ -47,7 +47,7 @@ class QuadraticModel(NamedTuple):
 def minimum(model: QuadraticModel, target: float, deadline: float) -> Float64:
     """Return w (m,) at which M is ``target`` above its least value at most; further where the rounds, or the time, are over."""
     gram, w = model.gram, model.center.copy()
-    if len(w) > PRECISE:
+    if len(w) > MOST_FLOAT64_COMPONENTS:
         gram[np.diag_indices_from(gram)] *= 1.0 + COARSE
     g, all_of_them = -model.v, np.arange(len(w))
     for _ in range(ROUNDS):

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares, trial_pass
-from streamsvm.compute.random import smallest
+from streamsvm.compute.random import smallest_keys
 from streamsvm.losses import rounded
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
@@ -212,7 +212,7 @@ class ElasticNet(PoolSolver):
         size = min(self.columns(problem), int(possible.sum()), max(FEW_COLUMNS, int(SPARE * wanted)))
         rank = np.where(possible, -np.abs(v[:-1]), np.inf)
         rank[used] -= np.abs(v).max()
-        return np.sort(smallest(rank, size))
+        return np.sort(smallest_keys(rank, size))
 
     def certify(self, state: ElasticNetState) -> None:
         """Every pass is an exact evaluation."""

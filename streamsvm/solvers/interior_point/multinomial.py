@@ -37,7 +37,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer

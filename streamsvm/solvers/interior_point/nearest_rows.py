@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.formed_rows import formed
+from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, Targets
 from streamsvm.tags import saved_as
@@ -42,7 +42,7 @@ class NearRows(NamedTuple):
 
     def where(self, chosen: NDArray[np.bool_]) -> NearRows:
         """Return some of the rows, copied."""
-        X = operators.kept(self.X, chosen)
+        X = operators.keep_rows(self.X, chosen)
         columns: list[Any] = [values[chosen] for values in self[1:]]
         return NearRows(X, *columns)
 
@@ -94,7 +94,7 @@ class NearestRows:
         order = np.argsort(row, kind="stable")
         blocks = [part.X for part in parts]
         del parts
-        X = formed(blocks, order)
+        X = form_rows(blocks, order)
         return NearRows(X, *(values[order] for values in (y, s, key, f, df, row)))
 
     def _throw_out(self) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.signed_rows import signed_rows
+from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
 from streamsvm.solvers.interior_point.state import InteriorPointState
@@ -97,7 +97,7 @@ class NuClasses(Solver[NuState]):
 
     def visit(self, state: NuState, block: Block) -> None:
         """Add the block, its rows with the signs of their classes."""
-        X = signed_rows(block.X, block.y, state.problem.columns, OFFSET)
+        X = sign_rows(block.X, block.y, state.problem.columns, OFFSET)
         self.inner.visit(state.signed, replace(block, X=X, y=np.ones(len(block.y), np.float32), copies=None))
 
     def set_deadline(self, state: NuState, moment: float) -> None:

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.newton import leverages, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import UsageError

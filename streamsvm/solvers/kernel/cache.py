@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import matrix_of, take
+from streamsvm.compute.blocks.selection import take_rows, to_matrix
 from streamsvm.compute.kernel_values.expansion import expand_all
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
@@ -52,7 +52,7 @@ class KernelCache:
 
     def _compute(self, wanted: list[int]) -> None:
         pool = self.pool
-        rows = matrix_of(take(pool.X, np.array(wanted)), self.form.columns)
+        rows = to_matrix(take_rows(pool.X, np.array(wanted)), self.form.columns)
         dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
         block = np.empty((pool.size, len(wanted)), dtype)
         kernel_block(pool.X, points_of(rows, dtype), self.form.kernel, block, by_differences=by_differences)
@@ -80,8 +80,8 @@ def evaluate_shared(supports: list[Pool], form: Form, X: Rows) -> Float64:
     for k, s in enumerate(supports):
         coefficients[k, np.searchsorted(index, s.index)] = s.sign * s.x
         new = ~np.isin(s.index, known)
-        fresh.append(take(s.X, np.flatnonzero(new)))
+        fresh.append(take_rows(s.X, np.flatnonzero(new)))
         known = np.concatenate([known, s.index[new]])
     return expand_all(
-        X, take(row_stack(fresh), np.argsort(known)), coefficients, form.kernel, form.columns, form.arithmetic
+        X, take_rows(row_stack(fresh), np.argsort(known)), coefficients, form.kernel, form.columns, form.arithmetic
     )

@@ -37,13 +37,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import dual_sum
-from streamsvm.compute.blocks.row_selection import bytes_per_row, take
+from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
+from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.coordinates import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
-from streamsvm.compute.random import lots, smallest
+from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int64, Reach, Rows
@@ -646,7 +646,7 @@ def evaluate_at(block: Block, places: Int64, points: Pool, form: Form) -> Float6
         expand(block.X, points.X, points.x, form.kernel, form.columns, values, form.arithmetic)
         return values
     for start in range(0, len(places), COPIED_ROWS):
-        some = take(block.X, places[start : start + COPIED_ROWS])
+        some = take_rows(block.X, places[start : start + COPIED_ROWS])
         part = values[start : start + COPIED_ROWS]
         expand(some, points.X, points.x, form.kernel, form.columns, part, form.arithmetic)
     return values
@@ -738,7 +738,7 @@ def offer_violators(state: DecompositionState, rows: Pool, seed: int) -> None:
         state.candidates.append(select_rows(rows, np.arange(rows.size)))
         return
     if state.beginning:
-        state.candidates.append(select_rows(rows, np.sort(smallest(lots(rows.index, 0), state.capacity))))
+        state.candidates.append(select_rows(rows, np.sort(smallest_keys(draw_lots(rows.index, 0), state.capacity))))
         shorten_offer(state)
         return
     violating = row_violations(rows, state.intercept) > NEGLIGIBLE_SHARE * state.reach
@@ -763,7 +763,7 @@ def choose_offered(state: DecompositionState, rows: Pool, count: int) -> Pool:
     if rows.size <= count:
         return rows
     if state.beginning:
-        return select_rows(rows, np.sort(smallest(lots(rows.index, 0), count)))
+        return select_rows(rows, np.sort(smallest_keys(draw_lots(rows.index, 0), count)))
     if state.rate >= 1.0:
         return select_rows(rows, worst_rows(rows, count))
     drawn = np.random.default_rng(rows.size).permutation(rows.size)[: count - WORST_ROWS]
@@ -790,7 +790,7 @@ def start_at_bounds(state: DecompositionState, pool: Pool) -> float:
             f"the rows of a pool, {pool.size}, have a weight of {room:g}, and nu of all rows is {mass:g}",
             hint="a smaller nu, a larger --set solver.pool, or --landmarks, which has no pool",
         )
-    order = np.argsort(lots(pool.index, 0), kind="stable")
+    order = np.argsort(draw_lots(pool.index, 0), kind="stable")
     filled = np.cumsum(pool.high[order])
     pool.x[order] = np.clip(mass - (filled - pool.high[order]), 0.0, pool.high[order])
     recompute_gradient(pool, state.form)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.tags import saved_as
@@ -75,7 +75,7 @@ class Pool:
 
 def select_rows(pool: Pool, chosen: Array) -> Pool:
     """Return the rows at some places, copied."""
-    return Pool(take(pool.X, chosen), *(column[chosen] for column in pool.columns))
+    return Pool(take_rows(pool.X, chosen), *(column[chosen] for column in pool.columns))
 
 
 def join_pools(parts: list[Pool]) -> Pool:

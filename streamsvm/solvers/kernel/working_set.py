@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import take
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
 from streamsvm.compute.passes.smo import smo
@@ -197,7 +197,7 @@ def apply_subset(pool: Pool, chosen: Int64, part: Pool, form: Form) -> bool:
     """Bring x and v of the pool to where its rows at ``chosen`` were solved to; return whether anything moved."""
     change = part.x - pool.x[chosen]
     moved = np.flatnonzero(change)
-    update_gradient(pool, form, take(part.X, moved), (part.sign * change)[moved])
+    update_gradient(pool, form, take_rows(part.X, moved), (part.sign * change)[moved])
     pool.x[chosen], pool.v[chosen] = part.x, part.v
     return len(moved) > 0
 
@@ -250,7 +250,7 @@ def optimize_working_set(
     known.begin(choose_working_set(pool, working, known.recent, growing))
     chosen = known.recent
     tolerance = max(0.5 * tolerance, INNER_SHARE * violation(pool))
-    X, old, ridge = take(pool.X, chosen), pool.x[chosen], pool.ridge[chosen]
+    X, old, ridge = take_rows(pool.X, chosen), pool.x[chosen], pool.ridge[chosen]
     M = _signed_gram(X, form, pool.sign[chosen])
     diagonal, places = M.diagonal().copy(), np.diag_indices_from(M)
     M[places] += ridge.astype(M.dtype)
@@ -262,7 +262,7 @@ def optimize_working_set(
     step = x - old
     in_strips(lambda start, stop: weigh(M[start:stop], step, change[start:stop]), len(step), STRIP_ROWS)
     v = pool.v[chosen] - change - ridge * step
-    update_gradient(pool, form, take(X, moved), (pool.sign[chosen] * step)[moved])
+    update_gradient(pool, form, take_rows(X, moved), (pool.sign[chosen] * step)[moved])
     pool.x[chosen], pool.v[chosen] = x, v
     known.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
 
@@ -299,7 +299,7 @@ def recompute_gradient(pool: Pool, form: Form) -> None:
     """Set v = p - Mx from scratch, with all weight inside the pool."""
     support = np.flatnonzero(pool.x)
     pool.v[:] = pool.p - pool.ridge * pool.x
-    update_gradient(pool, form, take(pool.X, support), (pool.sign * pool.x)[support])
+    update_gradient(pool, form, take_rows(pool.X, support), (pool.sign * pool.x)[support])
 
 
 def group_equal_rows(pool: Pool, most: int) -> Int64 | None:
@@ -343,7 +343,7 @@ def optimize_groups(
     total: Float64 = np.bincount(group, pool.x).astype(np.float64)
     pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # equal rows have equal shares from here on
     low, high, ridge, sign = (column[rows] for column in (pool.low, pool.high, pool.ridge, pool.sign))
-    X = take(pool.X, rows)
+    X = take_rows(pool.X, rows)
     M = _signed_gram(X, form, sign)
     M[np.diag_indices_from(M)] += (ridge / sizes).astype(M.dtype)
     x, v, box = total.copy(), pool.v[rows], Interval(low * sizes, high * sizes)

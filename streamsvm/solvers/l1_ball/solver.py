@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.random import smallest
+from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
@@ -84,7 +84,7 @@ class OnL1Ball(PoolSolver):
     def start(self, problem: Problem) -> BallState:
         """Begin at w = 0, or at the warm weights, drawn into the ball; where all columns fit, X'SX is summed up at once."""
         w = problem.first_weights()
-        few = smallest(-np.abs(w[:-1]), self.columns(problem))  # the pool is to hold all columns in use
+        few = smallest_keys(-np.abs(w[:-1]), self.columns(problem))  # the pool is to hold all columns in use
         w[np.setdiff1d(np.arange(problem.columns), few)] = 0.0
         norm = float(np.abs(w).sum())
         if norm > _radius(problem):
@@ -150,10 +150,10 @@ class OnL1Ball(PoolSolver):
     def _chosen(self, state: BallState, v: Float64) -> Int64:
         """The columns in use, of which so many that others come in, and those with the largest |v_j|."""
         size, weights = self.columns(state.problem), np.abs(state.point[:-1])
-        used = smallest(-weights, min(int(np.count_nonzero(weights)), max(1, int(MOST_USED * size))))
+        used = smallest_keys(-weights, min(int(np.count_nonzero(weights)), max(1, int(MOST_USED * size))))
         rank = -np.abs(v[:-1])
         rank[used] = -np.inf
-        return np.sort(smallest(rank, size))
+        return np.sort(smallest_keys(rank, size))
 
     def _begin(self, state: BallState, found: PointEvaluation) -> None:
         """Put the method where the point is, on vertices of the pool that say there what the pass has said."""

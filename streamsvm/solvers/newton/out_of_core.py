@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks.column_counts import column_counts
+from streamsvm.compute.blocks.sums import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import rounded
 from streamsvm.rows import CSR, Float64

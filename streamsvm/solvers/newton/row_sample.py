@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.formed_rows import formed
-from streamsvm.compute.blocks.unformed_rows import arrays_of
+from streamsvm.compute.blocks.operators import arrays_of, form_rows
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.explicit import most_explicit
@@ -150,7 +149,7 @@ class _Part(NamedTuple):
         per_row: list[Any] = [values.take(index) for values in self[1:]]
         key = chosen.tobytes()
         if key not in known:
-            known[key] = operators.kept(self.X, chosen)
+            known[key] = operators.keep_rows(self.X, chosen)
         return _Part(known[key], *per_row)
 
 
@@ -248,6 +247,6 @@ def _join(samplers: list[PrioritySampler]) -> None:
         order = np.argsort(values[-1], kind="stable")  # of the same rows the same
         joined.append([array[order] for array in values])
         sampler.parts = []  # nobody else holds the rows from here on: they are given up while they are joined
-    X = formed(blocks, order)
+    X = form_rows(blocks, order)
     for sampler, values in zip(samplers, joined, strict=True):
         sampler.parts = [_Part(X, *values)]

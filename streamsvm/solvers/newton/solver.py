@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.unformed_rows import UnformedRows
+from streamsvm.compute.blocks.operators import UnformedRows
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64
@@ -161,7 +161,7 @@ class Newton(Solver[NewtonState]):
             state.hessian = added(state.hessian, second_derivatives_of(state.problem, block, f))
         if state.gathered or state.looking:
             return
-        state.factored = state.factored or operators.formed_anew(block.X)
+        state.factored = state.factored or operators.is_rounded_when_formed(block.X)
         if state.whole:
             state.margins.append((block.start, block.spread(f)))
         else:

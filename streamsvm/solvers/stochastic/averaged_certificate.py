@@ -19,7 +19,7 @@ from math import inf
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import loss_sum
+from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
 from streamsvm.losses import rounded, threshold
 from streamsvm.rows import Float64

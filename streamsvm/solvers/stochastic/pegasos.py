@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import loss_sum
+from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.stochastic.pegasos import gradient_moments, pegasos_pass
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.config.fields import Bounds, Option

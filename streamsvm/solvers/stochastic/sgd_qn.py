@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.loss_sums import loss_sum
+from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.stochastic.sgd_qn import Counted, Moving, sgd_qn_pass
 from streamsvm.compute.passes.stochastic.steps import Objective
 from streamsvm.config.fields import Bounds, Option

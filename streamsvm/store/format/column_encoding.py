@@ -31,7 +31,7 @@ class Encoding(NamedTuple):
         """Return what is written of rows (n, columns)."""
         if self.dtype == "float16":
             return values.astype(np.float16)
-        from streamsvm.compute.blocks.quantized import to_int8
+        from streamsvm.compute.blocks.column_scaling import to_int8
 
         stored = np.empty(values.shape, np.int8)
         to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
@@ -42,7 +42,7 @@ class Encoding(NamedTuple):
         if self.dtype == "float16":
             out[:] = stored
             return
-        from streamsvm.compute.blocks.quantized import from_int8
+        from streamsvm.compute.blocks.column_scaling import from_int8
 
         from_int8(stored, self.scale, out)
 

@@ -17,8 +17,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self, TypeVar
 
-from streamsvm.compute.owned_threads import end_all, start_all, undisturbed
-from streamsvm.compute.threading import CORES, submitted, threads
+from streamsvm.compute.threading import CORES, end_all, postpone_signals, start_all, submit, threads
 from streamsvm.store.sources.input import digest_of
 
 T = TypeVar("T")
@@ -91,14 +90,14 @@ def in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R
             waiting: deque[tuple[T, Future[R]]] = deque()
             try:
                 for item in items:
-                    with undisturbed():  # it may start a thread
+                    with postpone_signals():  # it may start a thread
                         waiting.append((item, pool.submit(make, item)))
                     if len(waiting) > borrowed + 1:
                         yield _first(waiting, make)
                 while waiting:
                     yield _first(waiting, make)
             finally:
-                with undisturbed():
+                with postpone_signals():
                     pool.shutdown(cancel_futures=True)
     finally:
         CORES.give_back(borrowed)
@@ -136,7 +135,7 @@ class DigestBeside:
     def __init__(self, path: Path, make: Callable[[Path, Event], str] = digest_of) -> None:
         self._unwanted = Event()
         self._work = partial(make, path, self._unwanted)
-        self._made: Future[str] | None = submitted(self._work) if threads() > 1 else None
+        self._made: Future[str] | None = submit(self._work) if threads() > 1 else None
 
     def result(self) -> str:
         """Return the sha256 as hex digits. Raises MissingError, StorageError."""

@@ -18,7 +18,7 @@ class Background:
     def call(self, work: Callable[[], None]) -> None:
         """Have ``work`` called as soon as what was handed over before is done, which is waited for."""
         self.wait()
-        self._last = threading.submitted(work)
+        self._last = threading.submit(work)
 
     def wait(self) -> None:
         """Wait until nothing is under way."""

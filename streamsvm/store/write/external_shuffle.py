@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.aliases import Array, DType
-from streamsvm.compute.splitmix import STEP, mixed
+from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 from streamsvm.store.write.chunker import Piece
 
@@ -56,7 +56,7 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
     share a hash.
     """
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
-    return mixed((state + np.uint64(1)) * STEP)
+    return mix_bits((state + np.uint64(1)) * STEP)
 
 
 class Spool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks.column_counts import column_counts
+from streamsvm.compute.blocks.sums import column_counts
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.in_memory.all_rows import RowTerms

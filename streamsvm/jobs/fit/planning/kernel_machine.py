@@ -75,7 +75,7 @@ def machine_of(
     kernel: Kernel, columns: int, inner: Raw | Standardized, solutions: list[SupportSolution]
 ) -> tuple[Float64, Expansion]:
     """Weights (problems, points + 1) and the points all problems share: each support row once."""
-    from streamsvm.compute.blocks.row_selection import take
+    from streamsvm.compute.blocks.selection import take_rows
     from streamsvm.features.expansion import Expansion
 
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
@@ -91,9 +91,9 @@ def machine_of(
         weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
         weights[k, -1] = s.intercept
         fresh = np.flatnonzero(~np.isin(s.numbers, known))
-        rows.append(take(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
+        rows.append(take_rows(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
         known = np.concatenate([known, s.numbers[fresh]])
-    points = take(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
+    points = take_rows(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
     return weights, Expansion(name_of(kernel), kernel_request.parameters_of(kernel), points, columns, shift, scale)

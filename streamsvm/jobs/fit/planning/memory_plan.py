@@ -98,7 +98,7 @@ def fitted(
     """
 
     def planned(threads: int, solver: AnySolver = solver) -> MemoryPlan:
-        with threading.using(threads):
+        with threading.use_threads(threads):
             return plan_memory(job, store, solver, problems, request)
 
     memory = budget.with_most_threads(planned, wanted_threads(job.threads))

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.compute.random import lots, smallest
+from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
@@ -60,9 +60,9 @@ class Blended(OnSimplex):
         violated = np.flatnonzero(v > -2.0 * state.f)
         if state.support is None or len(violated) <= count:
             return super().choose(state, index, v, count)
-        worst = smallest(-v, int(WORST_SHARE * count))
+        worst = smallest_keys(-v, int(WORST_SHARE * count))
         others = np.setdiff1d(violated, worst)
-        drawn = others[smallest(lots(index[others], state.passes), count - len(worst))]
+        drawn = others[smallest_keys(draw_lots(index[others], state.passes), count - len(worst))]
         return np.concatenate([worst, drawn])
 
     def begin(self, state: SimplexState, pool: Pool) -> None:

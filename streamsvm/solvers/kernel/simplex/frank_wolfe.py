@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from streamsvm.compute.kernel_values.rounding import dtype_of
-from streamsvm.compute.random import lots, smallest
+from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.cache import KernelCache
@@ -135,7 +135,7 @@ class FrankWolfe(OnSimplex):
         """The smallest g, or in the randomized regime any rows, others in every pass."""
         if self.sample == 0:
             return super().choose(state, index, v, count)
-        return smallest(lots(index, 1 + self.seed + state.passes), count)
+        return smallest_keys(draw_lots(index, 1 + self.seed + state.passes), count)
 
     def rounds(self, pool: Pool) -> int:
         """Iterations between two passes, at most."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.compute.random import lots, smallest
+from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import MIN_POOL, Pool, join_pools, select_rows, sort_rows
@@ -71,7 +71,7 @@ class PoolMethod(Solver[Any]):
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """Places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
-        return smallest(lots(index, 0) if state.support is None else -v, count)
+        return smallest_keys(draw_lots(index, 0) if state.support is None else -v, count)
 
     def sized(self, rows: int, asked: Collection[str]) -> Self:
         """With a pool of the ``share`` of all rows that is worth its memory, unless its size was ``asked`` for."""
@@ -130,7 +130,7 @@ class PoolMethod(Solver[Any]):
 
     def _lightened(self, state: SimplexState, pool: Pool) -> Pool:
         """The ``keep`` rows with the most weight, which sums to 1 again."""
-        pool = select_rows(pool, np.sort(smallest(-pool.x, self.keep)))
+        pool = select_rows(pool, np.sort(smallest_keys(-pool.x, self.keep)))
         pool.x /= pool.x.sum()
         recompute_gradient(pool, state.form)
         return pool

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.row_selection import matrix_of, take
+from streamsvm.compute.blocks.selection import take_rows, to_matrix
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.simplex import Tangent
@@ -80,14 +80,14 @@ class SampledIterations(StepsFromSamples):
         self._place[self.members] = np.arange(self.size)
         self.a, self.before = np.zeros(2 * self.size + ROWS_PER_LOT), np.zeros(2 * self.size + ROWS_PER_LOT)
         self.a[: self.size] = self.before[: self.size] = pool.x[self.members]
-        self._lots = [take(pool.X, np.array(self.members))]
+        self._lots = [take_rows(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
         self._gradients = -pool.v[self.members]
 
     def _kernel(self, asked: Int64) -> Array:
         """K between the members and the rows asked for, (members, asked)."""
         dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
-        points = points_of(matrix_of(take(self.pool.X, asked), self.form.columns), dtype)
+        points = points_of(to_matrix(take_rows(self.pool.X, asked), self.form.columns), dtype)
         out = np.empty((self.size, len(asked)), dtype)
         first = 0
         for lot in self._lots:
@@ -116,7 +116,7 @@ class SampledIterations(StepsFromSamples):
         return column
 
     def _bring(self, vertex: int) -> None:
-        fresh = take(self.pool.X, np.array([vertex]))
+        fresh = take_rows(self.pool.X, np.array([vertex]))
         if len(self._lots) == 1 or row_count(self._lots[-1]) >= ROWS_PER_LOT:
             self._lots = [row_stack(self._lots), fresh]
         else:

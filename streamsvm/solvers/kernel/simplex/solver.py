@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.compute.blocks.row_selection import bytes_per_row
+from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Rows

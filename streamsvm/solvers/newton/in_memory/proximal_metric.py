@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.compute.blocks.column_counts import column_counts
+from streamsvm.compute.blocks.sums import column_counts
 from streamsvm.compute.passes.in_memory.all_rows import sparse_block
 from streamsvm.compute.passes.in_memory.proximal_descent import MetricRows, metric_rows, row_squares
 from streamsvm.compute.passes.newton import squares

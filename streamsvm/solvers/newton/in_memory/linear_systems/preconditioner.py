@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.column_counts import column_counts
+from streamsvm.compute.blocks.sums import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
 from streamsvm.solvers.newton.explicit import factorized, most_explicit

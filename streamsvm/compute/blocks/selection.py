@@ -1,4 +1,4 @@
-"""Rows chosen from rows, rows made dense, whatever the form."""
+"""Select rows of a block by number, make them dense, and take their norms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 
 
-def take(X: Rows, chosen: Array) -> Rows:
+def take_rows(X: Rows, chosen: Array) -> Rows:
     """Return the rows whose numbers are ``chosen``, in that order, copied."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
@@ -20,7 +20,7 @@ def take(X: Rows, chosen: Array) -> Rows:
     return CSR(X.data[places], X.indices[places], indptr, X.bias)
 
 
-def matrix_of(X: Rows, columns: int) -> Float32:
+def to_matrix(X: Rows, columns: int) -> Float32:
     """Return the rows as a matrix (n, columns) float32; of dense rows their own numbers, not copied."""
     if isinstance(X, Dense):
         return X.values

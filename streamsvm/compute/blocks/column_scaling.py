@@ -1,4 +1,4 @@
-"""Features in fewer bytes: int8 with a scale a column, float16.
+"""Scale the columns of a block; store features in fewer bytes: int8 with a scale a column, float16.
 
 stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_j, error at most scale_j / 2
 """
@@ -9,7 +9,25 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
-from streamsvm.rows import Float32
+from streamsvm.rows import Float32, Int32
+
+
+@compiled()
+def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
+    """Changes ``values`` (n, d)."""
+    n, d = values.shape
+    for i in range(n):
+        for j in range(d):
+            values[i, j] = (values[i, j] - shift[j]) * scale[j]
+
+
+@compiled()
+def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
+    """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling.filled``)."""
+    for p in range(data.size):
+        j = indices[p]
+        data[p] = (data[p] - shift[j]) * scale[j]
+
 
 LEVELS = 127
 LIMIT = np.float32(LEVELS)
