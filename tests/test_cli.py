@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import io
 import json
 import os
 import shutil
@@ -23,7 +21,6 @@ from streamsvm.display.terminal import Lines
 from streamsvm.errors import StorageError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.registry import no_collection
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -403,18 +400,6 @@ def test_a_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) 
     assert done.stdout.splitlines()[-1] == ""
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_modules_are_loaded_without_collections_which_go_on_as_before(enabled: bool) -> None:
-    setting = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        with no_collection():
-            assert not gc.isenabled()
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if setting else gc.disable)()
-
-
 def test_help_is_fast() -> None:
     """Under 0.3 s of processor time, by the best of three: a busy machine must not fail it."""
     import resource
@@ -426,32 +411,3 @@ def test_help_is_fast() -> None:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(spent() for _ in range(3)) < 0.3
-
-
-def lines_of(*events: dict[str, Any]) -> list[str]:
-    stream = io.StringIO()
-    report = Lines(stream, interval=0.0)
-    for event in events:
-        report(event)
-    return stream.getvalue().splitlines()
-
-
-def test_a_fit_of_several_classes_says_what_it_does_when_all_rows_are_read() -> None:
-    rows = {"event": "progress", "pass": 1, "rows": 100, "of": 100, "seconds": 1.0}
-    closing = {"event": "progress", "pass": 1, "closing": 2, "problems": 10, "seconds": 3.0}
-    assert lines_of(rows, closing) == [
-        "fit, pass 1: 100%, 100 rows/s",
-        "fit, pass 1: 100%, 33.3 rows/s, solving problem 2 of 10",
-    ]
-
-
-def test_a_search_says_which_cell_it_is_in_and_time_never_runs_backwards() -> None:
-    events: list[dict[str, Any]] = []
-    for cell in (1, 2):
-        events.append({"event": "cell", "number": cell, "of": 2})
-        for number, seconds in ((1, 4.0), (2, 8.0)):
-            events.append({"event": "progress", "pass": number, "rows": 50, "of": 100, "seconds": seconds - 2.0})
-            events.append({"event": "pass", "pass": number, "gap": 0.5, "seconds": seconds})
-    said = lines_of(*events)
-    assert [line for line in said if "cell 2 of 2, pass 2: 50%" in line]
-    assert not [line for line in said if "-" in line]

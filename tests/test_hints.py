@@ -200,24 +200,6 @@ def test_a_table_that_is_not_in_order_is_cured_by_what_is_said(
     assert any(worked) if case.cure == "one" else all(worked), ends
 
 
-def test_a_folder_of_files_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("files").mkdir()
-    Path("files/t.csv").write_text(PLAIN)
-    code, said = called("streamsvm fit files m.ssvm", monkeypatch)
-    assert (code, "is a directory and no store" in said) == (65, True), said
-    command = said.split("first: ")[1].splitlines()[0].replace("DIRECTORY STORE", "files s.zarr --label y")
-    assert called(command, monkeypatch)[0] == 0
-    assert called("streamsvm fit s.zarr m.ssvm", monkeypatch)[0] == 0
-
-
-def test_a_number_alone_is_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text(PLAIN)
-    code, said = called("streamsvm ingest t.csv s.zarr --label y --memory 512", monkeypatch)
-    assert (code, "--memory 512 is 512 bytes" in said) == (78, True), said
-
-
 def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert called("streamsvm -q synth susy 'a store.zarr' --rows 20000", monkeypatch)[0] == 0

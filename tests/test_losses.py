@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal, localcontext
 from math import inf, isfinite
 from typing import Any
@@ -130,12 +131,11 @@ def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C
 
 
 @each_loss
-@pytest.mark.parametrize("C", [0.25, 3.0])
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.7, 1.0])
-def test_conjugate_is_the_one_of_the_value(loss: Any, C: float, share: float) -> None:
-    low, high = box_of(loss, C, 10.0)
-    a = low + share * (high - low)
-    assert loss.conjugate(a, C) == pytest.approx(conjugate_by_search(loss, a, C), abs=1e-6 * C)
+def test_conjugate_is_the_one_of_the_value(loss: Any) -> None:
+    for C, share in itertools.product((0.25, 3.0), (0.0, 0.2, 0.7, 1.0)):
+        low, high = box_of(loss, C, 10.0)
+        a = low + share * (high - low)
+        assert loss.conjugate(a, C) == pytest.approx(conjugate_by_search(loss, a, C), abs=1e-6 * C)
 
 
 @each_loss
@@ -169,7 +169,7 @@ def test_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any
 
 
 @each_loss
-@pytest.mark.parametrize("C", [0.01, 1.0, 7.0])
+@pytest.mark.parametrize("C", [0.01, 7.0])
 def test_upper_is_the_end_of_the_box(loss: Any, C: float) -> None:
     """Above it the dual value is minus infinity: C l(m) + a m falls without end as m does. At it, it does not."""
     top = loss.upper(C)

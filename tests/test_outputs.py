@@ -45,6 +45,7 @@ from streamsvm.outputs import (
 )
 from streamsvm.rows import Dense
 from streamsvm.store import create
+from tests.axes import each_value
 
 ROWS = [(k % 2, k, k * k % 7) for k in range(40)]
 CSV = "y,a,b\n" + "".join(f"{y},{a},{b}\n" for y, a, b in ROWS)
@@ -162,8 +163,7 @@ def _hard_linked(path: Path, link: Path) -> Path:
     return link
 
 
-@pytest.mark.parametrize("disguise", DISGUISES)
-@pytest.mark.parametrize("kind", OURS)
+@each_value(("disguise", DISGUISES), ("kind", OURS))
 def test_an_input_under_any_name_is_no_output(kind: str, disguise: str, gallery: Path, tmp_path: Path) -> None:
     """Although it is of the kind that may be replaced."""
     mine, ours = OURS[kind]
@@ -196,8 +196,9 @@ def test_nothing_is_written_into_any_store(gallery: Path) -> None:
             claim([Output(gallery / name, MODEL)], overwrite=True)
 
 
-@pytest.mark.parametrize("name", [".", "..", "/", "thesis/.."])
-@pytest.mark.parametrize("what", ["synth", "ingest", "test store", "embed", "model", "tune"])
+@each_value(
+    ("name", [".", "..", "/", "thesis/.."]), ("what", ["synth", "ingest", "test store", "embed", "model", "tune"])
+)
 def test_a_directory_that_has_no_name_of_its_own_is_no_output(
     what: str, name: str, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,8 +409,7 @@ def test_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path
 OUTPUTS = ("label", "decision", "probability", "label,probability", "decision,label")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".txt", ".npy", ".parquet"])
-@pytest.mark.parametrize("target", ["two", "words", "numbers", "one"])
+@each_value(("suffix", [".csv", ".txt", ".npy", ".parquet"]), ("target", ["two", "words", "numbers", "one"]))
 def test_predictions_are_known_as_ours_whatever_is_predicted(target: str, suffix: str, tmp_path: Path) -> None:
     """A second run with --overwrite replaces what the first one wrote."""
     X = np.random.default_rng(0).normal(5.0 if target == "one" else 0.0, size=(40, 2)).astype(np.float32)

@@ -17,6 +17,7 @@ import scipy.sparse
 import zarr
 
 import streamsvm as sv
+from tests.axes import each_value
 from tests.tables import passengers
 
 ROWS = 3000
@@ -274,8 +275,7 @@ def small_rows(labels: Any) -> tuple[pd.DataFrame, Any]:
     return rows, labels[(x > 0.1).astype(int)]
 
 
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("kind", ["frame", "array", "dask"])
+@each_value(("labels", LABELS.values()), ("kind", ["frame", "array", "dask"]))
 def test_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_path: Path) -> None:
     rows, y = small_rows(labels)
     X: Any = rows if kind == "frame" else rows[["x"]].to_numpy()

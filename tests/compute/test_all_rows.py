@@ -11,6 +11,7 @@ from streamsvm.compute.passes.in_memory import all_rows
 from streamsvm.compute.passes.in_memory.all_rows import Aim, Interior, RowTerms
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Float64
+from tests.axes import each_value
 
 N, C = 60, 0.7
 each_loss = pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.25)], ids=lambda one: type(one).__name__)
@@ -85,8 +86,7 @@ AIMS = [Aim(0.0, 0.0), Aim(0.3, 0.0), Aim(0.2, 0.8)]
 
 
 @each_loss
-@pytest.mark.parametrize("aim", AIMS)
-@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
+@each_value(("aim", AIMS), ("python", [False, True]))
 def test_a_step_is_what_the_formulas_say(loss: Any, aim: Aim, python: bool) -> None:
     """The system, the step and how much of it stays inside, and where it leads."""
     given, rng = case(loss), np.random.default_rng(1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,6 @@ from streamsvm import compute
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.random import permutation
 from streamsvm.errors import SecurityError
-from streamsvm.kernels import KERNELS
-from streamsvm.losses import LOSSES
-from streamsvm.rows import CSR, Dense
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -43,25 +38,9 @@ def test_directory_is_named_by_the_sources_and_private(home: Path) -> None:
     assert os.environ["NUMBA_CACHE_DIR"] == str(directory)
 
 
-def test_choice_of_the_user_is_respected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "elsewhere"))
-    assert compute.use_cache() == home / "elsewhere"
-
-
 def test_directory_inherited_from_other_sources_is_not_a_choice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "streamsvm" / "0123456789abcdef"))
     assert compute.use_cache().name == compute.source_hash()
-
-
-def test_month_old_caches_are_swept(home: Path) -> None:
-    old, recent = home / "streamsvm" / "old", home / "streamsvm" / "recent"
-    for directory in (old, recent):
-        directory.mkdir(parents=True)
-    long_ago = time.time() - compute.KEEP_SECONDS - 60
-    os.utime(old, (long_ago, long_ago))
-    compute.use_cache()
-    assert not old.exists()
-    assert recent.exists()
 
 
 def test_a_directory_for_one_process_goes_with_it_or_has_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +189,3 @@ def test_edit_of_any_source_changes_the_name(
     before = compute.source_hash()
     (package / name).write_text("two")
     assert compute.source_hash() != before
-
-
-def test_a_pass_is_named_by_every_record_it_can_inline() -> None:
-    """Losses, kernels and rows: whatever file they are moved to, an edit of them compiles anew."""
-    records = [*LOSSES.values(), *KERNELS.values(), Dense, CSR]
-    files = {Path(inspect.getfile(record)) for record in records}
-    assert files <= set(compute.sources())

@@ -11,6 +11,7 @@ from streamsvm.compute.passes import coordinates
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, Pinball, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.types import Loss
+from tests.axes import each_value
 
 N, C, B = 24, 0.7, 0.3
 MARGINS: list[Loss] = [Hinge(2.0), SquaredHinge(), Huber(0.25)]
@@ -86,8 +87,7 @@ def test_a_margin_has_no_corner_to_be_beyond(loss: Any) -> None:
     assert coordinates.beyond_corner.py_func(found, loss) == (-np.inf, np.inf)
 
 
-@pytest.mark.parametrize("loss", [*MARGINS, *NUMBERS], ids=str)
-@pytest.mark.parametrize("slack", [0.0, 0.25])
+@each_value(("loss", [*MARGINS, *NUMBERS]), ("slack", [0.0, 0.25]))
 def test_losses_of_shifted_values_are_the_largest_within_the_slack(loss: Any, slack: float) -> None:
     """On a grid of what the decision value may be: that of a margin at its left end, that of a residual at one of both."""
     y, _ = rows_of(loss)

@@ -29,6 +29,7 @@ from streamsvm.losses import (
 )
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 N, D = 60, 7
 C = np.float64(0.7)
@@ -114,9 +115,7 @@ def assert_same(found: Swept, expected: Swept, tolerance: float = 1e-9) -> None:
 
 
 @each_loss
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("sweeps", [1, 4])
-@pytest.mark.parametrize(("slack", "parts"), [(0.0, 1.0), (0.3, 1.0), (0.0, 3.0)])
+@each_value(("form", FORMS), ("sweeps", [1, 4]), ("slack, parts", [(0.0, 1.0), (0.3, 1.0), (0.0, 3.0)]))
 def test_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: float, parts: float) -> None:
     given = case()
     settings: dict[str, Any] = {"sweeps": sweeps, "slack": slack, "parts": parts}

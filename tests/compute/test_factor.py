@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.passes.active_set import backward, forward, remove_row
+from tests.axes import each_value
 
 K = 6
 either_way = pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
@@ -30,8 +31,7 @@ def in_corner(L: Any, size: int) -> Any:
 
 
 @either_way
-@pytest.mark.parametrize("size", [K, K + 2])
-@pytest.mark.parametrize("gone", range(K))
+@each_value(("size", [K, K + 2]), ("gone", range(K)))
 def test_a_row_that_goes_leaves_the_factor_of_the_others(gone: int, size: int, python: bool) -> None:
     H = positive_definite()
     L = in_corner(np.linalg.cholesky(H), size)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute import freed_memory
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows, shape
+from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows
 from streamsvm.compute.blocks.selection import to_matrix
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 SIZES = [3, 1, 8, 2, 2, 5, 9, 1]
 """Rows of the parts; a tile is made of 8 and more."""
@@ -47,11 +47,20 @@ def parts_of(kind: str, dtype: Any) -> tuple[list[Any], Any]:
     return unformed if kind == "unformed" else [Factored(part.kernel_values(), W, 0.5) for part in unformed], features
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("kind", "dtype"), [
-    ("dense", np.float32), ("sparse", np.float32), ("factored", np.float32), ("factored", np.float64),
-    ("unformed", np.float32), ("unformed", np.float64),
-])  # fmt: skip
+@each_value(
+    ("order", ORDERS),
+    (
+        "kind, dtype",
+        [
+            ("dense", np.float32),
+            ("sparse", np.float32),
+            ("factored", np.float32),
+            ("factored", np.float64),
+            ("unformed", np.float32),
+            ("unformed", np.float64),
+        ],
+    ),
+)
 def test_they_are_the_rows_of_all_parts_in_this_order(
     kind: str, dtype: Any, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,24 +73,4 @@ def test_they_are_the_rows_of_all_parts_in_this_order(
     expected = features[ORDERS[order]]
     np.testing.assert_allclose(
         to_matrix(found, expected.shape[1]), expected, atol=1e-6 if dtype == np.float32 else 1e-14
-    )
-
-
-def test_a_tile_has_rows_enough_and_memory_is_given_back_as_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, _ = parts_of("dense", np.float32)
-    given: list[int] = []
-    monkeypatch.setattr(operators, "TILE", 8)
-    monkeypatch.setattr(freed_memory, "STEP", 90)
-    monkeypatch.setattr(freed_memory, "give_back", lambda: given.append(len(parts)))
-    place = RNG.permutation(ROWS)
-    seen: list[Any] = []
-    for tile, places in operators._feature_tiles(parts, place, 10):
-        assert sum(SIZES[: len(SIZES) - len(parts)]) == sum(len(one) for one in seen) + len(places)
-        assert [shape(part, 0)[0] for part in tile][-1] > len(places) - 8, "no more parts than it needs"
-        assert len(places) >= 8 or not parts
-        seen.append(places)
-    np.testing.assert_array_equal(np.concatenate(seen), place)
-    assert [len(places) for places in seen] == [12, 9, 9, 1]
-    assert given == [5, 1], (
-        "as soon as more than 90 bytes are free, 10 of each row: of the first tile, of the second and the third"
     )

@@ -13,6 +13,7 @@ from streamsvm.compute.kernel_values.elementary import exp32
 from streamsvm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, Sigmoid
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 KERNEL_CASES = [
     RBF(0.3),
@@ -60,8 +61,7 @@ def test_exp_at_the_ends():
     assert np.isnan(out[5])
 
 
-@pytest.mark.parametrize("kernel", KERNEL_CASES, ids=str)
-@pytest.mark.parametrize("d", [1, 7, 40])
+@each_value(("kernel", KERNEL_CASES), ("d", [1, 7, 40]))
 def test_block_equals_the_definition(kernel, d):
     rng = np.random.default_rng(d)
     X, Z = sparse_values(rng, 33, d), sparse_values(rng, 21, d)

@@ -60,23 +60,6 @@ def test_the_count_of_threads_does_not_show(name: str, operation: str, monkeypat
             np.testing.assert_array_equal(OPERATIONS[operation](block, columns), alone)
 
 
-def test_what_is_made_side_by_side_is_taken_in_order_and_lanes_are_not_shared() -> None:
-    held, most, taken = set[int](), 0, list[int]()
-
-    def make(number: int, lane: int) -> int:
-        nonlocal most
-        assert lane not in held
-        held.add(lane)
-        most = max(most, len(held))
-        held.remove(lane)
-        return number * number
-
-    with threading.use_threads(4):
-        threading.in_turn(make, taken.append, 10, 3)
-    assert taken == [number * number for number in range(10)]
-    assert 1 <= most <= 3
-
-
 @pytest.mark.parametrize("where", ["make", "take"])
 def test_an_error_of_one_of_them_is_raised(where: str) -> None:
     def fail(number: int, _lane: int = 0) -> int:
@@ -108,15 +91,6 @@ def test_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> No
     assert taken == []
 
 
-def test_pieces_are_shared_out_once_each_and_an_error_is_raised() -> None:
-    done = list[int]()
-    with threading.use_threads(3):
-        threading.share_out(iter(range(50)), done.append, 3)
-        assert sorted(done) == list(range(50))
-        with pytest.raises(ZeroDivisionError):
-            threading.share_out(iter([1, 0, 2]), lambda piece: done.append(1 // piece), 3)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
@@ -134,43 +108,3 @@ def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
     terms = np.hstack([values.astype(np.float64), np.ones((ROWS, 1))])[:, :, None] * factors.reshape(ROWS, 1, -1)
     exact = np.array([[fsum(terms[:, j, k]) for k in range(terms.shape[2])] for j in range(10)]).reshape(10, *shape)
     np.testing.assert_allclose(found[:9], exact[:9], rtol=1e-12)
-
-
-def test_lanes_are_bounded_by_threads_and_by_memory() -> None:
-    with threading.use_threads(7):
-        assert threading.lanes(1) == 7
-        assert threading.lanes(threading.SIDE_BYTES // 2) == 3
-        assert threading.lanes(threading.SIDE_BYTES + 1) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "entries", "most", "nbytes", "rows"),
-    [
-        ("dense", 9_000, 1000, 1 << 30, 1000),  # pieces of so many entries
-        ("sparse", 9_000, 1000, 1 << 30, 1000),
-        ("dense", 9, 4, 1 << 30, -(-ROWS // 4)),  # so many pieces at most
-        ("dense", 9, 1000, 16 * 2 * 10 * 3, -(-ROWS // 3)),  # whose sums may take so much: two of ten numbers, twice
-        ("dense", 9, 1000, 1, ROWS),
-        ("dense", ROWS * 9, 1000, 1 << 30, ROWS),
-    ],
-)
-def test_a_sum_is_made_in_pieces_of_a_bounded_number(
-    name: str, entries: int, most: int, nbytes: int, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of nine entries a row, of which no sparse row has a zero."""
-    for bound, value in [("PIECE_ENTRIES", entries), ("MOST_PIECES", most), ("SUMS_BYTES", nbytes)]:
-        monkeypatch.setattr(operators, bound, value)
-    sizes: list[int] = []
-    plain = operators.sum_rows
-
-    def noted(part: Any, factors: Any, out: Any, low: Any) -> None:
-        sizes.append(factors.shape[1])
-        plain(part, factors, out, low)
-
-    monkeypatch.setattr(operators, "sum_rows", noted)
-    a = X[:, :2].astype(np.float64)
-    found = operators.adjoint(BLOCKS[name], a, 9)
-    assert sorted(sizes, reverse=True) == [rows] * (ROWS // rows) + [ROWS % rows] * (
-        ROWS % rows > 0
-    )  # threads take them in turn
-    np.testing.assert_allclose(found[:9], X.astype(np.float64).T @ a, rtol=1e-12, atol=1e-10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from streamsvm.compute.passes.multinomial import level, lone_optimum
 from streamsvm.losses import Hinge, Huber, SquaredHinge
+from tests.axes import each_value
 
 
 def bisected(holds: Any, below: float, above: float) -> float:
@@ -19,28 +21,24 @@ def bisected(holds: Any, below: float, above: float) -> float:
     return above
 
 
-@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
-@pytest.mark.parametrize("g", [0.0, 0.3, 2.0])
-@pytest.mark.parametrize("most", [0.0, 0.4, 3.0, np.inf])
+@pytest.mark.parametrize("find", [level, level.py_func], ids=["compiled", "python"])
 @pytest.mark.parametrize("low", [-5.0, -0.5, 0.2, 4.0])
-def test_the_level_is_that_of_bisection(low: float, most: float, g: float, python: bool) -> None:
+def test_level_is_that_of_bisection(low: float, find: Any) -> None:
     """T = low + g sum max(A_k - t, 0) over the other classes, or higher where that sum would be more than ``most``."""
-    find = level.py_func if python else level
     rng = np.random.default_rng(0)
-    for classes in (2, 3, 7):
+    for classes, most, g in itertools.product((2, 3, 7), (0.0, 0.4, 3.0, np.inf), (0.0, 0.3, 2.0)):
         A, own = rng.standard_normal(classes), int(rng.integers(classes))
         others = np.delete(A, own)
 
         def beyond(t: float, others: Any = others) -> float:
             return float(np.maximum(others - t, 0.0).sum())
 
-        line = bisected(lambda t, beyond=beyond: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0)
-        box = bisected(lambda t, beyond=beyond: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0)
+        line = bisected(lambda t, beyond=beyond, g=g: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0)
+        box = bisected(lambda t, beyond=beyond, most=most: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0)
         assert find(A, own, low, g, most) == pytest.approx(max(line, box), abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)], ids=str)
-@pytest.mark.parametrize("own", [0, 1, 2])
+@each_value(("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)]), ("own", [0, 1, 2]))
 def test_an_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
     """B - conjugate(b) is what its dual is made of, whoever has the -b: what a grid finds, to its width."""
     cost = 0.7

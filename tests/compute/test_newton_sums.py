@@ -144,36 +144,6 @@ def test_trials_are_the_loss_sum_at_each_length(loss: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.1), SquaredEpsilonInsensitive(0.5)], ids=str)
-def test_a_row_keeps_less_of_its_score_the_further_its_loss_is_from_bending(loss: Any) -> None:
-    """1, 1/5 or 1/25 where the slope changes within the width, twice or four times that; else the least share."""
-    given, width = case(loss), 0.25
-    y = given.y
-    f = y + np.linspace(-1.5, 1.5, N) if loss.numeric() else np.linspace(-4.0, 4.0, N)
-    scores = np.full(N, 3.0)
-    newton.scores_pass.py_func(given.y, given.s, f, loss, width, scores)
-    shares = []
-    for m in f - y if loss.numeric() else y * f:
-        straight = [loss.slope(m - k * width) == loss.slope(m + k * width) for k in (1, 2, 4)]
-        shares.append([1.0, 0.2, 0.04, newton.FAR_SHARE][[*straight, False].index(False)])
-    np.testing.assert_allclose(scores, 3.0 * given.s * shares, rtol=1e-12)
-    assert len(set(shares)) > 2 - loss.numeric()
-
-
-def test_a_loss_that_bends_everywhere_is_scored_by_how_much_it_does() -> None:
-    """The mean of its second derivative over the width, of the most that is possible, and the least share at least."""
-    loss, width = Logistic(2.0), 0.25
-    given = case(loss)
-    f = np.linspace(-8.0, 8.0, N)
-    scores = np.full(N, 3.0)
-    newton.scores_pass.py_func(given.y, given.s, f, loss, width, scores)
-    points = (given.y * f)[:, None] + np.linspace(-width, width, 2001)
-    bends = np.vectorize(loss.second_derivative)(points).mean(1) / loss.second_derivative(0.0)
-    np.testing.assert_allclose(scores, 3.0 * given.s * np.maximum(bends, newton.FAR_SHARE), rtol=1e-3)
-    assert (bends < newton.FAR_SHARE).any()
-    assert bends.max() > 0.9
-
-
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_leverages_and_squares_are_sums_over_the_entries_of_a_row_and_of_a_column(sparse: bool) -> None:
     given = case(SquaredHinge())

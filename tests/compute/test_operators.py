@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import TILE, Factored
+from streamsvm.compute.blocks.operators import Factored
 from streamsvm.rows import Dense
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 D = 9
 ROWS = operators.TILE + 100
@@ -52,8 +53,7 @@ def test_adjoint(pair, q):
     np.testing.assert_allclose(found, M.T @ a, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 1.0])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_value(("share", [0.0, 0.01, 1.0]), ("dtype", [np.float32, np.float64]))
 def test_gram(pair, share, dtype):
     X, M = pair
     rng = np.random.default_rng(4)
@@ -70,26 +70,3 @@ def test_adjoint_is_the_transpose_of_margins(pair):
     rng = np.random.default_rng(5)
     w, a = rng.normal(size=D + 1), rng.normal(size=ROWS)
     assert a @ operators.margins(X, w) == pytest.approx(w @ operators.adjoint(X, a, D), rel=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse", "factored"])
-def test_only_features_that_are_formed_in_float32_are_not_quite_those_of_their_pair(kind):
-    """What is made in float64 is, and rows that are at hand stand for themselves."""
-    block, _ = case(kind)
-    assert operators.is_rounded_when_formed(block) == (kind == "factored")
-    if kind == "factored":
-        exact = Factored(block.kernel_values.astype(np.float64), block.projection, block.bias)
-        assert not operators.is_rounded_when_formed(exact)
-
-
-def test_tiles_of_more_than_one_are_an_even_number_of_one_size() -> None:
-    sizes = {
-        0: 1,
-        1: 1,
-        TILE: TILE,
-        TILE + 1: TILE // 2 + 1,
-        2 * TILE: TILE,
-        2 * TILE + 4: TILE // 2 + 1,
-        5 * TILE: -(-5 * TILE // 6),
-    }
-    assert {rows: operators._tile_rows(rows) for rows in sizes} == sizes

@@ -20,6 +20,7 @@ from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from streamsvm.types.problem import has_box
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
 RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
@@ -175,8 +176,7 @@ def touch_rows(X: Any, rows: Any) -> None:
         touch_row(X, i)
 
 
-@pytest.mark.parametrize("reach", [0, 3, LINE, 1 << 30])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@each_value(("reach", [0, 3, LINE, 1 << 30]), ("dtype", [np.float32, np.float64, np.int32]))
 def test_touching_reads_and_changes_nothing(reach: int, dtype: Any) -> None:
     """Not even an address that does not exist does harm."""
     values = np.arange(1000, dtype=dtype)

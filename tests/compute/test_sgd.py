@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
 from streamsvm.compute.passes.stochastic.assg import Stage, assg_pass
-from streamsvm.compute.passes.stochastic.pegasos import gradient_moments, pegasos_pass
+from streamsvm.compute.passes.stochastic.pegasos import pegasos_pass
 from streamsvm.compute.passes.stochastic.sgd import sgd_pass, updates
 from streamsvm.compute.passes.stochastic.steps import Batches, Objective
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, threshold
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 LAM = 0.03125
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
@@ -32,8 +33,7 @@ def shown(excess: float, growth: float, square: float, times: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("square", [0.0, 0.25, 1.0, 1.25, 3.0, 64.0])
-@pytest.mark.parametrize("times", [1, 2, 5, 17])
+@each_value(("square", [0.0, 0.25, 1.0, 1.25, 3.0, 64.0]), ("times", [1, 2, 5, 17]))
 def test_closed_form_is_literal_presentation(square: float, times: int) -> None:
     """Squares below, at and above the growth 1; starts below, in and above the interval u settles in, on its ends too."""
     for excess in np.arange(-80.0, 80.0, 0.125):
@@ -125,9 +125,7 @@ def test_sgd_pass_as_compiled(times: int, loss: Any) -> None:
         np.testing.assert_allclose(found[2], results[0][2], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize("radius", [float("inf"), 2.0])
+@each_value(("loss", LOSSES), ("batch", [1, 7]), ("radius", [float("inf"), 2.0]))
 def test_pegasos_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: float) -> None:
     rng = np.random.default_rng(2)
     values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
@@ -157,9 +155,7 @@ def pegasos_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: in
     return w * LAM * t, total, [losses, samples]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize("radius", [1e9, 0.5])
+@each_value(("loss", LOSSES), ("batch", [1, 7]), ("radius", [1e9, 0.5]))
 def test_assg_pass_as_compiled_and_as_defined(loss: Any, batch: int, radius: float) -> None:
     rng = np.random.default_rng(3)
     values, (_, y, s, order) = sparse_values(rng, 40, 6), small_rows()
@@ -218,16 +214,3 @@ def test_scaling_is_the_best_there_is(loss: Any) -> None:
         t = np.linspace(0.0, top, 200_001)
         best = float(np.max(t * linear - t * t * (quadratic + 0.5 * square)))
         assert scaled_dual(loss, linear, quadratic, square) == pytest.approx(best, abs=1e-7)
-
-
-def test_gradient_moments() -> None:
-    values, y, s, order = small_rows()
-    rows = np.hstack([values.astype(np.float64), np.full((40, 1), 0.5)])
-    for X in both_forms(values):
-        gradient = np.zeros(7)
-        squares, largest = gradient_moments(Labeled(X, y, s), order, SquaredHinge(), gradient)
-        b = 2.0 * s.astype(np.float64)
-        norms = (rows * rows).sum(1)
-        assert squares == pytest.approx(float(b * b @ norms))
-        assert largest == pytest.approx(float((s * norms).max()))
-        np.testing.assert_allclose(gradient, (b * y) @ rows, atol=1e-12)

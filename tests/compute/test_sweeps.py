@@ -18,6 +18,7 @@ from streamsvm.compute.passes.smo import FLAT, STRIPE, smo
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 N, D, C = 21, 6, 0.7
 RNG = np.random.default_rng(17)
@@ -238,8 +239,7 @@ def pairs_slowly(M: Any, p: Any, x: Any, low: Any, high: Any, tolerance: float, 
     return most
 
 
-@pytest.mark.parametrize("count", [2, 7, STRIPE, STRIPE + 1, 2 * STRIPE + 5])
-@pytest.mark.parametrize("most", [1, 2, 30])
+@each_value(("count", [2, 7, STRIPE, STRIPE + 1, 2 * STRIPE + 5]), ("most", [1, 2, 30]))
 def test_pairs_are_those_of_the_second_order(count: int, most: int) -> None:
     """Whatever stripe they are in; some coordinates begin at an end of their box."""
     rng = np.random.default_rng(count)

@@ -16,10 +16,10 @@ from streamsvm.compute.kernel_values import expansion
 from streamsvm.compute.kernel_values.expansion import expand
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
+from tests.axes import each_value
 
 
-@pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 1000])
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@each_value(("rows", [0, 1, 63, 64, 65, 1000]), ("threads", [1, 2, 3]))
 def test_every_row_is_covered_once(rows: int, threads: int) -> None:
     met = np.zeros(rows, int)
 
@@ -65,23 +65,6 @@ def test_no_more_work_than_may_and_all_are_given_back() -> None:
         assert most == 3
         assert threading.CORES.borrow(5) == 2
         threading.CORES.give_back(2)
-
-
-def test_a_thread_that_becomes_idle_is_called_in() -> None:
-    """The other core is busy at first, and idle from the third call on: every row is still met once, in whole tiles."""
-    spans: list[tuple[int, int]] = []
-
-    def work(start: int, stop: int) -> None:
-        spans.append((start, stop))
-        if len(spans) == 2:
-            threading.CORES.give_back(1)
-
-    with threading.use_threads(2):
-        assert threading.CORES.borrow(1) == 1
-        threading.in_strips(work, 1000, 8, least=2)
-    short = 8 * 2 * threading.PATIENCE
-    assert spans[:2] == [(0, short), (short, 2 * short)]
-    assert sorted(spans[2:]) == [(128, 560), (560, 1000)]
 
 
 def test_a_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads() -> None:
@@ -132,38 +115,3 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
         ).returncode
         == 0
     )
-
-
-@pytest.mark.parametrize(
-    ("rows", "tile", "least", "asked"),
-    [(64, 8, 4, [1]), (65, 8, 4, [1]), (72, 8, 3, [2]), (80, 8, 1, [9]), (31, 8, 4, [0]), (1, 8, 1, [0])],
-)
-def test_as_many_threads_are_borrowed_as_have_a_strip_that_is_worth_one(
-    rows: int, tile: int, least: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the first strip: a thread that is alone does so many tiles, and asks again for the rest."""
-    found: list[int] = []
-
-    def borrow(wanted: int) -> int:
-        found.append(wanted)
-        return 0
-
-    with threading.use_threads(1):
-        monkeypatch.setattr(threading.CORES, "borrow", borrow)
-        threading.in_strips(lambda *_: None, rows, tile, least)
-    assert found == asked
-
-
-def test_a_thread_that_is_alone_asks_again_after_some_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200 tiles: those left at every turn, four strips of five tiles further."""
-    spans, asked = list[tuple[int, int]](), list[int]()
-
-    def borrow(wanted: int) -> int:
-        asked.append(wanted)
-        return 0
-
-    with threading.use_threads(2):
-        monkeypatch.setattr(threading.CORES, "borrow", borrow)
-        threading.in_strips(lambda *span: spans.append(span), 1595, 8, 5)
-    assert spans == [(start, min(start + 160, 1595)) for start in range(0, 1595, 160)]
-    assert asked == [-(-(1595 - start) // 8) // 5 - 1 for start, _ in spans]

@@ -35,10 +35,10 @@ ROUNDING = 2e-5
 """Relative: features and kernel values are float32."""
 TOLERANCE = 1e-3
 PARAMETERS: dict[str, list[dict[str, float]]] = {
-    "hinge": [{}, {"margin": 0.5}, {"margin": 2.0}, {"margin": 8.0}],
-    "squared_hinge": [{}, {"margin": 0.5}, {"margin": 2.0}, {"margin": 8.0}],
+    "hinge": [{}, {"margin": 0.5}, {"margin": 8.0}],
+    "squared_hinge": [{}, {"margin": 0.5}, {"margin": 8.0}],
     "logistic": [{}, {"sharpness": 0.3}, {"sharpness": 4.0}],
-    "huber": [{}, {"mu": 0.6}, {"mu": 0.05, "margin": 0.5}, {"mu": 0.2, "margin": 2.0}, {"mu": 3.0, "margin": 8.0}],
+    "huber": [{}, {"mu": 0.05, "margin": 0.5}, {"mu": 3.0, "margin": 8.0}],
 }
 MAPS: dict[str, dict[str, Any]] = {
     "plain": {},

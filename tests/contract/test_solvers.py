@@ -63,6 +63,19 @@ def case_name(case: Case) -> str:
 each_case = pytest.mark.parametrize("case", CASES, ids=case_name)
 
 
+def two_losses_each() -> list[Case]:
+    """Of each solver's cases every one with two of its losses, other ones with the next solver: a pass takes seconds to compile, and rows and losses know nothing of each other."""
+    found = []
+    for number, name in enumerate(dict.fromkeys(case.solver for case in CASES)):
+        losses = list(dict.fromkeys(case.loss for case in CASES if case.solver == name))
+        chosen = {losses[(number + k) % len(losses)] for k in range(2)}
+        found += [case for case in CASES if case.solver == name and case.loss in chosen]
+    return found
+
+
+two_losses = pytest.mark.parametrize("case", two_losses_each(), ids=case_name)
+
+
 def data(*, weighted: bool) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(7)
     X = (rng.normal(size=(ROWS, COLUMNS)) * (rng.random((ROWS, COLUMNS)) < 0.6)).astype(np.float32)
@@ -175,8 +188,13 @@ def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
 
 
 @each_case
-def test_solution_is_better_than_zero_and_near_the_optimum(case: Case, optimum: Any) -> None:
+def test_gap_falls_and_the_solution_nears_the_optimum(case: Case, optimum: Any) -> None:
+    early = trained(case, store_of(), 3)[0].runs[0].certificate
     result, _, solver = trained(case, store_of(), 40)
+    late = result.runs[0].certificate
+    assert early is not None
+    assert late is not None
+    assert late.gap < max(early.gap, 1e-4)
     reached = objective(case, solver.solution(result.runs[0].state).w, weighted=False)
     zero = objective(case, np.zeros(COLUMNS + 1), weighted=False)
     best = optimum(case.loss, False)
@@ -184,15 +202,7 @@ def test_solution_is_better_than_zero_and_near_the_optimum(case: Case, optimum: 
     assert reached <= best + 0.02 * (zero - best)
 
 
-@each_case
-def test_gap_falls(case: Case) -> None:
-    early, late = (trained(case, store_of(), passes)[0].runs[0].certificate for passes in (3, 40))
-    assert early is not None
-    assert late is not None
-    assert late.gap < max(early.gap, 1e-4)
-
-
-@each_case
+@two_losses
 def test_run_ends_when_the_gap_is_small(case: Case) -> None:
     result, _, _ = trained(case, store_of(), 1000, tolerance=0.3)
     certificate = result.runs[0].certificate
@@ -202,7 +212,7 @@ def test_run_ends_when_the_gap_is_small(case: Case) -> None:
     assert result.passes < 1000
 
 
-@each_case
+@two_losses
 def test_prefetch_changes_nothing(case: Case) -> None:
     results = []
     for depth in (0, 1, 3):
@@ -213,21 +223,11 @@ def test_prefetch_changes_nothing(case: Case) -> None:
         assert certificate == results[0][1]
 
 
-def two_losses_each() -> list[Case]:
-    """Of each solver's cases every one with two of its losses, other ones with the next solver: a pass takes seconds to compile, and rows and losses know nothing of each other."""
-    found = []
-    for number, name in enumerate(dict.fromkeys(case.solver for case in CASES)):
-        losses = list(dict.fromkeys(case.loss for case in CASES if case.solver == name))
-        chosen = {losses[(number + k) % len(losses)] for k in range(2)}
-        found += [case for case in CASES if case.solver == name and case.loss in chosen]
-    return found
-
-
 def test_every_loss_is_tried_with_sparse_rows() -> None:
     assert {case.loss for case in two_losses_each()} == {case.loss for case in CASES}
 
 
-@pytest.mark.parametrize("case", two_losses_each(), ids=case_name)
+@two_losses
 def test_row_format_changes_rounding_only(case: Case) -> None:
     found = []
     for sparse in (False, True):
@@ -236,7 +236,7 @@ def test_row_format_changes_rounding_only(case: Case) -> None:
     np.testing.assert_allclose(found[1], found[0], rtol=ROUNDING, atol=ROUNDING)
 
 
-@each_case
+@two_losses
 def test_merge_of_one_state_is_identity(case: Case) -> None:
     """In the middle of a pass, after two complete ones."""
     store = store_of(weighted=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +14,17 @@ import pytest
 import streamsvm as sv
 from streamsvm.display.page.page import page_of
 from streamsvm.display.page.record import read_run
-from streamsvm.display.page.sections.provenance import setting_text
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.options import ReportJob, SynthJob
 from streamsvm.jobs.report import report
-from streamsvm.jobs.run_record import Thinning
 from streamsvm.jobs.synth import synth
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
-from streamsvm.store import open_store
-from streamsvm.store.sources.schema import schema_from
+from tests.axes import each_value
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202egnp\x00'\" & \udcff"
 LARGEST = 400_000
@@ -224,33 +217,6 @@ def test_a_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> Non
     assert "<code>streamsvm fit s m</code>" in page
 
 
-def test_columns_that_are_hashed_have_the_name_of_what_they_are_made_of(tmp_path: Path) -> None:
-    synth(SynthJob("table", str(tmp_path / "t.csv"), rows=300))
-    asked = ("product=hash", "remark=words", "region=category")
-    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "t.zarr", label="fate", missing="mean")
-    ingest(dataclasses.replace(job, columns_as=asked, hash_bits=8, text_bits=8))
-    fit(FitJob(str(tmp_path / "t.zarr"), str(tmp_path / "t.ssvm"), report=str(tmp_path / "t.html"), max_passes=3))
-    record = json.loads((tmp_path / "t.ssvm.run" / "record.json").read_text())
-    found = {name for name, _, _ in record["coefficients"][0]["rows"]}
-    assert any(name.startswith("day.month=") for name in found), found
-    assert not any(name.startswith("column ") for name in found)
-    store = open_store(str(tmp_path / "t.zarr"))
-    schema = schema_from(store.facts["encoding"]["schema"])
-    assert schema.names is None
-    known = [schema.feature_name(j) for j in range(store.layout.columns)]
-    assert len(set(known)) == len(known) > 512
-    assert {"region=North", "remark, hash 0", "remark, hash 255"} <= set(known)
-    assert known[-1] == "order or product, hash 255"
-
-
-def test_a_gap_far_beyond_the_tolerance_is_said_to_be_cut(place: Path, tmp_path: Path) -> None:
-    job = FitJob(
-        str(place / "s.zarr"), str(tmp_path / "w.ssvm"), solver="dcd", max_passes=1, report=str(tmp_path / "w.html")
-    )
-    fit(job)
-    assert "times as wide, does not fit the drawing" in seen_text(tmp_path / "w.html")
-
-
 def report_on(run: Path, out: Path) -> Path:
     """The page of a run."""
     report(ReportJob((str(run),), str(out)))
@@ -282,26 +248,6 @@ def test_a_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Pat
     found = read_run(folder)
     assert [(one.number, one.seconds) for one in found.passes] == [(1, 4.0), (2, 5.5)]
     assert found.stopped is None
-
-
-def test_an_event_with_what_is_no_character_is_passed_over(tmp_path: Path) -> None:
-    folder = tmp_path / "u.ssvm.run"
-    folder.mkdir()
-    began = {"event": "began", "at": "", "command": "again", "resumed": False}
-    events = [began | {"at": "\ud800"}, {"event": "plan"}, began]
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    found = read_run(folder).began
-    assert found is not None
-    assert found.command == "again"
-
-
-@pytest.mark.parametrize(("value", "text"), [([[1], 2], "..., 2"), ({"mu": [1]}, "..."), ({"mu": 0.5}, "{'mu': 0.5}")])
-def test_lists_in_lists_are_no_settings_that_are_shown(value: Any, text: str) -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert setting_text("C", [deep, {"a": deep}]) == "..., ..."
-    assert setting_text("C", value) == text
 
 
 def test_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:
@@ -339,8 +285,10 @@ def _documents(text: str) -> list[str]:
     return [text]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "[1]", "{" * 100_000, "\x00\xff", "3"])
-@pytest.mark.parametrize("name", ["certificate.json", "record.json", "evaluation.json", "plan.json", "job.json"])
+@each_value(
+    ("content", ["", "[]", "[1]", "{" * 100_000, "\x00\xff", "3"]),
+    ("name", ["certificate.json", "record.json", "evaluation.json", "plan.json", "job.json"]),
+)
 def test_a_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: str, content: str) -> None:
     folder = tmp_path / "d.ssvm.run"
     folder.mkdir()
@@ -348,26 +296,6 @@ def test_a_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: s
         (folder / file.name).write_bytes(file.read_bytes())
     (folder / name).write_text(content, encoding="latin-1")
     assert name in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
-
-
-def test_numbers_that_are_none_have_no_place(place: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "n.ssvm.run"
-    folder.mkdir()
-    for file in (place / "m.ssvm.run").glob("*.json*"):
-        text = re.sub(r'"(primal|dual|gap|error|seconds|AUC)": [-\d.e]+', r'"\1": NaN', file.read_text())
-        (folder / file.name).write_text(text)
-    text = report_on(tmp_path / "n.ssvm", tmp_path / "n.html").read_text(encoding="utf-8")
-    assert not re.search(r' (?:d|x1?|x2|y1?|y2|cx|cy|width)="[^"]*(?:nan|inf)', text)
-
-
-def test_of_progress_few_events_are_kept() -> None:
-    thinning = Thinning()
-    week = 7 * 86400.0
-    moments = [0.2 * k for k in range(int(week / 0.2 / 40))]
-    kept = [t for t in moments if thinning.keeps({"event": "progress", "seconds": t})]
-    assert len(kept) < 1500
-    assert all(thinning.keeps({"event": "pass", "seconds": t}) for t in moments[:100])
-    assert thinning.keeps({"event": "progress", "seconds": 0.1})  # of a run that went on, which counts from 0
 
 
 def test_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
@@ -427,19 +355,3 @@ def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> Non
     assert "y f(x)" not in page
     sv.report([str(tmp_path / "n")] * 2, tmp_path / "two.html")
     assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
-
-
-@pytest.mark.parametrize("options", [{}, {"one_class": True, "positive": "bad", "nu": 0.2}], ids=["two", "one class"])
-def test_a_class_has_one_color_on_the_whole_page(tmp_path: Path, options: dict[str, Any]) -> None:
-    rng = np.random.default_rng(0)
-    y = np.where(np.arange(800) % 4 > 0, "bad", "good")
-    X = rng.normal(size=(800, 2)) + 5.0 + (y == "good")[:, None]
-    sv.ingest(X, tmp_path / "s.zarr", y=y, chunk=4096)
-    few = np.arange(800) % 16 < 8
-    sv.ingest(X[few][y[few] == "good"][:60], tmp_path / "t.zarr", y=np.repeat(["good", "bad"], [50, 10]))
-    sv.fit(tmp_path / "s.zarr", tmp_path / "m", **options)
-    sv.evaluate(tmp_path / "m", tmp_path / "t.zarr")
-    sv.report(str(tmp_path / "m"), tmp_path / "page.html")
-    legends = re.findall(r'b(\d)"></i>(bad|good)<', (tmp_path / "page.html").read_text())
-    assert len(legends) == 6  # margins of the evaluated rows and of the training rows, shares along the store
-    assert len(set(legends)) == 2

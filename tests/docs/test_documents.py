@@ -97,17 +97,17 @@ def run(command: str, code: str | None) -> None:
     assert code is None or f"error[{code}]" in output, said
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_blocks_are_of_a_kind_that_is_known(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert {block.kind for block in blocks(text)} <= KINDS, path
-    assert text.count("```") == 2 * len(list(blocks(text))), f"{path}: a block is not closed"
+def test_blocks_are_of_a_kind_that_is_known() -> None:
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        assert {block.kind for block in blocks(text)} <= KINDS, path
+        assert text.count("```") == 2 * len(list(blocks(text))), f"{path}: a block is not closed"
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in OLD], ids=name_of)
-def test_every_command_that_is_shown_can_be_given(path: Path) -> None:
+def test_every_command_that_is_shown_can_be_given() -> None:
     """Options and values are parsed, in text that is not run, too."""
-    for line in re.findall(r"^(?:\$|   ) (streamsvm .*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+    shown = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.name not in OLD)
+    for line in re.findall(r"^(?:\$|   ) (streamsvm .*)$", shown, re.MULTILINE):
         _, name, *arguments = shlex.split(line)
         command = cli.cli.get_command(click.Context(cli.cli), name)
         assert command is not None, line
@@ -121,16 +121,16 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_links_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
-    for target in targets:
-        name, _, anchor = target.partition("#")
-        assert "://" not in target, f"{path}: {target} needs a network"
-        place = path.parent / name if name else path
-        assert place.exists(), f"{path}: {target}"
-        assert not anchor or anchor in anchors(place), f"{path}: {target}"
+def test_links_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
+        for target in targets:
+            name, _, anchor = target.partition("#")
+            assert "://" not in target, f"{path}: {target} needs a network"
+            place = path.parent / name if name else path
+            assert place.exists(), f"{path}: {target}"
+            assert not anchor or anchor in anchors(place), f"{path}: {target}"
 
 
 def test_every_document_is_in_the_contents() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,23 +16,18 @@ from hypothesis import strategies as st
 
 from streamsvm.engine import progress, trainer
 from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, executor_for, ignore_progress
-from streamsvm.engine.groups.closing import close_round
-from streamsvm.engine.groups.work import Partial, Round, Work
+from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.state.state_files import DriverState, GroupRows, GroupStateFiles, Versions
+from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
-from streamsvm.errors import ClusterError, DataError, InterruptedRun, UsageError
-from streamsvm.jobs.fit import identity
+from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit.validation.held_out_chunks import opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.store import open_store
-from streamsvm.store.read import retry
 from streamsvm.types import Layout, RowState, silent
 from tests.engine.conftest import rows_of
 
@@ -96,16 +88,6 @@ def test_joining_keeps_the_order_and_holds_few(count: int) -> None:
 
     assert tree_reduce(parts(), count, join) == tuple(range(count))
     assert most <= count.bit_length() + 1
-
-
-def test_a_packed_state_is_small_and_nobody_elses() -> None:
-    state: dict[str, Any] = {"w": np.zeros((50, 50)), "v": np.arange(100.0), "n": 3, "parts": [np.ones(3)]}
-    sent = serialize(state)
-    assert sent["w"] == Zeros((50, 50), "<f8")
-    got = clone(sent)
-    np.testing.assert_array_equal(got["w"], state["w"])
-    got["v"][:] = 0.0
-    assert state["v"][7] == sent["v"][7] == 7.0
 
 
 def test_an_array_in_several_places_of_a_state_is_copied_and_counted_once() -> None:
@@ -171,25 +153,6 @@ def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp
     assert certificate.gap <= 1e-2
 
 
-KNOWN: dict[str, dict[str, Any]] = {
-    "found in memory": {"tolerance": 1e-3, "C": (0.01, 0.05)},
-    "slopes at weights": {"tolerance": 0.05, "options": {"sample": 500}},
-    "at the last pass": {"tolerance": 1e-12, "max_passes": 3, "options": {"sample": 500}},
-}
-
-
-@pytest.mark.parametrize("kind", KNOWN)
-def test_dual_variables_newton_knows_are_those_of_this_process(store: Path, tmp_path: Path, kind: str) -> None:
-    """What they are read off is not sent from round to round: it comes with the last one of a problem."""
-    files = [tmp_path / "a.npy", tmp_path / "b.npy"]
-    job = FitJob(str(store), str(tmp_path / "a"), solver="newton", **{"C": 0.05, **KNOWN[kind]}, dual=str(files[0]))
-    alone = fit(job)
-    spread = fit(replace(job, model=str(tmp_path / "b"), dual=str(files[1])), executor=SerialExecutor())
-    assert [run.certificate for run in spread.training.runs] == [run.certificate for run in alone.training.runs]
-    assert np.load(files[0]).any()
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
 def test_the_bound_of_kernel_features_is_that_of_the_dual_variables(store: Path, tmp_path: Path) -> None:
     """The slopes at the weights prove less: the file of the model shows which it was."""
     features: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "landmarks": 30, "embedding": "disk"}
@@ -226,18 +189,6 @@ def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: 
     model = load(tmp_path / "m")
     wrong = model.codes(model.decision(Dense(np.ascontiguousarray(X[rows])))) != codes[rows]
     assert said["error"] == pytest.approx(wrong.mean(), abs=1e-12)
-
-
-def test_one_group_judges_as_the_run_without_a_cluster(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
-    job = replace(job_of(store, tmp_path / "a", "newton", groups=1), **HELD)
-    alone = fit(job)
-    spread = fit(replace(job, model=str(tmp_path / "b")), executor=SerialExecutor())
-    np.testing.assert_array_equal(spread.model.weights, alone.model.weights)
-    assert spread.model.provenance["validation"] == alone.model.provenance["validation"]
-    assert spread.training.status == alone.training.status
 
 
 @pytest.mark.parametrize("after", [3, 4, 5, 6])
@@ -291,45 +242,6 @@ def test_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: 
     np.testing.assert_array_equal(apart, together)
 
 
-class Counts(SerialExecutor):
-    """Bytes that a cluster would send to the driver and from it."""
-
-    def __init__(self) -> None:
-        self.down: list[int] = []
-        self.back: list[int] = []
-
-    def share(self, value: Any) -> Any:
-        self.down.append(len(pickle.dumps(value)))
-        return value
-
-    def reduce(self, *arguments: Any) -> Any:
-        found = super().reduce(*arguments)
-        self.back.append(len(pickle.dumps(found)))
-        return found
-
-
-def test_no_more_than_the_model_goes_back_and_forth(store: Path, tmp_path: Path) -> None:
-    """Newton's sample of rows stays with the workers: its size is seen in nothing that passes the driver."""
-    traffic = []
-    for sample in (500, 4000):
-        executor = Counts()
-        more: dict[str, Any] = {"options": {"sample": sample}, "tolerance": 1e-9, "max_passes": 4, "groups": 2}
-        fit(job_of(store, tmp_path / f"{sample}", "newton", **more), executor=executor)
-        traffic.append((max(executor.down[1:]), max(executor.back)))
-    components = 9
-    assert max(traffic[1]) < 4000 + 8 * 8 * components
-    assert traffic[1] == pytest.approx(traffic[0], abs=200)
-
-
-@dataclass
-class Stayed:
-    """A state of which the first two fields stay on disk."""
-
-    w: Any
-    curve: Any
-    sums: int
-
-
 def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     layout = layout_of([10, 20])
     car = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1)
@@ -341,24 +253,6 @@ def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
         rows.versions.advance()
     assert rows.load(1)[0, 0] == 6.0
     assert len(list(tmp_path.iterdir())) <= 2
-
-
-def test_what_only_the_end_of_a_pass_looks_at_stays_on_disk(tmp_path: Path) -> None:
-    """Versions that are gone, or were never there, can be removed once more: a round may be closed twice."""
-    files = DriverState(tmp_path, ("w", "curve"))
-    states = {2: Stayed([1.0], 0.5, 7), 5: Stayed([2.0], None, 8)}
-    for version in (1, 2, 3):
-        for _ in range(2):
-            files.save(
-                version, {k: replace(state, curve=version) for k, state in states.items()}, range(1, version - 1)
-            )
-        assert len(list(tmp_path.iterdir())) == min(version, 2)
-    sent = {k: files.without(state) for k, state in states.items()}
-    assert sent == {2: Stayed(None, None, 7), 5: Stayed(None, None, 8)}
-    files.load(0, sent)
-    assert sent[2].w is None, "at the beginning there is nothing"
-    files.load(3, sent)
-    assert sent == {2: Stayed([1.0], 3, 7), 5: Stayed([2.0], 3, 8)}
 
 
 def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
@@ -438,18 +332,6 @@ def test_a_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
     assert fit(replace(job, resume=True), executor=executor).training.passes == 2
 
 
-def test_groups_are_stated_for_the_solver_that_is_run(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Auto means newton here, and newton gives way to dcd, whose result depends on the groups."""
-    job = job_of(store, tmp_path / "m", "auto", max_passes=3)
-    assert make_plan(job, open_store(store)).solver_name == "newton"
-    monkeypatch.setattr(identity, "make_plan", lambda job, store: make_plan(replace(job, solver="dcd"), store))
-    result = fit(job, executor=Threads())
-    assert result.plan.solver_name == "dcd"
-    assert result.model.provenance["settings"]["groups"] == 3
-
-
 def test_a_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Path) -> None:
     """More workers are there by then, or fewer."""
     job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=4)
@@ -457,46 +339,3 @@ def test_a_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Pa
         fit(job, executor=Fails(4))
     again = fit(replace(job, resume=True), executor=Threads())
     assert again.model.provenance["settings"]["groups"] == 2
-
-
-def test_reads_that_are_repeated_are_counted(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
-    monkeypatch.setattr(retry, "PAUSES", [0.0, 0.0, 0.0])
-    preadv, failures = os.preadv, [errno.EIO, errno.EIO]
-
-    def failing(*arguments: Any) -> int:
-        if failures:
-            raise OSError(failures.pop(), "once")
-        return preadv(*arguments)
-
-    monkeypatch.setattr(retry.os, "preadv", failing)
-    result = fit(job_of(store, tmp_path / "m", "newton", groups=2, max_passes=3), executor=SerialExecutor())
-    assert result.training.reads_repeated == 2
-
-
-def test_tasks_open_arrays_of_others_under_their_keys(tmp_path: Path) -> None:
-    X, codes = rows_of(500)
-    path = tmp_path / "theirs.h5"
-    with h5py.File(path, "w") as file:
-        file["rows"], file["classes"] = X, codes
-    keys = {"features_key": "rows", "labels_key": "classes", "tolerance": 1e-6}
-    alone = fit(job_of(path, tmp_path / "a", "newton", **keys)).model
-    spread = fit(job_of(path, tmp_path / "m", "newton", groups=1, **keys), executor=SerialExecutor()).model
-    np.testing.assert_allclose(spread.weights, alone.weights, rtol=1e-6)
-
-
-def test_no_cluster_is_no_cluster() -> None:
-    with executor_for(FitJob("s", "m")) as found:
-        assert found is None
-    with pytest.raises(UsageError, match="is no cluster"), executor_for(FitJob("s", "m", cluster="there")):
-        pass
-
-
-@pytest.mark.parametrize("peak", [1, 1 << 60])
-def test_the_process_that_closes_a_round_counts_where_it_has_more_in_use_than_any_group(peak: int) -> None:
-    """The peaks of a fit on a cluster are those of its workers and of whoever joins what they found."""
-    nothing: Any = None
-    work = Work(nothing, Decomposition(), (), nothing)
-    found = close_round(Partial(0, 1, [], peak=peak), work, Round(0, ()))
-    assert found.spent.peak > 1 << 20
-    assert (found.spent.peak == peak) == (peak > 1 << 40)

@@ -99,11 +99,6 @@ def doubled(number: int, by: int) -> int:
 class TestExecutors:
     """One protocol, whoever does the work."""
 
-    def test_results_come_in_the_order_of_the_parts(self, executor: Any) -> None:
-        task = Task("double", doubled)
-        assert list(executor.map(task, range(50), (-1,))) == [2 * k for k in range(50)]
-        assert list(executor.map(task, [], (-1,))) == []
-
     def test_they_are_joined_along_the_tree(self, executor: Any) -> None:
         task, joins = Task("text", str), Joins(join)
         found = [executor.reduce(task, range(count), joins, (), ignore_progress) for count in (1, 2, 13)]
@@ -123,22 +118,3 @@ class TestExecutors:
 
         with pytest.raises(InterruptedError):
             executor.reduce(Task("double", doubled), range(5000), Joins(max), (-1,), stop)
-
-
-class Counting:
-    """A join that counts how often it had to leave what it joined as it was."""
-
-    careful = 0
-
-    def of_own(self, by: int) -> Any:
-        return lambda one, other: [*one, *other, by]
-
-    def __call__(self, one: list[int], other: list[int]) -> list[int]:
-        self.careful += 1
-        return [*one, *other]
-
-
-def test_what_a_worker_has_made_of_neighboring_parts_is_joined_without_copies() -> None:
-    careful, task = Counting(), Task("count", lambda part, by: [part * by])
-    assert Joins(careful).of_span(task, [1, 2, 3], (5,)) == [5, 10, 5, 15, 5]
-    assert careful.careful == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,42 +83,6 @@ def test_every_row_has_its_own_dual_variable(store: Store) -> None:
         (k, row) for k in (0, 1) for row in range(ROWS) if k == 0 or row not in left_out
     ]
     assert all(round(a) == row for _, row, a in found)
-
-
-def test_several_threads_work(store: Store) -> None:
-    """Each waits for another one: a single thread would wait without end."""
-    rows, together = RowsInGroups(store, Raw(1.0), problems(store)), threading.Barrier(2, timeout=30)
-    met = threading.local()
-
-    def add(_found: list[None], _one: ProblemBlock) -> None:
-        if not getattr(met, "once", False):
-            met.once = True
-            together.wait()
-
-    with cores.use_threads(2):
-        summed(rows, Summation(list, add, lambda one, _other: one))
-
-
-def test_large_sums_are_taken_in_one_group(store: Store) -> None:
-    rows = RowsInGroups(store, Raw(1.0), problems(store))
-    assert len(rows.groups(1 << 20)) > 1
-    assert [group.rows for group in rows.groups(16 << 20)] == [ROWS]
-
-
-def test_as_many_threads_add_up_as_have_room_for_their_blocks_and_sums(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of each: the blocks read ahead, one at hand and a copy; the sum it makes and one that waits; what else it holds."""
-    asked: list[int] = []
-
-    def lanes(each: int) -> int:
-        asked.append(each)
-        return 1
-
-    monkeypatch.setattr(cores, "lanes", lanes)
-    rows = RowsInGroups(store, Raw(1.0), problems(store), working=50_000)
-    summed(rows, Summation(list, lambda *_: None, lambda one, other: one + other, nbytes=700))
-    assert asked == [3 * store.layout.block_bytes + 2 * 700 + 50_000]
 
 
 def test_rows_that_cost_something_are_those_short_of_their_margin(store: Store) -> None:

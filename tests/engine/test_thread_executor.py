@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator, Iterator
 
@@ -11,7 +10,7 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine.executors.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.executors.thread_executor import AHEAD, ThreadExecutor, _Lanes
+from streamsvm.engine.executors.thread_executor import ThreadExecutor, _Lanes
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
@@ -57,10 +56,6 @@ def test_a_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pyt
 
     monkeypatch.setattr(_Lanes, "over", property(later))
     assert list(ThreadExecutor(THREADS).map(Task("t", doubled), iter(range(2)))) == [0, 2]
-
-
-def test_nothing_comes_of_no_parts(executor: Executor) -> None:
-    assert list(executor.map(Task("t", doubled), [])) == []
 
 
 @pytest.mark.parametrize("where", [0, 7, PARTS - 1])
@@ -113,24 +108,6 @@ def test_an_error_of_what_makes_the_parts_is_raised(executor: Executor, where: i
         list(executor.map(Task("t", doubled), parts()))
 
 
-def test_threads_are_ahead_by_a_few_parts_at_most() -> None:
-    taken = []
-
-    def parts() -> Iterator[int]:
-        for part in range(PARTS):
-            taken.append(part)
-            yield part
-
-    results = ThreadExecutor(THREADS).map(Task("t", doubled), parts())
-    for delivered in (1, 10):  # however many have gone their way
-        for _ in range(delivered):
-            next(results)
-        time.sleep(0.2)
-        assert len(taken) <= delivered + 1 + (AHEAD + 1) * THREADS + THREADS
-    results.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-lane")]
-
-
 def stored(chunks: int) -> MemoryStore:
     store = MemoryStore(chunk_bytes=1 << 12)
     for number in range(chunks):
@@ -156,14 +133,3 @@ def test_who_reads_ahead_waits_for_nobody(executor: Executor) -> None:
     for number, found in enumerate(executor.map(task, range(PARTS))):
         time.sleep(0.002)
         assert found == number
-
-
-def test_two_parts_are_shared_out() -> None:
-    """Each waits until the other is under way, and so both are."""
-    both = threading.Barrier(2, timeout=60.0)
-
-    def met(part: int) -> int:
-        both.wait()
-        return part
-
-    assert ThreadExecutor(THREADS).reduce(Task("t", met), range(2), Joins(max), (), ignore_progress) == 1

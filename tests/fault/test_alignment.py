@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import pytest
 
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -18,6 +17,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
+from tests.axes import each_value
 from tests.fault.golden import fit_job, label_of
 
 ROWS = 1500
@@ -82,8 +82,9 @@ def npy(directory: Path) -> tuple[list[Path], dict[str, Any]]:
 SOURCES = [csv, csv_gz, two_csvs, parquet, svmlight, npy]
 
 
-@pytest.mark.parametrize(("name", "chunk"), [("s.zarr", 4096), ("s.zarr", 10_000), ("s.zarr", 1 << 22), ("s.h5", 4096)])
-@pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)
+@each_value(
+    ("name, chunk", [("s.zarr", 4096), ("s.zarr", 10_000), ("s.zarr", 1 << 22), ("s.h5", 4096)]), ("source", SOURCES)
+)
 def test_rows_and_labels_stay_together(source: Any, chunk: int, name: str, tmp_path: Path) -> None:
     paths, options = source(tmp_path)
     job = IngestJob(sources=tuple(paths), store=tmp_path / name, chunk_bytes=chunk, test_fraction=0.2, **options)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,7 @@ import pytest
 from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
-from streamsvm.compute.blocks import operators
-from streamsvm.engine import local
 from streamsvm.engine.local import local_trainer
-from streamsvm.engine.partition import Group, contiguous
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
@@ -29,11 +25,9 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
-from streamsvm.schedule import plan as schedule
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store import open_store
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Layout, Stop
+from streamsvm.types import Stop
 from tests.fault.golden import CHUNK, FITS, NYSTROM, RBF, ROWS, fit_job, ingested, placed, write_table
 from tests.fault.test_alignment import SOURCES
 
@@ -174,76 +168,3 @@ def test_chunks_do_not_matter_once_it_has_converged(name: str, tmp_path: Path, m
         assert np.linalg.norm(decision - found[0][0]) <= 1e-6 * np.linalg.norm(found[0][0])
         if "kernel" not in CONVERGED[name]:
             assert np.linalg.norm(weights - found[0][1]) <= 1e-6 * np.linalg.norm(found[0][1])
-
-
-def by_arrival() -> Callable[..., list[int]]:
-    """Another order every time, as when parts are summed up in the order in which they arrive."""
-    counter: Iterator[int] = iter(range(10**6))
-    return lambda layout, *_: np.random.default_rng(next(counter)).permutation(len(layout.chunks)).tolist()
-
-
-@pytest.mark.parametrize("name", ["dcd", "sgd"])
-def test_another_order_of_the_chunks_is_noticed(
-    name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The comparison of bits is fine enough: chunks in the order of arrival would fail it."""
-    placed(monkeypatch)
-    job = fit_job(directory / "s.zarr", tmp_path / "m", **FITS[name])
-    reference = bits(job)
-    monkeypatch.setattr(schedule, "epoch_order", by_arrival())
-    assert any(bits(job) != reference for _ in range(3))
-
-
-def groups_by_arrival() -> Callable[[Layout], list[Group]]:
-    """One chunk a group, numbered in another order every time: joined as if in the order in which they came."""
-    counter: Iterator[int] = iter(range(10**6))
-
-    def groups(layout: Layout) -> list[Group]:
-        found = contiguous(layout, len(layout.chunks))
-        order = np.random.default_rng(next(counter)).permutation(len(found)).tolist()
-        return [found[k]._replace(number=number) for number, k in enumerate(order)]
-
-    return groups
-
-
-def rounded_off(sums: PointSums, other: PointSums) -> None:
-    """Add two sums as one would who does not keep what rounding takes."""
-    sums.v, sums.low = sums.vector() + other.vector(), None
-    sums.sums = sums.sums.plus(other.sums)
-
-
-@pytest.mark.parametrize("name", ["newton", "nystrom", "decomposition"])
-def test_another_order_of_the_sums_is_noticed(
-    name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The comparison of bits is fine enough: plain sums of groups, joined in the order of arrival, would fail it."""
-    placed(monkeypatch)
-    monkeypatch.setattr(PointSums, "merge", rounded_off)
-    job = fit_job(directory / "s.zarr", tmp_path / "m", **FITS[name])
-    reference = bits(job)
-    monkeypatch.setattr(local, "pass_groups", groups_by_arrival())
-    assert any(bits(job) != reference for _ in range(3))
-
-
-def test_a_sum_by_threads_is_noticed(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison of bits is fine enough: a sum of which every thread makes a part, as ``prange`` does, fails it."""
-    job = fit_job(directory / "s.zarr", tmp_path / "m", **FITS["nystrom"])
-    adjoint, called = operators.adjoint, []
-
-    def by_threads(threads: int) -> Callable[..., Any]:
-        def unordered(X: Any, a: Any, columns: int) -> Any:
-            if a.ndim > 1 or not isinstance(X, operators.Factored):
-                return adjoint(X, a, columns)
-            called.append(threads)
-            shares = np.array_split(np.arange(len(a)), threads)
-            parts = [np.sum(a[rows, None] * X.kernel_values[rows].astype(float), axis=0) for rows in shares]
-            return np.append(X.projection.T.astype(float) @ np.sum(parts, axis=0), X.bias * a.sum())
-
-        return unordered
-
-    found = []
-    for threads in (1, 1, 2):
-        monkeypatch.setattr(operators, "adjoint", by_threads(threads))
-        found.append(bits(job))
-    assert set(called) == {1, 2}
-    assert found[0] == found[1] != found[2]

@@ -29,6 +29,7 @@ from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.store import open_store
 from streamsvm.store.write import building, writer
+from tests.axes import each_value
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
 from tests.fault.test_resume import same_model
 
@@ -271,8 +272,7 @@ OF_OTHERS = {
 """Words that are advice for another command."""
 
 
-@pytest.mark.parametrize("kib", [4, 8, 16, 40, 100])
-@pytest.mark.parametrize("name", RUNS)
+@each_value(("kib", [4, 8, 16, 40, 100]), ("name", RUNS))
 def test_a_disk_of_a_few_KiB_under_every_command(disk: Disk, source: Path, name: str, kib: int) -> None:
     """Whatever is written when it is full: the file is named, the advice is of the command, and it goes on later."""
     if not (source / "m").exists():

@@ -17,6 +17,7 @@ from streamsvm import model as models
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.fit.run import fit
 from streamsvm.store import open_store
+from tests.axes import each_value
 from tests.fault.golden import fit_job, ingested
 
 MUTATIONS = 200
@@ -137,8 +138,7 @@ SEALED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", SEALED)
-@pytest.mark.parametrize("kind", ["linear", "kernel"])
+@each_value(("name", SEALED), ("kind", ["linear", "kernel"]))
 def test_sealed_nonsense_is_refused(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     raw = request.getfixturevalue(kind).read_bytes()
     if (name, kind) == ("kernel without points", "kernel"):

@@ -17,7 +17,7 @@ import pytest
 
 from streamsvm.config.job_file import read_file
 from streamsvm.display.page.record import read_run
-from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, StreamSVMError, UsageError
+from streamsvm.errors import BudgetError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
@@ -27,10 +27,9 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import info, verify
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
-from streamsvm.model import load
-from streamsvm.regular import read_whole
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
+from tests.axes import each_value
 from tests.fault.golden import fit_job, ingest_job, ingested
 from tools.fuzz.artifacts import small_store
 from tools.fuzz.structures import TARGETS, outcome
@@ -94,16 +93,7 @@ def sealed_again(store: Path, manifest: manifests.Manifest) -> None:
 FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0"), "s.h5": ("part-00000.h5",)}
 
 
-def test_a_link_in_place_of_a_manifest_is_called_a_link(place: Path, tmp_path: Path) -> None:
-    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
-    (tmp_path / "s.zarr" / "manifest.json").rename(tmp_path / "there")
-    (tmp_path / "s.zarr" / "manifest.json").symlink_to(tmp_path / "there")
-    with pytest.raises(DataError, match="is a link, not a regular file"):
-        open_store(tmp_path / "s.zarr")
-
-
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(("store", "file"), [(store, file) for store, files in FILES.items() for file in files])
+@each_value(("odd", ODD), ("store, file", [(store, file) for store, files in FILES.items() for file in files]))
 def test_no_file_of_a_store_is_waited_for(store: str, file: str, odd: str, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / store, tmp_path / store)
     ODD[odd](tmp_path / store / file)
@@ -120,18 +110,6 @@ def test_no_file_of_a_store_is_waited_for(store: str, file: str, odd: str, place
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_nor_metadata_for_other_programs(odd: str, place: Path, tmp_path: Path) -> None:
-    shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
-    ODD[odd](tmp_path / "s.zarr" / "X" / "zarr.json")
-    assert [bad["code"] for bad in verify(tmp_path / "s.zarr")["bad"]] == ["E-META"]
-    (tmp_path / "s.zarr" / "manifest.json").unlink()
-    shutil.copy(tmp_path / "s.zarr" / "zarr.json", tmp_path / "s.zarr" / "X" / "zarr.json.whole")
-    ODD[odd](tmp_path / "s.zarr" / "zarr.json")
-    with pytest.raises(StreamSVMError):
-        open_store(tmp_path / "s.zarr")
-
-
-@pytest.mark.parametrize("odd", ODD)
 def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> None:
     shutil.copy(place / "m", tmp_path / "m")
     ODD[odd](tmp_path / "m")
@@ -142,12 +120,6 @@ def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> Non
     ODD[odd](tmp_path / "job.toml")
     with pytest.raises(StreamSVMError):
         read_file(tmp_path / "job.toml")
-
-
-def test_a_limit_far_above_the_size_costs_nothing(tmp_path: Path) -> None:
-    """A buffer of the size of the limit would be more than any machine has."""
-    (tmp_path / "small").write_bytes(b"small")
-    assert read_whole(tmp_path / "small", 1 << 60) == b"small"
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5", "gz"])
@@ -164,12 +136,6 @@ def test_a_pipe_as_a_source_is_refused_before_a_byte_is_taken(form: str, tmp_pat
     assert not list(tmp_path.glob("*s.zarr*"))
     os.close(reader)
     os.close(writer)
-
-
-def test_a_pipe_to_predict_from_is_refused(place: Path, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "t.csv")
-    with pytest.raises(UsageError, match="is a pipe"):
-        predict(PredictJob(str(place / "m"), (str(tmp_path / "t.csv"),), str(tmp_path / "p.csv")))
 
 
 @pytest.mark.parametrize(
@@ -304,19 +270,9 @@ def job_of(place: Path, **settings: Any) -> FitJob:
     return FitJob(small_store(place / "s.zarr", sparse=False), str(place / "m"), **settings)
 
 
-@pytest.mark.parametrize("use", NAMED.values(), ids=NAMED)
-@pytest.mark.parametrize("name", [NO_NAME, f"{NO_NAME}/b", "a\x00b"], ids=["long", "folder", "NUL"])
+@each_value(("use", NAMED.values()), ("name", [NO_NAME, f"{NO_NAME}/b", "a\x00b"]))
 def test_an_input_with_a_name_that_no_file_can_have_is_not_there(
     tmp_path: Path, use: Callable[[str, Path], Any], name: str
 ) -> None:
     with pytest.raises(MissingError):
         use(name, tmp_path)
-
-
-def test_an_input_in_a_folder_that_may_not_be_searched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: Path) -> os.stat_result:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr("streamsvm.regular.os.stat", refused)
-    with pytest.raises(StorageError, match="m cannot be looked at: Permission denied"):
-        load(Path("m"))

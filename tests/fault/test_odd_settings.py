@@ -10,11 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
-from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import create
 
@@ -34,22 +31,6 @@ def store_of(path: Path, scale: float = 1.0) -> Path:
 
 def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
     return fit(FitJob(str(store_of(tmp_path / "s", scale)), str(tmp_path / "m"), time_limit=60.0, **settings))
-
-
-KERNEL: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "loss": "squared_hinge"}
-
-
-@pytest.mark.parametrize("solver", ["decomposition", "blended"])
-def test_one_class_that_alone_has_weight_is_refused(solver: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="class 'b' alone has weight"):
-        fitted(tmp_path, **KERNEL, solver=solver, class_weight={"a": 0.0})
-    assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.parametrize("solver", ["decomposition", "blended", "fw"])
-def test_class_weights_of_which_none_is_above_0_are_refused(solver: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no class has weight"):
-        fitted(tmp_path, **KERNEL, solver=solver, class_weight={"a": 0.0, "b": 0.0})
 
 
 @pytest.mark.parametrize("scale", [1e19, 1e37])
@@ -100,18 +81,3 @@ def test_a_job_file_of_odd_keys_is_refused(tmp_path: Path) -> None:
         ended = CliRunner().invoke(cli, ["-q", "run", str(path)])
         assert ended.exit_code not in (0, *INTERNAL), ended.output[-500:]
         assert "E-INTERNAL" not in ended.output
-
-
-def test_a_limit_beyond_the_machine_lets_no_job_take_more_than_it_has(tmp_path: Path) -> None:
-    """Two thousand million blocks read ahead fit such a limit; the kernel would end the process without a word."""
-    said = "this machine has .* and --memory .* lets this job take more: .* blocks in flight"
-    with pytest.raises(BudgetError, match=said):
-        fitted(tmp_path, memory=1 << 64, prefetch=1 << 31)
-    fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), memory=1 << 64))
-
-
-def test_chunks_larger_than_the_machine_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{k},{k % 2}\n" for k in range(60)))
-    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y", memory=1 << 64, chunk_bytes=1 << 50)
-    with pytest.raises(BudgetError, match=r"this machine has .* chunks"):
-        ingest(job)

@@ -92,12 +92,6 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     assert run("info", tmp_path / "none", shell=closed).returncode == 66
 
 
-def test_a_closed_standard_output_is_said(tmp_path: Path) -> None:
-    done = run("doctor", shell=">&-", cwd=tmp_path)
-    assert done.returncode == 74
-    assert b"standard output is closed" in done.stderr
-
-
 def test_standard_output_may_be_anything_that_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in notebooks and other programs."""
     source, out = write_table(tmp_path), io.StringIO()

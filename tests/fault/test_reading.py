@@ -25,6 +25,7 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.read import retry
 from streamsvm.types import Store
+from tests.axes import each_value
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed, write_table
 from tests.fault.test_resume import same_model
 
@@ -69,9 +70,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return arrange
 
 
-@pytest.mark.parametrize("first", [1, 2, 9])
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+@each_value(("first", [1, 2, 9]), ("times", [1, 3]), ("number", [errno.EIO, errno.ESTALE]))
 def test_a_read_that_fails_for_a_moment_is_made_again(
     store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, times: int, number: int
 ) -> None:

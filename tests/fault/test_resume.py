@@ -129,18 +129,6 @@ def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path) -> None
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_bytes_are_counted_as_often_as_they_are_read(store: Path, tmp_path: Path) -> None:
-    """Blocks that stay in memory are read once, and once more by a run that is resumed."""
-    job = fit_job(store, tmp_path / "m", max_passes=5)
-    once = open_store(store).layout.bytes_per_pass
-    whole = fit(replace(job, model=job.model + ".whole"))
-    assert whole.plan.memory.cached
-    assert whole.training.bytes_read == once
-    with pytest.raises(InterruptedRun):
-        visited(job, 3)
-    assert fit(replace(job, resume=True)).training.bytes_read == 2 * once
-
-
 def test_stopped_many_times(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every third visit, with checkpoints in between, until it is done."""
     placed(monkeypatch, resident=False)
@@ -226,11 +214,6 @@ def test_the_same_data_elsewhere_and_the_way_of_running_are_not_another_job(
     shutil.copytree(store, moved)
     fit(replace(stopped, store=str(moved), prefetch=0, memory=1 << 33, checkpoint_every=5.0))
     assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
-
-
-def test_resume_without_a_checkpoint_starts(store: Path, tmp_path: Path) -> None:
-    fit(fit_job(store, tmp_path / "m", resume=True))
-    assert (tmp_path / "m").exists()
 
 
 def test_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path: Path) -> None:
@@ -352,15 +335,6 @@ def test_what_is_not_data_is_not_kept() -> None:
         Encoder().encode([lambda: None])
     with pytest.raises(KeyError):
         Decoder(dict[str, Any]().__getitem__).decode({"class": "os.system", "fields": ["true"]})
-
-
-def test_generations_alternate(tmp_path: Path) -> None:
-    checkpoints = CheckpointDirectory(tmp_path)
-    for number in range(1, 6):
-        checkpoints.write({}, number)
-        assert [saved.content() for saved in CheckpointDirectory(tmp_path).read()] == list(
-            range(number, max(0, number - 2), -1)
-        )
 
 
 def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +11,14 @@ from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.features.landmarks import (
     SMALLEST_SCORE,
     Smallest,
-    hashes,
     leverage_sampler,
     ridge_for,
     spread_rows,
     uniform_rows,
 )
-from streamsvm.features.scaling import Raw
-from streamsvm.jobs.embed import kernel_map
-from streamsvm.jobs.embed.kernel_request import spread_candidates
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.rows import Dense, row_slice
-from streamsvm.store.views.memory import MemoryStore
 from tests.arrays import csr_of, sparse_values
-
-
-def test_hashes_depend_on_seed_and_row_alone():
-    whole = hashes(7, 0, 1000)
-    assert np.array_equal(whole[300:400], hashes(7, 300, 400))
-    assert len(np.unique(whole)) == 1000
-    assert not np.any(whole == hashes(8, 0, 1000))
 
 
 def test_uniform_rows_are_distinct_and_rising():
@@ -41,10 +27,6 @@ def test_uniform_rows_are_distinct_and_rising():
     assert np.all(np.diff(rows) > 0)
     assert rows[-1] < 3_000_000
     assert np.array_equal(rows, uniform_rows(3_000_000, 500, 3))
-
-
-def test_every_row_if_there_are_not_more():
-    assert np.array_equal(uniform_rows(10, 50, 0), np.arange(10))
 
 
 def test_uniform_rows_are_uniform():
@@ -92,12 +74,6 @@ def test_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_others():
     with np.errstate(all="ignore"):
         sampler.offer(Dense(X), 0)
     assert len(sampler.rows()) == 20
-
-
-def test_leverages_of_a_kernel_without_any_positive_eigenvalue_are_the_least():
-    X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32)
-    sampler = leverage_sampler(points_of(X[:1]), Sigmoid(gamma=0.1, coef0=-5.0), 20, 0)
-    assert (sampler.scores(Dense(X)) == SMALLEST_SCORE**2).all()
 
 
 def test_ridge_has_the_effective_dimension_asked_for():
@@ -149,41 +125,3 @@ def test_rows_far_from_each_other_are_as_many_as_asked_for(count):
     assert len(rows) == count
     assert np.all(np.diff(rows) > 0)
     assert np.array_equal(rows, spread_rows(X, RBF(1.0), count, 0))
-
-
-@pytest.mark.parametrize(("landmarks", "first"), [(20, 20), (60, 40)])
-def test_leverages_are_estimated_from_a_bounded_sample(landmarks, first, monkeypatch):
-    """Whose kernel values a plan counts: as many rows as landmarks are wanted, and no more than FIRST_SAMPLE."""
-    store = MemoryStore()
-    X = sparse_values(np.random.default_rng(1), 200, 4)
-    store.append(Dense(X), (np.arange(200) % 2).astype(np.int32))
-    store.commit(("a", "b"), 4)
-    monkeypatch.setattr(kernel_map, "FIRST_SAMPLE", 40)
-    given = []
-
-    def sampler(points, kernel, wanted, seed):
-        given.append(points)
-        return leverage_sampler(points, kernel, wanted, seed)
-
-    monkeypatch.setattr(kernel_map, "leverage_sampler", sampler)
-    request: Any = SimpleNamespace(landmarks=landmarks, seed=3, inner=Raw(0.0), record=RBF(0.3))
-    rows = kernel_map._by_leverage(request, store, 0)
-    assert len(rows) == landmarks
-    np.testing.assert_array_equal(given[0].columns.T, X[uniform_rows(200, first, 3)])
-
-
-def test_rows_far_apart_are_drawn_of_a_sample_by_another_seed_than_its_own():
-    store = MemoryStore()
-    X = sparse_values(np.random.default_rng(2), 400, 4)
-    store.append(Dense(X), (np.arange(400) % 2).astype(np.int32))
-    store.commit(("a", "b"), 4)
-    request: Any = SimpleNamespace(landmarks=12, seed=3, inner=Raw(0.0), record=RBF(0.3))
-    first = uniform_rows(400, spread_candidates(12, 400), 3)
-    wanted = first[spread_rows(X[first], RBF(0.3), 12, 4)]
-    np.testing.assert_array_equal(kernel_map._far_apart(request, store, 0), wanted)
-
-
-def test_points_take_the_bytes_of_their_columns_and_squares() -> None:
-    rows = np.ones((3, 5))
-    assert points_of(rows).nbytes == 4 * (3 * 5 + 3)
-    assert points_of(rows, np.float64).nbytes == 8 * (3 * 5 + 3)

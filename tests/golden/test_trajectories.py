@@ -31,12 +31,12 @@ def test_every_case_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_solver_goes_the_way_it_went(case: str, stores: dict[str, str], tmp_path: Path) -> None:
+def test_solver_follows_its_recorded_trajectory(case: str, stores: dict[str, str], tmp_path: Path) -> None:
     found = way_of(stores[CASES[case]["of"]], CASES[case], tmp_path / "m")
     assert not differences(found, RECORDED[case])
 
 
 @pytest.mark.parametrize("case", OF_CHANCE)
-def test_a_fit_that_was_drawn_goes_the_way_it_went(case: str, stores: dict[str, str], tmp_path: Path) -> None:
+def test_drawn_fit_follows_its_recorded_trajectory(case: str, stores: dict[str, str], tmp_path: Path) -> None:
     settings = OF_CHANCE[case]["settings"]
     assert not differences(way_of(stores[settings["of"]], settings, tmp_path / "m"), OF_CHANCE[case])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,10 @@ import pytest
 import scipy.sparse
 
 import streamsvm as sv
-from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun, UncertifiedError, UsageError
 from streamsvm.jobs import calibrate as calibrating
 from streamsvm.jobs import calibration_scores as fold_fits
 from streamsvm.jobs import calibration_scores as leave_one_out
-from streamsvm.jobs.calibrate import CalibrationTimeout, TimeLeft, outcomes_of
-from streamsvm.losses import Logistic, SquaredHinge
-from streamsvm.types import Layout, Problem, Status
 
 ROWS = 3000
 FAST: dict[str, Any] = {"solver": "newton", "overwrite": True}
@@ -203,12 +198,6 @@ def test_a_limit_in_calibration_is_an_error_where_that_was_asked_for(
     assert sv.fit(train, place / "stopped", at_limit="stop", resume=True, **given).model.calibration is not None
 
 
-def test_a_fold_that_time_has_ended_is_no_part_of_a_calibration() -> None:
-    ended = Training([], Status.TIME)
-    with pytest.raises(CalibrationTimeout):
-        TimeLeft().whole(ended)
-
-
 @warned
 @pytest.mark.parametrize("folds", [None, 3])
 def test_stopped_in_calibration_the_passes_are_not_made_again(
@@ -241,16 +230,6 @@ def test_stopped_in_calibration_the_passes_are_not_made_again(
     assert model.read_bytes() == (place / "whole").read_bytes()
 
 
-def test_what_it_holds_is_in_the_plan(place: Path) -> None:
-    def held(**options: Any) -> dict[str, int]:
-        found = sv.plan(place / "train.zarr", solver="newton", **options).facts()
-        return {term["term"]: term["bytes"] for term in found["memory"]}
-
-    assert "calibration" not in held()
-    assert held(calibrate="sigmoid")["calibration"] > 0
-    assert held(calibrate="sigmoid", calibration_folds=3)["calibration"] > 0
-
-
 def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
     """Also where classes are weighted: what weights add to the odds is taken from them."""
     X, y = rows(2)
@@ -264,73 +243,12 @@ def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
     assert abs(1 / (1 + np.exp(-other.decision_function(X))).mean() - p.mean(axis=0)[1]) > 0.1
 
 
-def test_several_weighted_classes_have_a_ratio_each() -> None:
-    layout = Layout(3, (6,), None, ("a", "b", "c"), (1, 2, 3))
-    problem = Problem(Logistic(), 1.0, 6, 3, 1, weights=(5.0, 4.0, 1.0))
-    assert calibrating._ratio(problem, layout) == pytest.approx(4.0 / ((5.0 + 3 * 1.0) / 4))
-    assert calibrating._ratio(Problem(Logistic(), 1.0, 6, 3, 1), layout) == 1.0
-
-
-def test_classes_of_a_model_are_in_their_order() -> None:
-    problems = [Problem(SquaredHinge(), C, 9, 2, k) for C in (1.0, 2.0) for k in range(3)]
-    first, second = outcomes_of(problems, ("b", "c", "a"))
-    assert (first.columns, second.columns) == ((2, 0, 1), (5, 3, 4))
-    assert first.truth(np.array([0, 1, 2], np.int32)).tolist() == [1, 2, 0]
-
-
 def test_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
     with pytest.raises(UsageError, match="is for --calibrate"):
         sv.fit(place / "train.zarr", place / "x", calibration_folds=3)
     with pytest.raises(UsageError, match="folds, which are not fitted on a cluster"):
         sv.fit(place / "train.zarr", place / "x", calibrate="sigmoid", calibration_folds=3, cluster="here:", **FAST)
     assert sv.fit(place / "train.zarr", place / "x", calibrate="none", **FAST).model.calibration is None
-
-
-@pytest.mark.parametrize(
-    ("components", "read", "share", "factor"),
-    [
-        (51, 32, 0.159375, 1 / 0.051),  # 5.1 % of the rows: four times the chunks that would do are fewer than 32
-        (151, 61, 15.1 / 61, 1 / 0.151),
-        (400, 100, 0.4, 2.5),
-        (1000, 100, 1.0, 1.0),
-        (5000, 100, 1.0, 1.0),
-    ],
-)
-def test_a_hundred_rows_are_drawn_for_each_component(components: int, read: int, share: float, factor: float) -> None:
-    """Of chunks that are drawn themselves, no fewer than 32; all rows together stand for those of the store."""
-    layout = Layout(components, (1000,) * 100, None, ("a", "b"), (50_000, 50_000))
-    drawn = leave_one_out._drawn(layout, components, 7)
-    assert len(set(drawn.chunks)) == read
-    assert list(drawn.chunks) == sorted(drawn.chunks)
-    assert (drawn.share, drawn.factor) == pytest.approx((share, factor))
-    few = leave_one_out._drawn(replace(layout, chunks=(50, 50)), components, 7)
-    assert few == leave_one_out._Drawn((0, 1), 1.0, 1.0)
-    there, elsewhere = drawn.chunks[0], next(iter({*range(101)} - {*drawn.chunks}))
-    factors = drawn.factors(there, 10_000, 7)
-    assert set(factors.tolist()) <= {0.0, drawn.factor}
-    assert (factors > 0.0).mean() == pytest.approx(drawn.share, abs=0.02)
-    assert not drawn.factors(elsewhere, 10, 7).any()
-
-
-def test_a_component_is_a_column_or_the_constant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    drawn = leave_one_out._drawn
-
-    def asking(layout: Layout, components: int, seed: int) -> Any:
-        asked.append(components)
-        return drawn(layout, components, seed)
-
-    monkeypatch.setattr(leave_one_out, "_drawn", asking)
-    sv.fit(place / "train.zarr", place / "asking", calibrate="sigmoid", **FAST)
-    assert asked == [6]
-
-
-@pytest.mark.parametrize(("chunks", "groups"), [(1, 1), (64, 64), (65, 64), (1000, 64)])
-def test_groups_are_all_chunks_in_their_order(chunks: int, groups: int) -> None:
-    found = leave_one_out.groups_of(chunks)
-    assert [chunk for group in found for chunk in group] == list(range(chunks))
-    assert len(found) == groups
-    assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
 @pytest.fixture(scope="module")

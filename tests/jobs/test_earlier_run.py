@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.results.earlier_run import _certificate
 from streamsvm.jobs.fit.results.places import CERTIFICATE, path_names, run_folder
 from streamsvm.jobs.fit.run import fit
 from streamsvm.model import load
@@ -57,26 +56,6 @@ def done(job: FitJob) -> tuple[dict[str, Any], bool]:
     return events[-1], len(events) > 1
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"solver": "dcd", "max_passes": 2},
-        {"C": (0.1, 1.0), "validation": 0.4, "loss": "hinge", "solver": "newton"},
-        {"C": (0.1, 1.0), "calibrate": "sigmoid"},
-        {"kernel": "rbf", "solver": "partan", "tolerance": 0.1},
-    ],
-)
-def test_what_is_told_of_a_fit_that_had_ended_is_what_was_told_then(more: dict[str, Any], tmp_path: Path) -> None:
-    job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), memory=1 << 33, **more)
-    first, _ = done(job)
-    record = json.loads((run_folder(Path(job.model)) / CERTIFICATE).read_text(encoding="utf-8"))
-    again, made = done(replace(job, resume=True))
-    assert not made
-    # what is written at last is no part of the time, and a peak is known when all is written
-    assert {**again, "peak": 0} == {**first, "peak": 0} | {"compute_share": pytest.approx(first["compute_share"])}
-    assert again["peak"] == record["peak"]
-
-
 @pytest.mark.parametrize("lacks", [0.1, 1.0])
 def test_a_model_without_the_probabilities_that_were_asked_for_is_not_the_end(lacks: float, tmp_path: Path) -> None:
     store = small_store(tmp_path / "s.zarr", sparse=False)
@@ -112,8 +91,3 @@ def test_where_one_model_of_several_is_gone_it_is_made(tmp_path: Path) -> None:
         path.unlink()
         assert done(replace(job, resume=True))[1]
         assert path.read_bytes() == before
-
-
-def test_what_an_earlier_version_recorded_without_rounding_is_exact() -> None:
-    assert _certificate({"primal": 2.0, "dual": 1.0}, {}).rounding == 0.0
-    assert _certificate({"primal": 2.0, "dual": 1.0, "rounding": 0.5}, {}).rounding == 0.5

@@ -150,16 +150,6 @@ def test_too_little_room_is_said_before_anything_is_written(dense, tmp_path, mon
     assert caught.value.code == "E-NOSPACE"
 
 
-def test_a_twentieth_of_the_room_is_kept_free(dense, tmp_path, monkeypatch):
-    built = embed(job(dense, tmp_path / "e"))
-    needed = built.rows * (4 * built.projection.rank + 8)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(0, 0, round(1.04 * needed)))
-    with pytest.raises(StorageError, match="more"):
-        embed(job(dense, tmp_path / "f"))
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(0, 0, round(1.06 * needed)))
-    embed(job(dense, tmp_path / "f"))
-
-
 def test_one_writer_at_a_time(dense, tmp_path):
     """A second one is told; who finds the embedding he asks for needs no lock."""
     with locked(tmp_path / "e"), pytest.raises(ExistsError, match="is being written by pid") as caught:
@@ -264,11 +254,6 @@ def test_a_damaged_map_is_noticed(dense, tmp_path):
         embed(job(dense, tmp_path / "e"))
 
 
-def test_a_small_budget_is_refused(dense, tmp_path):
-    with pytest.raises(BudgetError):
-        embed(job(dense, tmp_path / "e", memory=8 << 20))
-
-
 # -- fits -------------------------------------------------------------------------------------------------------------
 
 
@@ -313,25 +298,6 @@ def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
     found = kernel_fit(store, tmp_path / "m", **settings)
     assert found.training.runs[0].certificate.gap <= 1e-3
     assert found.training.status == Status.CONVERGED
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"solver": "dcd"},
-        {"sampling": "leverage"},
-        {"sampling": "kmeans++"},
-        {"sampling": "greedy"},
-        {"cutoff": 1e-3},
-        {"standardize": True},
-    ],
-    ids=str,
-)
-def test_other_ways_to_the_same_end(settings, dense, tmp_path):
-    _, y = moons()
-    found = kernel_fit(dense, tmp_path / "m", **settings, tolerance=1e-2)
-    assert found.training.runs[0].certificate.gap <= 1e-2
-    assert error_of(found.model, dense, y) < 0.1
 
 
 def test_landmarks_that_explain_numbers(tmp_path):

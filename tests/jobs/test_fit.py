@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,9 +22,9 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
-from streamsvm.schedule.peak import PeakWatch
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 ROWS, COLUMNS = 700, 6
 
@@ -143,18 +142,6 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     saved = models.load(tmp_path / "m.ssvm")
     np.testing.assert_array_equal(saved.weights, result.model.weights)
     assert (tmp_path / "m.ssvm").read_bytes() == (result.run / "model.ssvm").read_bytes()
-
-
-def test_one_peak_is_told_everywhere_and_writing_the_model_is_in_it(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy, large = tmp_path / "m.ssvm.run" / "model.ssvm", 1 << 50
-    looks = itertools.count(1)
-    monkeypatch.setattr(PeakWatch, "most", property(lambda _: (2 * large if copy.exists() else large) + next(looks)))
-    told: list[dict[str, Any]] = []
-    result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm")), told.append)
-    said = json.loads((result.run / "certificate.json").read_text())
-    assert said["peak"] == told[-1]["peak"] == result.training.peak > 2 * large
 
 
 def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:
@@ -319,14 +306,6 @@ def test_a_price_that_is_none_is_refused(place: Path, tmp_path: Path, settings: 
         fitted(place / "two", tmp_path, **settings)
 
 
-def test_positive_turns_the_function_around(place: Path, tmp_path: Path) -> None:
-    plain = fitted(place / "two", tmp_path, tolerance=1e-6)
-    turned = fitted(place / "two", tmp_path, tolerance=1e-6, positive="-1", overwrite=True)
-    assert plain.model.classes == ("-1", "1")
-    assert turned.model.classes == ("1", "-1")
-    np.testing.assert_allclose(turned.model.weights, -plain.model.weights, atol=1e-2)
-
-
 def test_one_class_against_the_rest(place: Path, tmp_path: Path) -> None:
     """The same problem as that class has among all."""
     alone = fitted(place / "three", tmp_path, positive="green", tolerance=1e-6)
@@ -447,8 +426,7 @@ def chunk_files(store: Path) -> Iterator[Path]:
             yield path
 
 
-@pytest.mark.parametrize("form", ["dense", "csr"])
-@pytest.mark.parametrize("at", ["first", "middle", "last"])
+@each_value(("form", ["dense", "csr"]), ("at", ["first", "middle", "last"]))
 def test_no_byte_of_a_chunk_can_change_unseen(
     form: str, at: str, fragile: dict[str, Path], tmp_path: Path, cached: bool
 ) -> None:

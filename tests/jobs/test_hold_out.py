@@ -20,6 +20,7 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.stores import HoldOut
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.row_layout import in_layout
+from tests.axes import each_value
 
 ROWS = [
     {
@@ -103,9 +104,9 @@ def test_a_group_is_never_divided(tmp_path: Path, form: str) -> None:
     assert names == ["x", "year"]  # the group is no feature
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
-@pytest.mark.parametrize(
-    ("after", "first"), [("year=2015", 600), ("day=2015-12-31", 600), ("x=749", 750), ("day=2014-05-04 00:00:00", None)]
+@each_value(
+    ("form", ["csv", "parquet", "jsonl"]),
+    ("after, first", [("year=2015", 600), ("day=2015-12-31", 600), ("x=749", 750), ("day=2014-05-04 00:00:00", None)]),
 )
 def test_what_is_later_is_for_testing(tmp_path: Path, form: str, after: str, first: int | None) -> None:
     path = write(tmp_path / f"a.{form}", ROWS)
@@ -156,26 +157,3 @@ def test_arrays_have_no_columns_to_hold_out_by(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
     with pytest.raises(UsageError, match="columns have no names"):
         parts(tmp_path / "a.npy", label="last", test_fraction=0.5, split_by="who", drop=())
-
-
-@pytest.mark.parametrize(
-    ("before", "count", "strata"),
-    [(0, 100, [0]), (0, 101, [0, 1]), (99, 1, [0]), (100, 1, [1]), (130, 171, [1, 2, 3]), (130, 170, [1, 2])],
-)
-def test_no_hundred_is_drawn_that_has_none_of_the_rows(
-    before: int, count: int, strata: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many rows of the class came before: what a row costs does not grow with its number."""
-    split = HoldOut(3, 0.3, stratify=True)
-    if before:
-        split.chosen(0, np.zeros(before, np.int32), None)
-    drawn: list[int] = []
-    plain = np.random.default_rng
-
-    def noted(seed: Any) -> Any:
-        drawn.append(seed[2])
-        return plain(seed)
-
-    monkeypatch.setattr(np.random, "default_rng", noted)
-    assert len(split.chosen(before, np.zeros(count, np.int32), None)) == count
-    assert drawn == strata

@@ -13,14 +13,14 @@ import pytest
 from streamsvm.engine import progress
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest, ingest_from, memory_for_source
+from streamsvm.jobs.ingest.run import ingest, ingest_from
 from streamsvm.jobs.ingest.stores import HoldOut
 from streamsvm.rows import CSR
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
-from streamsvm.types import Chunk, Store, Term
+from streamsvm.types import Chunk, Store
 
 CSV = b"a,b,w,y\n" + b"".join(
     b"%d,%d,%.1f,%s\n" % (i, i * i, 0.5 + i % 2, b"pq"[i % 2 : i % 2 + 1]) for i in range(100)
@@ -310,12 +310,3 @@ def test_what_was_read_of_many_files_is_not_added_up_for_each(
 
     ingest_from(IngestJob(store=paths[0].with_name("s.zarr"), label="y", sources=paths), opened)
     assert len(seen) < 20
-
-
-def test_the_memory_of_a_source_grows_with_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further threads, for which there is room at some point, take nothing of it: tables have no use for them."""
-    monkeypatch.setattr(budget, "base_terms", lambda: (Term("process", 100 << 20, "as if"),))
-    given = [memory_for_source((170 << 20) + (k << 20), 1 << 20, 1, shuffle=False, threads=4) for k in range(0, 64, 4)]
-    limits = [memory.limit for memory in given]
-    assert len({memory.threads for memory in given}) > 1  # which is where it shrank
-    assert limits == sorted(limits)

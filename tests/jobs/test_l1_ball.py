@@ -21,8 +21,6 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import model_facts
-from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.jobs.tune.run import tune
 from tests.fault.test_determinism import bits_of
 from tests.stopping import goes_on_to_the_same_bytes
 
@@ -124,30 +122,3 @@ def test_what_does_not_go_with_it_is_refused_by_name(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         fit(job_of(store, tmp_path / "m", **settings))
-
-
-def test_a_model_to_start_from_is_drawn_into_the_ball(store: Path, tmp_path: Path) -> None:
-    fit(job_of(store, tmp_path / "large", l1_ball=3.5))
-    started = fit(job_of(store, tmp_path / "m", l1_ball=1.0, warm_start=str(tmp_path / "large")))
-    fresh = fit(job_of(store, tmp_path / "fresh", l1_ball=1.0))
-    one, two = (result.training.runs[0].certificate for result in (started, fresh))
-    assert one is not None
-    assert two is not None
-    assert one.primal == pytest.approx(two.primal, rel=2e-4)
-    assert np.abs(started.model.weights).sum() <= 1.0 + 1e-12
-
-
-def test_a_search_judges_by_the_l1_term(store: Path, tmp_path: Path) -> None:
-    found = tune(TuneJob(str(store), str(tmp_path / "t"), loss="squared", l1=20.0, folds=2))
-    none = tune(TuneJob(str(store), str(tmp_path / "u"), loss="squared", l1=2000.0, folds=2))
-    assert found.best.error is not None
-    assert none.best.error is not None
-    assert found.best.error < 0.5 * none.best.error
-
-
-def test_a_search_judges_by_the_ball(store: Path, tmp_path: Path) -> None:
-    found = tune(TuneJob(str(store), str(tmp_path / "t"), loss="squared", l1_ball=3.5, folds=2))
-    none = tune(TuneJob(str(store), str(tmp_path / "u"), loss="squared", l1_ball=0.1, folds=2))
-    assert found.best.error is not None
-    assert none.best.error is not None
-    assert found.best.error < 0.5 * none.best.error

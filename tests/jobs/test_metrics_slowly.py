@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import DataError
 from streamsvm.jobs.apply.metrics import (
-    BalancedCounts,
-    ErrorCounts,
     MetricAccumulator,
     NumberAccumulator,
-    average_precision,
-    best_threshold,
 )
 
 CLASSES = ("a", "b", "c")
@@ -128,17 +123,6 @@ def test_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int) -> None
     assert best.accuracy == pytest.approx(max(tried))
 
 
-def test_of_several_best_thresholds_the_largest_is_said() -> None:
-    counts = np.zeros((2, 1 << 18), np.int64)
-    part = MetricAccumulator(CLASSES[:2])
-    f = np.array([[-1.0], [0.5], [1.0], [3.0]])
-    part.add(np.array([1, 0, 1, 0], np.int32), np.array([0, 1, 1, 1], np.int32), f)
-    assert part.ranking is not None
-    # from -1 on all four are taken, from 1 on two, from 3 on one, wrongly: two are right, two, and one
-    assert best_threshold(part.ranking.counts, "accuracy").threshold == 1.0
-    assert average_precision(counts) is None
-
-
 @pytest.mark.parametrize("shift", [0.0, 1e8])
 def test_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> None:
     rng = np.random.default_rng(1)
@@ -162,30 +146,3 @@ def test_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> None:
         ),
         rel=1e-6,
     )
-
-
-def test_numbers_that_are_all_the_same_have_no_variance_to_explain() -> None:
-    part = NumberAccumulator()
-    part.add(np.full(3, 2.0), np.array([[1.0], [2.0], [4.0]]))
-    found: Any = part.result()
-    assert found == (3, None, pytest.approx(1.0), pytest.approx(math.sqrt(5 / 3)), 2.0, 2.0, 0.0)
-    nothing: Any = NumberAccumulator().result()
-    assert nothing == (0, None, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def test_errors_of_models_are_added_up_whatever_they_are_of() -> None:
-    one, other = ErrorCounts(2), ErrorCounts(2)
-    one.add(0, np.array([[1.0], [-1.0], [2.0]]), np.array([1, 1, 0]))
-    other.add(0, np.array([[-3.0]]), np.array([0]))
-    other.add(1, np.array([[1.0], [4.0]]), np.array([0.0, 2.0]))
-    assert (one + other).shares == pytest.approx([2 / 4, math.sqrt((1 + 4) / 2)])
-    assert one.shares == pytest.approx([2 / 3, 0.0])
-
-
-def test_both_sides_of_one_class_count_the_same() -> None:
-    counts = BalancedCounts(1)
-    counts.add(0, np.array([[1.0], [1.0], [-1.0], [1.0]]), np.array([1, 1, 1, 1]))
-    with pytest.raises(DataError, match="all of the class"):
-        _ = counts.shares
-    counts.add(0, np.array([[1.0], [-1.0]]), np.array([0, 0]))
-    assert counts.shares == pytest.approx([(1 / 4 + 1 / 2) / 2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,10 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.svm import LinearSVC
 
 import streamsvm as sv
-from streamsvm.display.event_lines import plan_line
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
@@ -74,7 +70,7 @@ def certificate(result: FitResult) -> Certificate:
     return found
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_optimum_is_that_of_liblinear(seed: int) -> None:
     classes, C = 2 + seed % 5, float(10.0 ** np.random.default_rng(seed).uniform(-3, -0.5))
     X, codes, weight = drawn(seed, classes, 80)
@@ -177,15 +173,6 @@ def test_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, lo
             assert certificate.primal == pytest.approx(0.5 * np.sum(W**2) + C * lack.sum(), rel=1e-9)
 
 
-def test_advice_of_a_fit_that_stalls_names_a_solver_that_takes_the_problem(tmp_path: Path) -> None:
-    """Coordinate descent hardly moves where columns are not scaled."""
-    X, y = load_wine(return_X_y=True)
-    sv.ingest(X, tmp_path / "s.zarr", y=y)
-    options: dict[str, Any] = {"multi_class": "crammer_singer", "loss": "hinge", "max_passes": 30, "overwrite": True}
-    with pytest.warns(sv.StreamSVMWarning, match="--solver interior_point"):
-        sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", solver="dcd", **options)
-
-
 def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_path: Path) -> None:
     first = fitted(store, tmp_path / "m", solver="dcd")
     again = fitted(store, tmp_path / "n", solver="dcd", warm_start=str(tmp_path / "m"), max_passes=1)
@@ -200,13 +187,6 @@ def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_
     assert calibrated.model.probabilities(calibrated.model.decision(Dense(X))).sum() == pytest.approx(ROWS)
     right = np.array(calibrated.model.classes)[calibrated.model.codes(calibrated.model.decision(Dense(X)))]
     assert (right == np.array(NAMES)[codes]).mean() > 0.6
-
-
-def test_folds_are_counted_as_its_models_answer(store: Path, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"C": (0.001, 0.05), "folds": 3, "loss": "hinge", "tolerance": 0.05}
-    together = tune(TuneJob(str(store), str(tmp_path / "t"), multi_class="crammer_singer", **more))
-    assert all(0.1 < score.error < 0.5 for score in together.scores)
-    assert all(score.gap <= 0.05 for score in together.scores)
 
 
 def test_two_classes_have_one_decision_value(tmp_path: Path) -> None:
@@ -234,13 +214,3 @@ def test_what_it_cannot_do_is_refused(store: Path, tmp_path: Path, more: dict[st
         fitted(store, tmp_path / "m", **more)
     assert isinstance(refused.value, UsageError)
     assert refused.value.hint
-
-
-def test_the_plan_counts_every_class(store: Path) -> None:
-    job = FitJob(str(store), "", multi_class="crammer_singer", C=(0.1, 1.0))
-    assert make_plan(job, open_store(store)).solver_name == "interior_point"
-    plan = make_plan(replace(job, solver="dcd"), open_store(store))
-    state = next(term for term in plan.memory.terms if term.name == "per-row state")
-    assert state.nbytes == 2 * 4 * 8 * ROWS
-    assert plan.solver_name == "dcd"
-    assert plan_line(plan.facts()).endswith("4 classes in one problem, C = 0.1, 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,12 @@ from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.apply.rows import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.ingest.describe import describe
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest, ingest_from
-from streamsvm.jobs.inspect import info
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.sklearn import StreamOneClassSVM
 from streamsvm.store import open_store
-from streamsvm.store.sources import open_source
 from streamsvm.store.sources.offsets import offsets_from
+from tests.axes import each_value
 from tests.decision_rounding import decision_rounding
 from tests.jobs.test_ingest_options import contents
 
@@ -105,8 +102,7 @@ def decisions(model: Path, data: Path) -> Any:
     return np.load(out)
 
 
-@pytest.mark.parametrize("name", FAR)
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl", "npz", "h5", "svm"])
+@each_value(("name", FAR), ("suffix", ["csv", "parquet", "jsonl", "npz", "h5", "svm"]))
 def test_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, name: str) -> None:
     X, y = rows_of(name)
     tabular = suffix in ("csv", "parquet", "jsonl")
@@ -121,8 +117,7 @@ def test_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, n
     assert not any("keeps little of columns" in n or "are rounded" in n for n in result.notices)
 
 
-@pytest.mark.parametrize("name", FAR)
-@pytest.mark.parametrize("settings", [{}, STANDARDIZED, STANDARDIZED | RBF, STANDARDIZED | RBF | {"landmarks": 40}])
+@each_value(("name", FAR), ("settings", [{}, STANDARDIZED, STANDARDIZED | RBF, STANDARDIZED | RBF | {"landmarks": 40}]))
 def test_raw_rows_and_stored_ones_get_the_same_decisions(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     X, y = rows_of(name)
     source = write_table(tmp_path / "a.csv", X, y)
@@ -184,27 +179,6 @@ def test_a_warm_start_is_the_same_function_from_another_zero(tmp_path: Path) -> 
     assert models.load(again).columns == 3
 
 
-def test_what_is_missing_counts_as_was_asked(tmp_path: Path) -> None:
-    X, y = rows_of("seconds")
-    X[350:, 1] = np.nan
-    source = write_table(tmp_path / "a.csv", X, y)
-    mean = stored(tmp_path / "m.zarr", source, tabular=True, missing="mean").store
-    found = contents(mean)[0][:, 1]
-    offset = offsets_from(open_store(mean).facts["encoding"]).values[0]
-    np.testing.assert_allclose(found[350:] + offset, np.nanmean(X[:, 1]), atol=1.0)
-    zero = stored(tmp_path / "z.zarr", source, tabular=True, missing="zero")
-    assert (contents(zero.store)[0][350:, 1] == 0.0).all()  # 0 is among the first rows: no midst serves all
-    assert any("are rounded" in notice for notice in zero.notices)
-
-
-def test_zeros_that_come_late_are_stored_less_the_offset(tmp_path: Path) -> None:
-    rows = [f"{1e9 + i % 2:.0f},{'pq'[i % 2]}\n" for i in range(40_000)]
-    (tmp_path / "a.csv").write_text("far,y\n" + "".join(rows) + ",p\n5,q\n")
-    result = stored(tmp_path / "s.zarr", tmp_path / "a.csv", tabular=True, missing="zero")
-    assert contents(result.store)[0][-2:, 0].tolist() == [-1e9, np.float32(5 - 1e9)]
-    assert any("nearer 0 than" in notice for notice in result.notices)
-
-
 @pytest.mark.parametrize("values", [[5.0] * 400, list(range(400)), [0.1] * 400, [1e9 * (i % 7) for i in range(400)]])
 def test_other_columns_are_left_where_they_are(tmp_path: Path, values: list[float]) -> None:
     X, y = rows_of("ids")
@@ -225,37 +199,6 @@ def test_what_no_offset_can_keep_is_said(tmp_path: Path, suffix: str) -> None:
     assert f"{rounded} whole numbers of {name} are beyond 2^24 and are rounded" in result.notices
 
 
-def test_a_wide_table_is_stored_sparse_and_from_another_zero(tmp_path: Path) -> None:
-    X, y = rows_of("seconds")
-    names = [f"n{i % 97}" for i in range(ROWS)]
-    frame = pd.DataFrame({"far": X[:, 1], "name": names, "y": y})
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    result = stored(tmp_path / "s.zarr", tmp_path / "a.csv", tabular=True, categorical=("name",))
-    assert result.sparse
-    offset = offsets_from(open_store(result.store).facts["encoding"]).values[0]
-    np.testing.assert_array_equal(contents(result.store)[0][:, 0], (X[:, 1] - offset).astype(np.float32))
-    model = tmp_path / "m.ssvm"
-    fit(FitJob(str(result.store), str(model)))
-    np.testing.assert_array_equal(decisions(model, tmp_path / "a.csv"), decisions(model, result.store))
-
-
-def test_what_is_said_of_stores_models_and_columns(tmp_path: Path) -> None:
-    X, y = rows_of("ids")
-    source = write_table(tmp_path / "a.csv", X, y)
-    result = stored(tmp_path / "s.zarr", source, tabular=True)
-    assert any("ids rather than quantities" in notice and "'far'" in notice for notice in result.notices)
-    known = info(result.store, columns=True)
-    offset = known["offsets"]["far"]
-    assert abs(offset - X[:, 1].mean()) <= 0.5
-    shown = next(c for c in known["statistics"] if c["name"] == "far")
-    assert (shown["min"], shown["max"]) == (X[:, 1].min(), X[:, 1].max())
-    assert shown["mean"] == pytest.approx(X[:, 1].mean(), rel=1e-12)
-    fit(FitJob(str(result.store), str(tmp_path / "m.ssvm")))
-    assert info(tmp_path / "m.ssvm")["offsets"] == {"far": offset}
-    described = describe(IngestJob(sources=(source,), store=tmp_path / "x.zarr", label="y"))
-    assert f"less {offset:.15g}" in next(c.becomes for c in described.columns if c.name == "far")
-
-
 def test_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
     X, y = rows_of("seconds")
     halves = [write_table(tmp_path / f"{k}.csv", X[k::2] + np.array([0.0, 60.0 * k, 0.0]), y[k::2]) for k in (0, 1)]
@@ -264,24 +207,6 @@ def test_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
     ingest(spread, executor=SerialExecutor())
     assert open_store(alone.store).digest == open_store(spread.store).digest
     assert open_store(alone.store).facts["encoding"] == open_store(spread.store).facts["encoding"]
-
-
-def test_a_store_from_before_is_repaired_as_it_was(tmp_path: Path) -> None:
-    """What has no offsets recorded gets none, whatever its columns are."""
-    X, y = rows_of("seconds")
-    source = write_table(tmp_path / "a.csv", X, y)
-    job = IngestJob(sources=(source,), store=tmp_path / "s.zarr", label="y")
-    old = open_store(_without_offsets(job)).digest
-    chunk = next((job.store / "X").glob("c.*"))
-    chunk.write_bytes(chunk.read_bytes()[:-8] + b"\xff" * 8)
-    ingest(IngestJob(sources=(source,), store=job.store, label="y", repair=True))
-    assert open_store(job.store).digest == old
-    np.testing.assert_array_equal(contents(job.store)[0], X.astype(np.float32))
-
-
-def _without_offsets(job: IngestJob) -> Path:
-    """A store as it was made before there were offsets."""
-    return ingest_from(job, lambda options: open_source(job.sources, replace(options, offsets=()))).store
 
 
 def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: Path) -> None:
@@ -314,16 +239,6 @@ def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: 
         refused = CliRunner().invoke(cli, ["predict", str(tmp_path / "e.ssvm"), str(target), str(tmp_path / "p.csv")])
         assert refused.exit_code == 65
         assert "is an embedding" in refused.output
-
-
-def test_a_damaged_embedding_of_a_run_is_built_again(tmp_path: Path) -> None:
-    X, y = rows_of("fractions")
-    options: dict[str, Any] = {"kernel": "rbf", "landmarks": 4, "embedding": "disk", "overwrite": True}
-    expected = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
-    manifest = next(tmp_path.glob("*.run/embedding.zarr/manifest.json"))
-    manifest.write_text(manifest.read_text().replace('"rank"', '"rang"'))
-    found = sv.fit(X, tmp_path / "m.ssvm", y=y, **options).model
-    np.testing.assert_array_equal(found.weights, expected.weights)
 
 
 def far_rows(place: float) -> tuple[Any, Any]:
@@ -377,51 +292,6 @@ def test_a_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) 
     found = fit(one_class=True, C=1.0, loss="hinge")
     assert "--nu in place of C" in found.notices[0]
     assert found.model.certificates[0].primal == pytest.approx(0.5e-10, rel=1e-2)  # w = x / ||x||^2
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "h5", "zarr", "csr", "frame"])
-def test_rows_far_from_the_first_ones_are_told_of(tmp_path: Path, kind: str) -> None:
-    """Of every source: offsets are decided by the first rows, and those further on lose digits."""
-    rng = np.random.default_rng(0)
-    X = np.r_[rng.normal(size=(3000, 3)), rng.normal(size=(3000, 3)) + np.array([1e8, 0.0, -1e7])]
-    y = rng.integers(0, 2, 6000)
-    said = " ".join(ingested_from(kind, X, y, tmp_path).notices)
-    first, _, last = ("'a'", "'b'", "'c'") if kind in ("csv", "parquet", "frame") else (f"column {k}" for k in range(3))
-    assert f"keeps little of some rows, which lie far from the others: {first} near" in said
-    assert f"{last} near -" in said
-    assert "steps of 8, " in said
-
-
-@pytest.mark.parametrize("kind", ["csv", "npy"])
-def test_rows_that_lose_nothing_are_not_told_of(tmp_path: Path, kind: str) -> None:
-    """Wide ranges, heavy tails, amounts and whole numbers."""
-    rng = np.random.default_rng(0)
-    X = np.column_stack(
-        [
-            rng.random(6000) * 1e8,
-            np.round(np.exp(2.0 * rng.normal(size=6000) + 8.0), 2),
-            250.0 * rng.integers(0, 60_000, 6000),
-        ]
-    )
-    assert "far from the others" not in " ".join(ingested_from(kind, X, rng.integers(0, 2, 6000), tmp_path).notices)
-
-
-def ingested_from(kind: str, X: Any, y: Any, folder: Path) -> Any:
-    """Rows of three columns, and labels, ingested from files or from a program."""
-    path, store = folder / f"rows.{kind}", folder / "s.zarr"
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
-    if kind in ("csr", "frame"):
-        return sv.ingest(scipy.sparse.csr_array(X) if kind == "csr" else frame, store, y=y)
-    if kind in ("h5", "zarr"):
-        write_arrays(path, X, y)
-        return sv.ingest(path, store)
-    if kind == "npy":
-        np.save(path, np.c_[X, y])
-    elif kind == "csv":
-        frame.assign(y=y).to_csv(path, index=False)
-    else:
-        frame.assign(y=y).to_parquet(path)
-    return sv.ingest(path, store, label="last")
 
 
 def write_arrays(path: Path, X: Any, y: Any) -> None:

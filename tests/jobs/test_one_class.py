@@ -12,7 +12,6 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.one_class import OUTCOMES
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import Dense
@@ -89,11 +88,6 @@ def test_an_exact_kernel_has_the_optimum_of_libsvm(nu: float, pool: int) -> None
     assert np.abs(f - other.decision_function(X.astype(np.float64))).max() < 0.02 * np.abs(f).max()
 
 
-def test_a_pool_too_small_for_nu_is_refused() -> None:
-    with pytest.raises(UsageError, match="nu of all rows"):
-        fit_in_memory(asked(nu=0.9, kernel="rbf", options={"pool": 32}), rows_of(("one",)))
-
-
 @pytest.mark.parametrize("solver", ["newton", "dcd", "blended", "mfw"])
 def test_with_C_it_is_a_problem_for_every_solver(solver: str) -> None:
     """The optimum has sum a_i = 2 P, as P is a parabola along w, and a share of the rows inside."""
@@ -120,17 +114,6 @@ def test_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_are_evalua
     np.testing.assert_array_equal(again.model.weights, result.model.weights)
 
 
-def test_rows_inside_are_called_1_where_the_store_has_no_name_for_them() -> None:
-    assert fit_in_memory(asked(nu=0.2), rows_of()).model.classes == OUTCOMES
-
-
-def test_scaling_leaves_the_origin_where_it_is() -> None:
-    """Centered rows lie around the origin, and no hyperplane holds them off it."""
-    found = fit_in_memory(asked(nu=0.1, standardize=True), rows_of(("one",), offset=10.0))
-    assert found.training.status == Status.CONVERGED
-    assert found.model.certificate.primal < 0.0
-
-
 def test_rows_around_the_origin_are_said_to_lie_around_it() -> None:
     found = fit_in_memory(asked(nu=0.5), rows_of(("one",), offset=-3.7))
     assert found.training.status == Status.STALLED
@@ -150,16 +133,3 @@ def test_rows_around_the_origin_are_said_to_lie_around_it() -> None:
 def test_options_that_mean_nothing_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         FitJob("", "", **({"one_class": True} | settings))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"nu": 0.1, "solver": "newton"}, "no free offset"),
-        ({"C": 1.0, "loss": "logistic"}, "a loss with a margin"),
-        ({"nu": 0.1, "positive": "worse"}, "no class 'worse'"),
-    ],
-)
-def test_what_a_plan_cannot_be_made_of_is_refused(settings: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        fit_in_memory(asked(**settings), rows_of())

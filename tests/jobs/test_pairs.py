@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -18,17 +17,13 @@ from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning import solver_choice
-from streamsvm.jobs.fit.planning.problems import problems_of
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.losses import LOSSES
 from streamsvm.model import Model, load, outcomes_of
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store import create
 from streamsvm.store.read.reader import DiskStore
-from streamsvm.types import Layout, Problem
 from tests.arrays import csr_of
 from tests.stopping import goes_on_to_the_same_bytes
 
@@ -218,25 +213,3 @@ def test_a_model_of_pairs_that_lacks_one_is_none(store: Path, tmp_path: Path) ->
     with pytest.raises(DataError, match="usable model"):
         load(tmp_path / "few")
     assert not load(tmp_path / "rest").pairs
-
-
-def test_of_a_pair_its_rows_and_their_share_of_the_entries_are_planned() -> None:
-    """A number of entries that is rounded up; what the plan asks for is made of both."""
-    layout = Layout(6, (10, 30), (25, 72), ("a", "b", "c"), (3, 14, 23))
-    found, names = problems_of(FitJob("s", "m", multi_class="ovo"), layout)
-    assert names == ("a", "b", "c")
-    assert [(one.rows, one.nonzeros) for one in found] == [(17, 42), (26, 64), (37, 90)]
-    dense, _ = problems_of(FitJob("s", "m", multi_class="ovo"), replace(layout, nonzeros=None))
-    assert [(one.rows, one.nonzeros) for one in dense] == [(17, None), (26, None), (37, None)]
-
-
-def test_the_solver_of_pairs_is_chosen_by_their_average_size() -> None:
-    """Rounded up; a pair without rows, which a fit refuses, counts as one of one row."""
-    layout = Layout(6, (10, 30), (25, 72), ("a", "b", "c"), (0, 0, 40))
-    whole = Problem(LOSSES["squared_hinge"](), 1.0, 40, 6, 0, nonzeros=97)
-    pairs = [replace(whole, rows=rows, nonzeros=entries) for rows, entries in [(1, 3), (40, 97), (40, 97)]]
-    costs = [Newton().cost(pair, layout) for pair in pairs]
-    wanted = -(-sum(cost.fixed + cost.shared for cost in costs) // 3)
-    job = FitJob("s", "m", multi_class="ovo")
-    assert solver_choice._needed(job, layout, sample=False) == 3 * wanted
-    assert solver_choice._needed(replace(job, C=(1.0, 2.0)), layout, sample=False) == 6 * wanted

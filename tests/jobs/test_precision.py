@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,15 +14,14 @@ from streamsvm.display.terminal import Lines
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit import precision
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.precision import enough_left, finer_event, finer_plan, in_float64, stalls_on, too_coarse
+from streamsvm.jobs.fit.precision import finer_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import Certificate, Status
+from streamsvm.types import Status
 
 FEW, MANY = 60, 100
 """Rows of a fit that closes on features in float32 on disk, which is not true of the model, and of one that stalls on pairs."""
@@ -125,20 +122,6 @@ def test_a_run_that_is_stopped_on_finer_features_goes_on_with_them(stores: dict[
     assert told["status"] == "converged"
 
 
-def test_finer_features_are_planned_with_eight_bytes_an_entry(stores: dict[int, Path], tmp_path: Path) -> None:
-    job, store = job_of(stores[MANY], tmp_path), open_store(stores[MANY])
-    plan = make_plan(job, store)
-    finer = in_float64(job, store, plan)
-    assert finer.solver_name == plan.solver_name
-    assert stalls_on(plan)
-    terms, more = ({term.name: term.nbytes for term in one.memory.terms} for one in (plan, finer))
-    assert more["projection"] == 3 * terms["projection"]
-    rows, entries = 2 * MANY, 31
-    assert more["solver"] - terms["solver"] >= rows * 4 * entries
-    assert finer_plan(job, store, plan) is not None
-    assert finer_plan(job, store, finer) is None
-
-
 @pytest.mark.parametrize(
     "more",
     [{"validation": 0.3}, {"embedding": "disk", "embedding_dtype": "int8"}, {"landmarks": None, "kernel": "linear"}],
@@ -146,45 +129,3 @@ def test_finer_features_are_planned_with_eight_bytes_an_entry(stores: dict[int, 
 def test_fits_that_ask_for_something_else_stay(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
     job, store = job_of(stores[MANY], tmp_path, **more), open_store(stores[MANY])
     assert finer_plan(job, store, make_plan(job, store)) is None
-
-
-def test_where_they_do_not_fit_the_fit_stays(
-    stores: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job, store = job_of(stores[MANY], tmp_path), open_store(stores[MANY])
-    plan = make_plan(job, store)
-    tight = replace(plan, memory=replace(plan.memory, limit=0))
-    monkeypatch.setattr(precision, "in_float64", lambda *_: tight)
-    assert finer_plan(job, store, plan) is None
-
-
-@pytest.mark.parametrize(
-    ("status", "before", "after", "expected"),
-    [
-        (Status.STALLED, 5e-4, 2e-3, True),
-        (Status.STALLED, 5e-4, 9e-4, False),  # it is certified; another problem is not
-        (Status.STALLED, 1.95e-3, 2e-3, False),  # the solver stalled, whatever rounding does
-        (Status.TIME, 5e-4, 2e-3, False),
-        (Status.CONVERGED, 5e-4, 2e-3, False),
-    ],
-)
-def test_they_are_too_coarse_where_the_model_is_worse_than_what_was_solved(
-    status: Status, before: float, after: float, expected: bool
-) -> None:
-    plan: Any = SimpleNamespace(tolerance=1e-3)
-    training: Any = SimpleNamespace(
-        status=status, passes=3, runs=[SimpleNamespace(certificate=Certificate(1.0, 1.0 - after))]
-    )
-    closed = [Certificate(1.0, 1.0 - before)]
-    assert too_coarse(plan, training, closed) == expected
-    assert not too_coarse(plan, training, [None])
-    assert finer_event(plan, training, closed)["pass"] == 3
-
-
-def test_as_much_must_be_left_as_was_spent() -> None:
-    training: Any = SimpleNamespace(passes=5)
-    job: Any = SimpleNamespace(time_limit=10.0, max_passes=10)
-    assert enough_left(job, training, 5.0)
-    assert not enough_left(job, training, 5.1)
-    job.max_passes = 9
-    assert not enough_left(job, training, 1.0)

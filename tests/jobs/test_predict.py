@@ -18,15 +18,11 @@ import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.calibration.sigmoid import PlattSigmoid
 from streamsvm.calibration.stored import Calibration
-from streamsvm.engine.executors.executor import SerialExecutor
-from streamsvm.engine.partition import contiguous
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
-from streamsvm.jobs.apply import evaluate as evaluating
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.apply.rows import RowBatches
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.job import IngestJob
@@ -366,69 +362,3 @@ def test_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no probabilities"):
         sv.predict(tmp_path / "plain", str(tmp_path / "s.zarr"), tmp_path / "q.csv", output="probability")
     assert not (tmp_path / "q.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("ask", "per_row"),
-    [
-        (lambda model, data, out: evaluate(EvaluateJob(model, (data,))), 100 + 8 * 3),
-        (lambda model, data, out: predict(PredictJob(model, (data,), out, output="label")), 200),
-        (lambda model, data, out: predict(PredictJob(model, (data,), out, output="decision")), 3 * 200),
-    ],
-)
-def test_what_is_asked_for_a_row_grows_with_its_numbers(
-    place: Path, tmp_path: Path, ask: Any, per_row: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of three classes: decision values beside codes and keys, or as text."""
-    asked = []
-    fitted = RowBatches.fitted
-
-    def asking(rows: RowBatches, memory: int | None, each: int, threads: int = 1) -> Any:
-        asked.append(each)
-        return fitted(rows, memory, each, threads)
-
-    monkeypatch.setattr(RowBatches, "fitted", asking)
-    ask(str(place / "three.ssvm"), str(place / "three.zarr"), str(tmp_path / "out.csv"))
-    assert set(asked) == {per_row}
-
-
-class Waiting(SerialExecutor):
-    """One that says how far it is before anything is done, as threads do that wait for each other."""
-
-    def reduce(self, task: Any, parts: Any, joins: Any, shared: Any, on_progress: Any) -> Any:
-        on_progress(0)
-        return super().reduce(task, parts, joins, shared, on_progress)
-
-
-def test_an_evaluation_says_how_many_rows_are_counted(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating.Stopwatch, "due", lambda _: True)
-    monkeypatch.setattr(evaluating, "local_executor", lambda _: Waiting())
-    monkeypatch.setattr("streamsvm.engine.partition.GROUP_BYTES", 4096)
-    ends = np.cumsum([group.rows for group in contiguous(open_store(place / "two.zarr").layout)]).tolist()
-    assert len(ends) > 2
-    for data, expected in [("two.zarr", [0, *ends, ROWS]), ("two.csv", [ROWS, ROWS])]:
-        events: list[Any] = []
-        evaluate(EvaluateJob(str(place / "two.ssvm"), (str(place / data),)), events.append)
-        assert [event["rows"] for event in events] == expected
-        assert {event["of"] for event in events} == ({ROWS} if data == "two.zarr" else {None})
-
-
-@pytest.mark.parametrize("job", [predict, evaluate])
-@pytest.mark.parametrize(("executor", "expected"), [(None, 2), (SerialExecutor(), 1)], ids=["threads", "a cluster"])
-def test_a_plan_is_of_all_threads_here_and_of_one_in_every_task_of_a_cluster(
-    job: Any, executor: Any, expected: int, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    fitted = RowBatches.fitted
-
-    def noted(rows: RowBatches, memory: Any, per_row: int, threads: int) -> Any:
-        asked.append(threads)
-        return fitted(rows, memory, per_row, threads)
-
-    monkeypatch.setattr(RowBatches, "fitted", noted)
-    model, data = str(place / "two.ssvm"), str(place / "two.zarr")
-    if job is predict:
-        predict(PredictJob(model, (data,), str(tmp_path / "p.csv"), threads=2), executor=executor)
-    else:
-        evaluate(EvaluateJob(model, (data,), threads=2), executor=executor)
-    assert asked == [expected]

@@ -12,7 +12,6 @@ from streamsvm.jobs.apply.metrics import (
     Ranking,
     average_precision,
     best_threshold,
-    lower_edges,
     sort_keys,
 )
 
@@ -24,15 +23,6 @@ def ranked(rows: int = 4000, seed: int = 0) -> tuple[Ranking, np.ndarray, np.nda
     ranking = Ranking()
     ranking.add(f, positive)
     return ranking, f, positive
-
-
-def test_edges_are_the_smallest_numbers_of_their_bins() -> None:
-    values = np.concatenate([np.random.default_rng(1).normal(0, 3, 500), [0.0, -0.0, 1e-30, -1e30]])
-    bins = sort_keys(values)
-    edges = lower_edges(bins, 1 << 18)
-    assert np.array_equal(sort_keys(edges), bins)
-    below = np.nextafter(edges.astype(np.float32), np.float32(-np.inf)).astype(np.float64)
-    assert np.array_equal(sort_keys(below), bins - 1)
 
 
 @pytest.mark.parametrize("measure", ["F1", "balanced_accuracy", "accuracy", "cost"])
@@ -82,18 +72,6 @@ def test_a_stated_threshold_is_exact_and_adds_up() -> None:
     assert stated.precision == np.mean(positive[taken])
     assert stated.recall == np.mean(taken[positive])
     assert stated.cost == pytest.approx(np.mean(taken != positive))
-
-
-def test_figures_by_class() -> None:
-    accumulator = MetricAccumulator(("a", "b", "c"))
-    truth, predicted = np.array([0, 0, 1, 1, 2], np.int32), np.array([0, 1, 1, 1, 0], np.int32)
-    accumulator.add(truth, predicted, np.zeros((5, 3)))
-    found = accumulator.result()
-    assert found.precision == pytest.approx((1 / 2, 2 / 3, 0))
-    assert found.recall == pytest.approx((1 / 2, 1, 0))
-    assert found.F1_by_class == pytest.approx((1 / 2, 4 / 5, 0))
-    with pytest.raises(UsageError, match="two classes"):
-        accumulator.at_thresholds("F1", (1.0, 1.0))
 
 
 def test_what_is_asked_for_is_checked() -> None:

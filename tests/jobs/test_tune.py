@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gc
 import json
 import subprocess
 import sys
@@ -18,13 +17,10 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.executors.executor import SerialExecutor
-from streamsvm.engine.training import Training
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.problems import problems_of
 from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.tune import run as cells
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import map_lines, picture_of
@@ -32,7 +28,7 @@ from streamsvm.jobs.tune.run import planned, score_cell, tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Layout, silent
+from streamsvm.types import silent
 from tests.arrays import csr_of
 
 ROWS, COLUMNS, FOLDS = 3000, 4, 3
@@ -289,40 +285,6 @@ def test_numbers_of_an_embedding_on_disk_are_those_of_features_made_in_passing(t
     assert np.abs(models[1].predict(X) - np.square(X[:, :2]).sum(1)).mean() < 0.8
 
 
-@pytest.mark.parametrize("more", [{"solver": "newton"}, {"solver": "dcd"}, {"landmarks": ()}], ids=str)
-def test_a_cell_leaves_nothing_that_a_collector_must_find(more, store, tmp_path, monkeypatch):
-    """Of trainings that were in a cycle each cell had its rows in memory until Python looked for cycles, which it seldom does."""
-    original, alive = cells._solved, []
-
-    def solved(*given):
-        found = original(*given)
-        alive.append(sum(isinstance(one, Training) for one in gc.get_objects()))
-        return found
-
-    monkeypatch.setattr(cells, "_solved", solved)
-    gc.collect()
-    gc.disable()
-    try:
-        tune(job(store, tmp_path / "t", max_passes=3, **({"kernel": "rbf"} | more)))
-    finally:
-        gc.enable()
-    assert len(alive) > 1
-    assert set(alive) == {alive[0]}  # compiling for the first one may leave one that is in a traceback
-
-
-@pytest.mark.parametrize(("costs", "folds"), [(1, 3), (3, 4), (2, 2)])
-def test_what_is_trained_at_once_is_planned_for_the_most_folds_it_can_be_of(costs: int, folds: int) -> None:
-    """Each fold has rows of its own in memory: however a stretch of trials lies, it is of no more folds than that."""
-    job = TuneJob("s", "t", C=tuple(range(1, costs + 1)), folds=folds)
-    trials = [fold for fold in range(folds) for _ in range(costs)]
-    for together in range(1, len(trials) + 1):
-        found = cells._folds_of(job, together)
-        stretches = [trials[start : start + together] for start in range(len(trials) - together + 1)]
-        assert len(found) == together
-        assert set(found) <= set(range(folds))
-        assert len(set(found)) == max(len(set(stretch)) for stretch in stretches)
-
-
 def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     """Where and how fast it is worked on is no part of it, nor are newer settings that are not given; C of 1 is the default."""
     plain = TuneJob(store, "t")
@@ -341,27 +303,6 @@ def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     assert len({key, *keys}) == len(others) + 1
     settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
     assert not settings & set(module.NEWER)
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("folds", [2, 5])
-def test_a_store_is_cut_into_chunks_enough_and_few_more(tmp_path, sparse, folds):
-    """Of rows of equal length: no fewer than each fold is to have, and half as many again at most."""
-    X = np.random.default_rng(0).random((961, COLUMNS)).astype(np.float32) + 1.0
-    path = write(tmp_path / "s.zarr", X, np.arange(961, dtype=np.int32) % 2, sparse=sparse)
-    layout = folding.cut_finer(open_store(path), folds, 1).layout
-    assert layout.rows == 961
-    assert folding.CHUNKS_PER_FOLD * folds <= len(layout.chunks) <= 1.5 * folding.CHUNKS_PER_FOLD * folds
-
-
-def test_a_row_that_no_problem_is_right_about_is_no_outcome():
-    """Of classes that are told apart one by one: the place among them, -1 for any other; of one against the rest 1 or 0."""
-    layout = Layout(2, (4,), None, ("a", "b", "c", "d"), (1, 1, 1, 1))
-    found, _ = problems_of(FitJob("s", "m"), layout)
-    codes = np.array([2, 0, 3, 1], np.int32)
-    assert folding.Trial((found[2], found[0]), ()).outcomes(codes).tolist() == [0, 1, -1, -1]
-    assert folding.Trial(tuple(found), ()).outcomes(codes).tolist() == codes.tolist()
-    assert folding.Trial((found[3],), ()).outcomes(codes).tolist() == [0, 0, 1, 0]
 
 
 def test_rows_in_memory_may_be_folds_of_their_own() -> None:

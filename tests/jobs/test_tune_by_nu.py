@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.jobs.tune.run import check_both_kinds, tune
+from streamsvm.jobs.tune.run import tune
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import Layout
 
 ROWS, FOLDS = 400, 3
 
@@ -85,29 +80,6 @@ def test_of_one_class_both_kinds_of_rows_held_out_count_the_same(store: str, for
     assert found.measure.name == "balanced error"
 
 
-def test_tables_and_maps_say_nu_and_what_the_error_is(store: str, tmp_path: Path) -> None:
-    page = str(tmp_path / "page.html")
-    job = TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.01, 0.2), folds=2, report=page)
-    found = tune(job)
-    table = json.loads((tmp_path / "t" / "table.json").read_text())
-    assert (table["measure"], table["in_percent"]) == ("balanced error", True)
-    assert table["best"] == found.best.facts()
-    assert table["best"]["nu"] == found.best.nu
-    with (tmp_path / "t" / "table.csv").open() as file:
-        assert [float(row["nu"]) for row in csv.DictReader(file)] == [0.01, 0.2]
-    lines = (tmp_path / "t" / "heatmap.txt").read_text().splitlines()
-    assert lines[:2] == ["balanced error in %", "landmarks \\ nu      0.01        0.2 "]
-    text = Path(page).read_text()
-    assert "Path of nu" in text
-    assert f"Best: nu = {found.best.nu:g}" in text
-
-
-def test_cells_on_workers_score_the_same(store: str, tmp_path: Path) -> None:
-    shared: dict[str, Any] = {"one_class": True, "positive": "good", "nu": (0.05, 0.2), "folds": 2, "kernel": "rbf"}
-    here = tune(TuneJob(store, str(tmp_path / "a"), **shared))
-    assert tune(TuneJob(store, str(tmp_path / "b"), **shared), executor=SerialExecutor()).scores == here.scores
-
-
 def test_of_two_classes_the_error_is_the_share_of_wrong_answers(store: str, tmp_path: Path) -> None:
     found = tune(TuneJob(store, str(tmp_path / "t"), nu=(0.01, 0.2), folds=FOLDS))
     X, codes = values()
@@ -137,24 +109,8 @@ def test_what_makes_no_sense_is_refused(store: str, settings: Any, said: str, tm
         tune(TuneJob(store, str(tmp_path / "t"), **settings))
 
 
-def test_rows_of_one_label_are_no_rows_to_be_judged_by(tmp_path: Path) -> None:
-    X, _ = values()
-    store = write(tmp_path / "s.zarr", X, np.zeros(ROWS, np.int32))
-    with pytest.raises(DataError, match="rows of other labels"):
-        tune(TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good"))
-
-
 def test_a_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
     X, _ = values()
     store = write(tmp_path / "s.zarr", X, (np.arange(ROWS) == 7).astype(np.int32))
     with pytest.raises(DataError, match="no error to take"):
         tune(TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.1,), folds=2))
-
-
-@pytest.mark.parametrize(("good", "refused"), [(0, True), (1, False), (9, False), (10, True)])
-def test_one_row_of_a_kind_is_enough_to_tell(good: int, refused: bool) -> None:
-    job = TuneJob("s", "t", one_class=True, positive="good")
-    layout = Layout(3, (10,), None, ("bad", "good"), (10 - good, good))
-    with pytest.raises(DataError, match=f"{good} of 10") if refused else nullcontext():
-        check_both_kinds(job, layout)
-    check_both_kinds(TuneJob("s", "t", positive="good"), layout)  # two classes: that is looked at elsewhere

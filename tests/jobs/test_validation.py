@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.engine import partition
 from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit.validation import counted_errors
-from streamsvm.jobs.fit.validation.evaluator import HeldOutValidation, best_cost, verdict
 from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
 from streamsvm.model import load
 from streamsvm.rows import Dense
@@ -183,64 +179,3 @@ def test_chunks_must_be_several_and_mixed(tmp_path: Path) -> None:
     sides = np.concatenate([sides[:CHUNK], np.flatnonzero(values()[1] == 1)[:CHUNK]])
     with pytest.raises(UsageError, match="lack a class"):
         fitted(store_at(tmp_path / "sorted", sides), tmp_path / "m", validation=0.5)
-
-
-@pytest.mark.parametrize("validation", [0.5, "store"])
-def test_threads_count_the_errors_of_one(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: Any
-) -> None:
-    """Each takes groups of chunks."""
-    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
-    counted, parts = counted_errors.count_errors, list[int]()
-
-    def counting(rows: Any, model: Any, models: int) -> Any:
-        parts.append(rows.total)
-        return counted(rows, model, models)
-
-    monkeypatch.setattr(counted_errors, "count_errors", counting)
-    validation = str(store_at(tmp_path / "v", seed=3)) if validation == "store" else validation
-    found = []
-    for threads in (1, 3):
-        events: list[dict[str, Any]] = []
-        parts.clear()
-        fitted(store, tmp_path / str(threads), events, validation=validation, threads=threads, max_passes=3)
-        looks = [e for e in events if e["event"] == "validation"]
-        found.append([(e["pass"], e["C"], e["error"], e["best"]) for e in looks])
-    assert found[0] == found[1]
-    assert (tmp_path / "1").read_bytes() == (tmp_path / "3").read_bytes()
-    assert set(parts) == {CHUNK}, "three threads count chunk by chunk"
-
-
-def test_the_c_of_least_error_is_the_best_and_the_smallest_of_several() -> None:
-    errors = {0.1: 0.3, 1.0: 0.2, 10.0: 0.2, 100.0: 0.4}
-    held = {repr(C): {"error": error, "pass": 7} for C, error in errors.items()}
-    training: Any = SimpleNamespace(held=held)
-    assert best_cost(list(errors)[::-1], training) == 1.0
-    assert verdict(list(errors), training) == {
-        "C": 1.0,
-        "error": 0.2,
-        "pass": 7,
-        "errors": {"0.1": 0.3, "1": 0.2, "10": 0.2, "100": 0.4},
-    }
-    training.held = {}
-    assert best_cost([0.1, 3.0], training) == 3.0
-    assert verdict([0.1, 3.0], training) is None
-
-
-@pytest.mark.parametrize(
-    ("passes", "done", "over", "stopped"), [(7, False, False, False), (8, False, True, True), (8, True, True, False)]
-)
-def test_a_c_is_stopped_by_patience_unless_it_had_come_to_its_end(
-    passes: int, done: bool, over: bool, stopped: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, nothing = SimpleNamespace(done=done), list[Any]()
-    held = {"1.0": {"error": 0.25, "pass": 5, "weights": nothing, "final": False}}
-    training: Any = SimpleNamespace(runs=[run], held=held, passes=passes, ending=False)
-    plan: Any = SimpleNamespace(problems=[SimpleNamespace(C=1.0)], costs=[1.0])
-    count: Any = None
-    monkeypatch.setattr(HeldOutValidation, "_weights", lambda *_: nothing)
-    monkeypatch.setattr(HeldOutValidation, "_errors", lambda _, found: [0.5 for _ in found])
-    HeldOutValidation(plan, count, 3, lambda _event: None).evaluate(training)
-    known = held["1.0"]
-    assert (known["over"], known["stopped"], known["looked"], known["pass"]) == (over, stopped, passes, 5)
-    assert run.done == (done or stopped)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,13 +13,13 @@ from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMErro
 from streamsvm.jobs.fit.identity import identity_of, refuse_other
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.results.models import settings_of
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS as SOLVER_TABLE
 from streamsvm.store import create, open_store
 from streamsvm.types import LossRequirement, RowState
 from tests.arrays import csr_of
+from tests.axes import each_value
 
 ROWS, COLUMNS = 600, 5
 SOLVERS = ("dcd", "newton", "sgd", "pegasos", "assg", "active_set", "interior_point", "cutting_plane", "mpu", "sgd_qn")
@@ -74,8 +73,7 @@ def test_it_is_the_same_function_in_any_scaling(tmp_path: Path, sparse: bool, be
         assert before or primal(again) == pytest.approx(primal(first) + bias_costs, rel=1e-9)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@each_value(("solver", SOLVERS), ("loss", ["hinge", "squared_hinge"]))
 def test_it_never_ends_worse_than_it_began(two: Path, tmp_path: Path, solver: str, loss: str) -> None:
     if solver in ("sgd", "sgd_qn") and loss != "hinge":
         pytest.skip("of the two losses it is for the hinge")
@@ -91,16 +89,6 @@ def test_it_saves_passes(two: Path, tmp_path: Path, solver: str, options: dict[s
     warm = fitted(two, tmp_path / "n", **settings, warm_start=str(tmp_path / "m"))
     assert warm.training.passes < cold.training.passes
     assert warm.training.status.value == "converged"
-
-
-def test_every_problem_starts_from_its_own_row(tmp_path: Path) -> None:
-    store = store_at(tmp_path / "s", names=("a", "b", "c"))
-    first = fitted(store, tmp_path / "m")
-    plan = make_plan(FitJob(str(store), "x", C=(0.1, 1.0), warm_start=str(tmp_path / "m")), open_store(store))
-    assert len(plan.problems) == 6
-    for k, problem in enumerate(plan.problems):
-        np.testing.assert_array_equal(problem.warm, first.model.weights[k % 3])
-    assert any(term.name == "warm start" for term in plan.memory.terms)
 
 
 def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
@@ -157,23 +145,3 @@ def test_a_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_pa
     fitted(two, tmp_path / "m", C=1.0)
     with pytest.raises(ConfigError, match="warm start"):
         refuse_other(before, identity())
-
-
-def test_all_that_differs_of_a_resumed_run_is_named() -> None:
-    """The first with both of its values in full, the others behind it."""
-    then, now = {"C": 1.0, "seed": 0, "bias": 1.0}, {"C": 2.0, "seed": 3, "bias": 0.0}
-    with pytest.raises(ConfigError) as refusal:
-        refuse_other(then, now)
-    said = str(refusal.value)
-    assert "C=1.0, now C=2.0" in said
-    assert "seed 0 -> 3" in said
-    assert "bias 1.0 -> 0.0" in said
-
-
-def test_a_model_knows_a_file_it_was_made_with_by_what_is_in_it(tmp_path: Path) -> None:
-    """Also where the name is that of a link."""
-    path, link = tmp_path / "rows.csv", tmp_path / "link.csv"
-    path.write_bytes(b"a,1\n")
-    link.symlink_to(path)
-    digests = [settings_of(FitJob("s", "m", validation=str(name)))["validation"] for name in (path, link)]
-    assert digests == [hashlib.sha256(b"a,1\n").hexdigest()] * 2

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.config.fields import options_of
-from streamsvm.engine.executors.executor import SerialExecutor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
@@ -21,7 +19,6 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import create
-from streamsvm.store.sources.options import TABLES
 
 ROWS, COLUMNS = 120, 3
 
@@ -118,11 +115,6 @@ def test_what_changes_something_is_not(store: Path, tmp_path: Path, settings: di
     assert idle(fitted(store, tmp_path, **settings)) == []
 
 
-def test_groups_are_of_an_executor_however_it_came(store: Path, tmp_path: Path) -> None:
-    job = FitJob(str(store), str(tmp_path / "m"), groups=2, tolerance=0.1)
-    assert idle(fit(job, executor=SerialExecutor())) == []
-
-
 HUGE: list[dict[str, Any]] = [
     {"class_weight": {"b": 1e300}},
     {"class_weight": {"b": 1e10}},
@@ -141,15 +133,6 @@ def test_what_overflows_is_refused_before_anything_is_read(
     with pytest.raises(UsageError, match=r"--(class-weight|C|lambda) cannot be "):
         fitted(store, tmp_path, **settings)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_that_had_ended_is_known_in_any_order_of_classes(tmp_path: Path) -> None:
-    """A model has its classes sorted, the record of its run has them as the store met them."""
-    events: list[Any] = []
-    job = FitJob(str(store_at(tmp_path / "s", ("c", "a", "b"))), str(tmp_path / "m"), C=(0.1, 1.0), resume=True)
-    fit(job)
-    fit(job, events.append)
-    assert [event["event"] for event in events] == ["done"]
 
 
 ENDLESS: dict[str, dict[str, Any]] = {
@@ -219,11 +202,6 @@ def test_an_ingest_tells_what_changed_nothing(
     assert ingested(form, tmp_path, **settings) == [f"without effect: {expected}"]
 
 
-@pytest.mark.parametrize("form", ROWS_OF)
-def test_an_ingest_of_defaults_tells_nothing(tmp_path: Path, form: str) -> None:
-    assert ingested(form, tmp_path) == []
-
-
 def test_applying_a_model_tells_what_changed_nothing(store: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,c,y\n1,2,3,a\n2,0,1,b\n4,1,0,b\n1,1,1,a\n")
     ingest(IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s.zarr", label="y"))
@@ -234,12 +212,3 @@ def test_applying_a_model_tells_what_changed_nothing(store: Path, tmp_path: Path
     out = tmp_path / "p.csv"
     of_store = predict(PredictJob(str(model), (str(tmp_path / "s.zarr"),), str(out), delimiter=";"))
     assert of_store.notices == ("without effect: --delimiter, because rows of a store are as they were ingested",)
-
-
-@pytest.mark.parametrize("kind", [IngestJob, PredictJob])
-def test_the_formats_of_an_option_are_those_its_help_names(kind: type) -> None:
-    begins = {"Svmlight": ("svmlight",), "CSV": ("csv",), "Tables": TABLES, "HDF5 and Zarr": ("hdf5", "zarr")}
-    for field in options_of(kind):
-        of, colon, _ = field.option.help.partition(": ")
-        if colon and of in begins:
-            assert field.option.formats == begins[of], field.name

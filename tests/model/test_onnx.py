@@ -12,6 +12,7 @@ import pytest
 import streamsvm as sv
 from streamsvm.calibration.isotonic import Isotonic
 from streamsvm.calibration.stored import Calibration
+from tests.axes import each_value
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 4))
@@ -48,8 +49,7 @@ def expected_of(model: sv.Model, rows: Any, folder: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
-@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
-@pytest.mark.parametrize("name", CASES)
+@each_value(("y", [TWO, THREE]), ("name", CASES))
 def test_a_graph_says_what_the_model_says(tmp_path: Path, name: str, y: Any) -> None:
     reference = pytest.importorskip("onnx.reference", reason="needs onnx: pip install 'streamsvm[onnx]'")
     rows, ingest, options = CASES[name]

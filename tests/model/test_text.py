@@ -17,6 +17,7 @@ from streamsvm import cli
 from streamsvm.features.expansion import Expansion
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Dense
+from tests.axes import each_value
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(200, 5)).astype(np.float32).astype(np.float64)
@@ -130,9 +131,7 @@ def test_sparse_points_keep_to_their_columns(tmp_path: Path) -> None:
 SOLVERS, CRAMMER_SINGER = range(8), 4
 
 
-@pytest.mark.parametrize("y", [TWO, -TWO, THREE], ids=["1 first", "the other first", "three classes"])
-@pytest.mark.parametrize("bias", ["", "-B 2"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each_value(("y", [TWO, -TWO, THREE]), ("bias", ["", "-B 2"]), ("solver", SOLVERS))
 def test_a_model_of_liblinear_says_here_what_it_says_there(tmp_path: Path, y: Any, bias: str, solver: int) -> None:
     theirs = liblinearutil.train(y, X, f"-s {solver} {bias} -q")
     liblinearutil.save_model(str(tmp_path / "theirs"), theirs)

@@ -27,6 +27,7 @@ from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Layout, Term
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 BASE = budget.NOMINAL
 """What a process is counted as that has begun."""
@@ -63,10 +64,7 @@ def fixed_base(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what the terms say -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("rows", [100, 4000])
-@pytest.mark.parametrize("depth", [0, 2])
+@each_value(("sparse", [False, True]), ("weighted", [False, True]), ("rows", [100, 4000]), ("depth", [0, 2]))
 def test_blocks_in_flight_are_what_the_ring_allocates(
     tmp_path: Path, sparse: bool, weighted: bool, rows: int, depth: int
 ) -> None:
@@ -143,9 +141,7 @@ def test_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
     assert refused.value.message.endswith(f"= {mib(plan.memory.total)}")
 
 
-@pytest.mark.parametrize("rows", [10, 5000, 200_000])
-@pytest.mark.parametrize("solver", ["dcd", "newton", "auto"])
-@pytest.mark.parametrize("standardize", [False, True])
+@each_value(("rows", [10, 5000, 200_000]), ("solver", ["dcd", "newton", "auto"]), ("standardize", [False, True]))
 def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, solver: str, standardize: bool) -> None:
     store = memory_store(rows)
     plan = planned(store, MIB, standardize=standardize, solver=solver)

@@ -53,38 +53,9 @@ def test_without_shuffling_chunks_are_visited_as_they_lie(chunks: int, seed: int
     assert not any(visit.shuffled for visit in found)
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    layout = layout_of(40)
-    orders = {tuple(epoch_order(layout, seed, epoch, shuffled=True)) for seed in range(10) for epoch in range(10)}
-    assert len(orders) == 100
-
-
-def test_no_two_visits_share_a_seed() -> None:
-    """Of some thousand 32-bit numbers one pair may coincide by chance, once in a thousand choices; not in this one."""
-    found = [visit.seed for visit in islice(visits(layout_of(40), 3, shuffled=True), 2000)]
-    assert len(set(found)) == len(found)
-    assert all(0 <= seed < 2**32 for seed in found)
-
-
 @given(st.integers(1, 20), seeds, st.integers(0, 5))
 def test_a_later_first_epoch_skips_whole_epochs(chunks: int, seed: int, first: int) -> None:
     layout = layout_of(chunks)
     begun_there = list(islice(visits(layout, seed, shuffled=True, first=first), 3 * chunks))
     reached = list(islice(visits(layout, seed, shuffled=True), first * chunks, (first + 3) * chunks))
     assert begun_there == reached
-
-
-def test_each_chunk_comes_at_every_position_equally_often() -> None:
-    """Chi-square of 400 epochs of 5 chunks; the fixed seed makes it a statement, not a gamble."""
-    layout, epochs_drawn = layout_of(5), 400
-    table = np.zeros((5, 5))
-    for epoch in range(epochs_drawn):
-        for position, chunk in enumerate(epoch_order(layout, 11, epoch, shuffled=True)):
-            table[position, chunk] += 1
-    expected = epochs_drawn / 5
-    assert np.sum((table - expected) ** 2 / expected) < 32.0  # 0.99 quantile of chi-square with 16 degrees of freedom
-
-
-def test_visits_begin_with_the_first_of_epoch_0() -> None:
-    layout = layout_of(5)
-    assert list(islice(visits(layout, 3, shuffled=True), 5)) == list(epoch_visits(layout, 3, 0, shuffled=True))

@@ -21,6 +21,7 @@ from sklearn.svm import LinearSVC
 import streamsvm as sv
 from streamsvm.model import Model
 from streamsvm.sklearn import StreamNystroem
+from tests.axes import each_value
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 4)).astype(np.float32).astype(np.float64)
@@ -48,8 +49,7 @@ def fitted(folder: Path, rows: Any, y: Any, options: dict[str, Any]) -> Model:
 
 
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
-@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
-@pytest.mark.parametrize("name", CASES)
+@each_value(("y", [TWO, THREE]), ("name", CASES))
 def test_decision_values_and_labels_are_those_of_the_model(tmp_path: Path, name: str, y: Any) -> None:
     rows, options = CASES[name]
     model = fitted(tmp_path, rows, y, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +15,14 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.active_set import kernel as kernel_machine
 from streamsvm.solvers.active_set.exchange import ActiveSetMethod, terms_of
-from streamsvm.solvers.active_set.factor import FreeBlock
 from streamsvm.solvers.active_set.gathered import GatheredRows
 from streamsvm.solvers.active_set.kernel import KernelActiveSet
 from streamsvm.solvers.active_set.linear_problem import exact
 from streamsvm.solvers.active_set.solver import ActiveSet
 from streamsvm.solvers.active_set.spaces import GramSpace
-from streamsvm.solvers.newton.explicit import factorized, factorized_after_rounding
 from streamsvm.types import DUAL, Block, Certificate, Problem
 from tests.arrays import csr_of
+from tests.axes import each_value
 from tests.solvers.kernel_problems import gram64, solve
 
 EXACT_GAP = 1e-11
@@ -57,8 +55,7 @@ def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
-@pytest.mark.parametrize("seed", range(50))
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@each_value(("seed", range(8)), ("loss", ["hinge", "squared_hinge"]))
 def test_the_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
     from sklearn.svm import LinearSVC
 
@@ -78,7 +75,7 @@ def test_the_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
     assert value(LOSSES[loss](), X, y, s, C, state.best) == pytest.approx(found[-1].primal, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_machine_is_that_of_libsvm(seed: int) -> None:
     from sklearn.svm import SVC
 
@@ -100,8 +97,7 @@ def test_the_machine_is_that_of_libsvm(seed: int) -> None:
     assert (a <= C * s.astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.3)], ids=["squared_hinge", "huber"])
-@pytest.mark.parametrize("seed", range(25))
+@each_value(("loss", [SquaredHinge(), Huber(0.3)]), ("seed", range(6)))
 def test_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> None:
     X, y, s, C = fuzzed(seed)
     problem = replace(linear_problem(X, loss, C), kernel=RBF(0.5))
@@ -115,8 +111,7 @@ def test_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> Non
     assert found[-1].primal - found[-1].dual <= EXACT_GAP * found[-1].primal
 
 
-@pytest.mark.parametrize("loss", losses_of("active_set"))
-@pytest.mark.parametrize("kernel", [False, True])
+@each_value(("loss", losses_of("active_set")), ("kernel", [False, True]))
 def test_a_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
     """To a relative 1e-7 of the decision function, which takes a gap of rounding."""
     X, y, _, _ = fuzzed(4)
@@ -136,8 +131,7 @@ def test_a_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
     np.testing.assert_allclose(decisions[1], decisions[0], rtol=1e-7)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("loss", losses_of("active_set"))
+@each_value(("sparse", [False, True]), ("loss", losses_of("active_set")))
 def test_more_columns_than_rows(loss: str, sparse: bool) -> None:
     rng = np.random.default_rng(3)
     X = (rng.normal(size=(30, 80)) * (rng.random((30, 80)) < 0.3)).astype(np.float32)
@@ -213,35 +207,6 @@ def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bo
     assert (found[2].gap < 1e-9) == state.solved == (not ending)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.1)])
-def test_losses_of_a_kernel_machine_rise_by_what_margins_can_be_off(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a quarter here: of a margin that is less by it, of a residual at the worse of both ends."""
-    given: list[Any] = []
-
-    def noted(*terms: Any) -> float:
-        given.append(terms)
-        return 0.0
-
-    monkeypatch.setattr(kernel_machine, "rounding_of", noted)
-    monkeypatch.setattr(kernel_machine, "error_of_values", lambda *_: 0.25)
-    X, y, s, C = fuzzed(7)
-    targets = X[:, 0] if loss.numeric() else y
-    problem, solver = replace(linear_problem(X, loss, C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
-    state, rows = solver.start(problem), {DUAL: np.zeros(len(X))}
-    for _ in range(2):
-        solver.visit(state, Block(Dense(X), targets, s, 0, 0, np.arange(len(X), dtype=np.int32), 0, rows=rows))
-        solver.finish(state)
-    f = gram64(X, X, 0.5) @ (rows[DUAL] * (1.0 if loss.numeric() else y)) + state.intercept
-    arguments = f - targets.astype(float) if loss.numeric() else y * f
-    expected = sum(
-        C * float(c) * max(loss.value(m - 0.25), loss.value(m + 0.25)) for c, m in zip(s, arguments, strict=True)
-    )
-    _, error, _, _, (losses, risen) = given[-1]
-    assert error == 0.25
-    assert risen == pytest.approx(expected, rel=1e-6)
-    assert risen > losses
-
-
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
 def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_values(
     loss: Any, monkeypatch: pytest.MonkeyPatch
@@ -271,91 +236,3 @@ def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_v
     assert error > 0.0
     assert (weight, absolute) == pytest.approx((np.abs(x).sum(), np.abs(x * f).sum()), rel=1e-9)
     assert (losses, risen) == pytest.approx(costs, rel=1e-6)
-
-
-def test_the_factor_follows_its_rows() -> None:
-    """Against a factorization made anew, over many rows in and out; a dependent row is refused."""
-    rng = np.random.default_rng(2)
-    Z = rng.normal(size=(90, 70))
-    H, block = Z @ Z.T, FreeBlock(constrained=False)
-    refused = 0
-    for step in range(400):
-        row = int(rng.integers(0, 90))
-        if row in block.rows or (step % 3 == 0 and block.size > 5):
-            block.remove(block.rows.index(row) if row in block.rows else int(rng.integers(0, block.size)))
-        else:
-            refused += not block.offer(row, 1.0, H[row, block.rows], H[row, row])
-        right = rng.normal(size=block.size)
-        np.testing.assert_allclose(H[np.ix_(block.rows, block.rows)] @ block.solve(right).d, right, atol=1e-6)
-    full = FreeBlock(constrained=False)
-    taken = [full.offer(row, 1.0, H[row, full.rows], H[row, row]) for row in range(90)]
-    assert taken == [True] * 70 + [False] * 20
-
-
-def test_no_bound_on_the_way_is_the_end_of_a_way() -> None:
-    """Kernel values of 1e30, what a squared hinge adds to them is lost: a step that nothing ends is not taken, P and D are numbers."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(40, 2))
-    y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
-    terms = terms_of(SquaredHinge(), y, np.full(40, 1e6))
-    method = ActiveSetMethod(terms, GramSpace(1e30 * (X @ X.T + 1.0) ** 3), np.zeros(40), free_bias=True)
-    method.run(time.perf_counter() + 0.2)
-    assert np.isfinite(method.at.a).all()
-    assert np.isfinite(method.at.f).all()
-    assert method.dual() >= 0.0
-
-
-def test_newton_steps_survive_what_rounding_leaves_of_a_matrix() -> None:
-    """Of rank one, with entries of 1e30: the unit on its diagonal is lost, and the direction still leads downwards."""
-    v = np.array([1e15, 2e15, -1e15])
-    matrix, gradient = np.outer(v, v), np.array([1.0, 2.0, 3.0])
-    with pytest.raises(np.linalg.LinAlgError):
-        factorized(matrix - 1e-13 * np.diag(v * v))
-    d = factorized_after_rounding(matrix - 1e-13 * np.diag(v * v))(-gradient)
-    assert np.isfinite(d).all()
-    assert float(gradient @ d) < 0.0
-
-
-@pytest.mark.parametrize(("lacks", "share"), [(-0.5, 0.0), (1e-13, 1e-12), (1e-11, 1e-10), (0.5, 1.0)])
-def test_a_diagonal_grows_by_no_more_than_a_hundred_times_what_it_takes(lacks: float, share: float) -> None:
-    """The smaller eigenvalue is what the diagonal has beyond 1 + ``lacks``."""
-    matrix = np.array([[1.0, 1.0 + lacks], [1.0 + lacks, 1.0]])
-    factorized_after_rounding(matrix)
-    np.testing.assert_allclose(np.diagonal(matrix) - 1.0, share, rtol=1e-2)
-
-
-def test_a_matrix_that_is_no_sum_of_squares_is_not_solved() -> None:
-    with pytest.raises(np.linalg.LinAlgError):
-        factorized_after_rounding(np.array([[1.0, 2.5], [2.5, 1.0]]))
-
-
-@pytest.mark.parametrize(("last", "row"), [(1.0, None), (0.0, 2)])
-def test_a_row_between_its_bounds_never_violates(last: float, row: int | None) -> None:
-    """It has not come into the block where nothing bends the objective along it, and would be asked for again for ever."""
-    terms = terms_of(Hinge(), np.ones(3, np.float32), np.ones(3))
-    method = ActiveSetMethod(terms, GramSpace(np.eye(3)), np.array([0.5, 0.5, last]), free_bias=False)
-    assert method._most_violating() == row
-
-
-@pytest.mark.parametrize("free_bias", [False, True])
-def test_a_step_that_meets_a_bound_takes_as_much_of_every_gradient(free_bias: bool) -> None:
-    """Gradients of free rows fall linearly to 0 along a step, with a and b alike: what is left of one is left of all."""
-    X, y, s, C = fuzzed(8)
-    K = gram64(X, X, 0.5)[np.ix_(s > 0, s > 0)]
-    terms = terms_of(Hinge(), y[s > 0], C * s[s > 0].astype(np.float64))
-    method, cut = ActiveSetMethod(terms, GramSpace(K), np.zeros(len(K)), free_bias=free_bias), 0
-    while (row := method._most_violating()) is not None:
-        method._enter(row)
-        while True:
-            rows, before = np.array(method._block.rows), method.gradient()
-            if method._descend():
-                break
-            after, most = method.gradient()[rows], int(np.argmax(np.abs(before[rows])))
-            cut += len(rows) > 1
-            np.testing.assert_allclose(
-                after,
-                after[most] / before[rows][most] * before[rows],
-                rtol=1e-9,
-                atol=1e-11 * np.abs(method.at.f).max(),
-            )
-    assert cut > 3

@@ -37,6 +37,7 @@ from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.store import open_store
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.3)]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -143,8 +144,7 @@ def test_line_search_ends_where_the_slope_does(loss: Any) -> None:
     assert abs(slope(step_length(slopes))) <= 0.05 * abs(slope(0.0)) + 1e-9
 
 
-@pytest.mark.parametrize("where", [1e-15, 3e-9, 0.4, 7.0, 1e6])
-@pytest.mark.parametrize("bend", [1.0, 1e12, np.inf])
+@each_value(("where", [1e-15, 3e-9, 0.4, 7.0, 1e6]), ("bend", [1.0, 1e12, np.inf]))
 def test_line_search_finds_a_corner_of_any_scale(where: float, bend: float) -> None:
     def slopes(t: float) -> tuple[float, float]:
         beyond = max(0.0, t / where - 1.0)

@@ -14,30 +14,6 @@ from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
 
 
-def test_stages_halve_and_restarts_double() -> None:
-    solver = ASSG(stages=2, rows_per_stage=60, radius=8.0, step=0.04)
-    state = solver.start(problem_of(Hinge()))
-    seen = []
-    for block in epoch_blocks(0):
-        solver.visit(state, block)
-        seen.append((state.length, state.radius, state.step, state.left))
-    assert seen[0] == (60.0, 4.0, 0.02, 20.0)  # 100 rows: one stage of 60 and 40 rows of the second
-    root = np.sqrt(0.5)
-    assert seen[1] == pytest.approx((120.0, 8.0 * root, 0.04 * root, 40.0))  # 200 = 60 + 60 + 80
-    assert seen[2] == pytest.approx((120.0, 4.0 * root, 0.02 * root, 60.0))  # 300 = 60 + 60 + 120 + 60
-
-
-@pytest.mark.parametrize("left", [19.6, 20.4])
-def test_a_stage_ends_at_the_nearest_whole_row(left: float) -> None:
-    """What workers have left of a stage has a mean that need not be whole."""
-    solver = ASSG(rows_per_stage=60)
-    state, (first, second, *_) = solver.start(problem_of(Hinge())), epoch_blocks(0)
-    solver.visit(state, first)
-    state.left = left
-    solver.visit(state, second)
-    assert (state.stage, state.left) == (3.0, 40.0)  # 100 = 20 + 60 + 20 of 60
-
-
 def test_mean_of_a_stage_is_in_its_ball() -> None:
     solver = ASSG(rows_per_stage=100, radius=0.01, step=1.0)
     state = solver.start(problem_of(Hinge()))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.compute.passes.smo import smo
-from streamsvm.solvers.kernel.working_set import MAX_FREE, Interval, solve_box, solve_free_coordinates
+from streamsvm.solvers.kernel.working_set import Interval, solve_box, solve_free_coordinates
 
 
 def circle(count: int, C: float) -> tuple[Any, Any, Interval]:
@@ -29,7 +29,7 @@ def objective(M: Any, p: Any, x: Any) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 25), rank=st.integers(1, 25))
-def test_free_coordinates_fall_and_stay_in_the_box(seed: int, n: int, rank: int) -> None:
+def test_box_problem_descends_and_stays_in_the_box(seed: int, n: int, rank: int) -> None:
     rng = np.random.default_rng(seed)
     A, p = rng.normal(size=(n, min(rank, n))), rng.normal(size=n)
     M, box = A @ A.T, Interval(np.zeros(n), rng.choice([0.5, 2.0, 100.0], n))
@@ -44,7 +44,7 @@ def test_free_coordinates_fall_and_stay_in_the_box(seed: int, n: int, rank: int)
     np.testing.assert_allclose(v, p - M @ x, atol=1e-9 * (1 + np.abs(M).sum(1).max()))
 
 
-def test_the_free_coordinates_end_where_none_of_them_gains() -> None:
+def test_box_problem_ends_at_the_optimum_of_free_coordinates() -> None:
     M, p, box = circle(60, 1e3)
     x, v = np.zeros(60), p.copy()
     smo(M, x, box.low, box.high, v, 1e-3, 600)
@@ -54,7 +54,7 @@ def test_the_free_coordinates_end_where_none_of_them_gains() -> None:
     assert np.ptp(v[free]) < 1e-9 * np.abs(v).max()
 
 
-def test_what_pairs_alone_do_not_reach() -> None:
+def test_box_problem_reaches_what_pairs_alone_do_not() -> None:
     M, p, box = circle(150, 1e6)
     alone, v = np.zeros(150), p.copy()
     assert smo(M, alone, box.low, box.high, v, 1e-6, 200_000) == 200_000
@@ -63,51 +63,3 @@ def test_what_pairs_alone_do_not_reach() -> None:
     grow, shrink = v[together < box.high].max(), v[together > box.low].min()
     assert grow - shrink <= 1e-6
     assert objective(M, p, together) < objective(M, p, alone)
-
-
-def test_too_many_free_coordinates_are_left_to_pairs() -> None:
-    n = MAX_FREE + 1
-    x, v = np.full(n, 0.5), np.linspace(0, 1, n)
-    solve_free_coordinates(np.eye(n), x, v, Interval(np.zeros(n), np.ones(n)))
-    assert (x == 0.5).all()
-    assert (v == np.linspace(0, 1, n)).all()
-
-
-def test_no_turn_is_begun_after_the_deadline() -> None:
-    M, p, box = circle(150, 1e6)
-    x, v = np.zeros(150), p.copy()
-    assert solve_box(M, x, v, box, 1e-6, most=200_000, deadline=0.0) == 20 * 150
-
-
-def test_no_more_pairs_are_moved_than_may_be() -> None:
-    M, p, box = circle(150, 1e6)
-    assert solve_box(M, np.zeros(150), p.copy(), box, 1e-6, most=20 * 150, deadline=math.inf) == 20 * 150
-
-
-def test_two_free_coordinates_are_a_system_and_one_is_none() -> None:
-    """Of M = diag(1, 3) and v = (1, 0) the best of x_1 - x_2 = const is a quarter further."""
-    M, box = np.diag([1.0, 3.0]), Interval(np.zeros(2), np.ones(2))
-    x, v = np.array([0.5, 0.5]), np.array([1.0, 0.0])
-    solve_free_coordinates(M, x, v, box)
-    np.testing.assert_allclose(x, [0.75, 0.25], rtol=1e-9)
-    np.testing.assert_allclose(v, [0.75, 0.75], rtol=1e-9)
-    x, v = np.array([0.5, 1.0]), np.array([1.0, 0.0])
-    solve_free_coordinates(M, x, v, box)
-    assert (x.tolist(), v.tolist()) == ([0.5, 1.0], [1.0, 0.0])
-
-
-def test_where_nothing_is_to_be_gained_nothing_moves() -> None:
-    x, v = np.full(3, 0.5), np.ones(3)
-    solve_free_coordinates(np.eye(3), x, v, Interval(np.zeros(3), np.ones(3)))
-    assert (x.tolist(), v.tolist()) == ([0.5] * 3, [1.0] * 3)
-
-
-def test_a_coordinate_without_curvature_goes_to_its_bound() -> None:
-    """What is added to the diagonal is a share of the largest entry, so that an entry of 0 is no obstacle."""
-    M, box = np.diag([1.0, 2.0, 0.0]), Interval(np.zeros(3), np.ones(3))
-    x, p = np.full(3, 0.5), np.array([0.0, 0.0, 5.0])
-    v = p - M @ x
-    solve_free_coordinates(M, x, v, box)
-    assert x[2] == 1.0
-    assert x.sum() == pytest.approx(1.5, rel=1e-12)
-    np.testing.assert_allclose(v, p - M @ x, atol=1e-9)

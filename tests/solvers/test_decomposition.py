@@ -18,26 +18,23 @@ import scipy.sparse
 import streamsvm as sv
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.compute.random import draw_lots
-from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.kernels import RBF, Linear, Sigmoid
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel import decomposition, working_set
+from streamsvm.solvers.kernel import working_set
 from streamsvm.solvers.kernel.decomposition import (
-    FLOAT64_COST,
-    GRACE_SECONDS,
     Decomposition,
     _check_bounded,
     add_to_bounds,
     bounds_of_pass,
-    choose_offered,
     next_pool,
     offer_violators,
     recompute_values,
     rows_of,
     start_at_bounds,
 )
-from streamsvm.solvers.kernel.pool import Form, Pool, select_rows, violation, worst_rows
+from streamsvm.solvers.kernel.pool import Form, Pool, select_rows, violation
 from streamsvm.solvers.kernel.rounding import bound_rounding, error_of_values
 from streamsvm.types import Block
 from tests.arrays import csr_of
@@ -143,15 +140,6 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
     assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
 
 
-@pytest.mark.parametrize("size", [10, 64, 65, 1000, 10**6])
-def test_levels_lead_down_to_the_working_set(size: int) -> None:
-    sizes = [size]
-    while sizes[-1] > 64:
-        sizes.append(working_set.size_below(sizes[-1], 64))
-        assert 64 <= sizes[-1] < sizes[-2]
-        assert sizes[-2] <= (working_set.LEVEL_RATIO + 1) * sizes[-1]
-
-
 def test_a_short_model_says_its_gap() -> None:
     X, y = noisy_rows()
     solver = Decomposition(max_support=50)
@@ -226,21 +214,6 @@ def test_the_intercept_is_found_wherever_it_is(positive: float) -> None:
     assert found[-1].gap <= 1e-4
 
 
-def test_no_pass_no_model() -> None:
-    X, _ = noisy_rows()
-    solver = Decomposition()
-    with pytest.raises(StreamSVMError, match="no pass was left"):
-        solver.solution(solver.start(problem_of(X, Hinge(), C, GAMMA)))
-
-
-def test_rounds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_set, "max_rounds", lambda *_: 1)
-    monkeypatch.setattr(decomposition, "max_rounds", lambda *_: 1)
-    X, y = noisy_rows()
-    _, _, found = solve(Decomposition(working=8), problem_of(X, Hinge(), C, GAMMA, 1e-3), X, y, passes=300)
-    assert found[-1].dual > 0.0
-
-
 @pytest.mark.data
 def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
     from sklearn.datasets import load_svmlight_file
@@ -295,58 +268,6 @@ def visited_once(solver: Decomposition, X: Any, y: Any) -> Any:
     return state
 
 
-@pytest.mark.parametrize(("left", "kept"), [(-1.0, True), (-1.0, False), (3600.0, False)])
-def test_f_is_computed_anew_at_the_end_where_that_is_soon_done(left: float, kept: bool) -> None:
-    """A kernel value took so long that f of all rows from the support takes a tenth less than the grace, or a tenth more."""
-    X, y = noisy_rows()
-    solver = Decomposition()
-    state = visited_once(solver, X, y)
-    closed(solver, state)
-    assert state.pool is not None
-    values = FLOAT64_COST * len(y) * np.count_nonzero(state.pool.x)
-    state.pace = (0.9 if kept else 1.1) * GRACE_SECONDS / values
-    state.deadline, state.recompute_all_rows = time.perf_counter() + left, True
-    solver.certify(state)
-    assert not state.recompute_all_rows
-    assert (state.recompute_support is not None) == (kept or left > 0.0)
-    assert state.collecting == (state.recompute_support is None)
-
-
-def test_time_is_owed_for_the_rows_of_each_level_and_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each times the rows that were chosen there last."""
-    monkeypatch.setattr(working_set, "LEVEL_RATIO", 2)
-    X, y = noisy_rows()
-    solver = Decomposition(pool=100, working=20)
-    state = visited_once(solver, X, y)
-    solver.finish(state)
-    while state.work is not None and len(state.work.levels) < 2:
-        solver.proceed(state)
-    assert state.work is not None
-    first, _ = state.work.levels
-    state.pace = 1e-3
-    assert state.estimated_seconds_to_finish_pool() == 0.0  # there is no deadline
-    state.deadline = time.perf_counter() + 3600.0
-    chosen = len(first.known.recent)
-    assert state.estimated_seconds_to_finish_pool() == pytest.approx(
-        1e-3 * (first.pool.size * chosen + len(y) * chosen)
-    )
-
-
-@pytest.mark.parametrize(("pool", "working", "levels"), [(400, 20, True), (100, 20, False), (400, 400, False)])
-def test_a_pool_of_all_rows_has_rounds_without_end_where_it_is_solved_on_levels(
-    pool: int, working: int, levels: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(working_set, "LEVEL_RATIO", 2)
-    monkeypatch.setattr(decomposition, "ROUNDS", -1)
-    X, y = noisy_rows(400)
-    solver = Decomposition(pool=pool, working=working)
-    state = visited_once(solver, X, y)
-    solver.finish(state)
-    assert state.work is not None
-    assert (state.work.pool.size == len(y)) == (pool == len(y))
-    assert (state.work.levels[0].known.rounds == -1) == levels
-
-
 def test_a_pass_of_which_rounding_leaves_nothing_certain_proves_nothing_before_f_is_computed_anew() -> None:
     """Its rounding is not said either: it is that of an f that will be left."""
     X, y = noisy_rows()
@@ -356,29 +277,6 @@ def test_a_pass_of_which_rounding_leaves_nothing_certain_proves_nothing_before_f
     found = solver.finish(state)
     assert not found.exact
     assert found.rounding == 0.0
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_no_row_is_left_out_where_there_is_room_for_all(rate: float) -> None:
-    X, y = noisy_rows()
-    state = visited_once(Decomposition(), X, y)
-    (rows,) = state.candidates
-    state.rate = rate
-    assert choose_offered(state, rows, rows.size) is rows
-    assert choose_offered(state, rows, rows.size - 1).size < rows.size
-
-
-@pytest.mark.parametrize(("rate", "drawn"), [(0.75, True), (1.0, False)])
-def test_of_violators_that_were_drawn_a_draw_is_left_and_a_few_of_the_worst(rate: float, drawn: bool) -> None:
-    """Where all were offered the worst are."""
-    X, y = noisy_rows()
-    state = visited_once(Decomposition(), X, y)
-    (rows,) = state.candidates
-    state.rate, rows.v = rate, np.random.default_rng(0).normal(size=rows.size)
-    left, order = choose_offered(state, rows, 200), worst_rows(rows, 200)
-    assert set(rows.index[worst_rows(rows, working_set.WORST_ROWS)]) <= set(left.index)
-    assert left.size <= 200
-    assert (set(left.index) != set(rows.index[order])) == drawn
 
 
 def rows_with(v: Any, x: Any = 0.0, *, first: int = 0) -> Pool:

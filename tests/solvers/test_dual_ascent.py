@@ -22,6 +22,7 @@ from streamsvm.solvers.dcd import cocoa
 from streamsvm.solvers.dcd.dual_ascent import ROWS_PER_SAMPLE
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.types import Block, Problem
+from tests.axes import each_value
 
 
 def block_of(n: int, *, cached: bool, names: tuple[str, ...] = ("alpha",)) -> Block:
@@ -144,8 +145,7 @@ def test_cocoa_bounds_the_dual_of_a_partial_move_from_below(loss: Any) -> None:
     assert shift.any() == loss.quadratic()
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("steps", [(1.0, 0.0), (0.0, 0.0), (0.25, -0.5), (1.0, 1.0)])
+@each_value(("loss", LOSSES), ("steps", [(1.0, 0.0), (0.0, 0.0), (0.25, -0.5), (1.0, 1.0)]))
 def test_cocoa_moves_rows_with_their_group_inside_the_box(loss: Any, steps: tuple[float, float]) -> None:
     """Chunk 4 of groups 0, 1 and 2 is one of group 1."""
     block, problem, low, high = proposal(loss)

@@ -13,7 +13,7 @@ from sklearn.linear_model import ElasticNet as CoordinateDescent
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
-from streamsvm.solvers.elastic_net.regularizer import best_multiple, conjugate, proved_zero, soft
+from streamsvm.solvers.elastic_net.regularizer import proved_zero, soft
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import Block, Problem
@@ -90,7 +90,7 @@ def optimum(name: str, X: Any, y: Any, s: Any, l1: float, C: float = 0.3) -> Any
     return w
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) -> None:
     name = SMOOTH[seed % len(SMOOTH)]
     X, y, s = fuzzed(seed, name)
@@ -200,54 +200,6 @@ def test_parts_of_a_pass_add_up() -> None:
         one, two = solver.finish(joined), solver.finish(whole)
         assert one.primal == pytest.approx(two.primal, rel=1e-12)
         assert one.dual == pytest.approx(two.dual, rel=1e-9, abs=1e-9)
-
-
-def test_the_best_multiple_of_a_dual_point_is_the_best_of_a_grid() -> None:
-    rng = np.random.default_rng(3)
-    for name in ("squared", "logistic"):
-        for _ in range(20):
-            problem, v = Problem(LOSSES[name](), 1.0, 9, 5, 1, l1=float(rng.uniform(0.1, 2.0))), rng.normal(size=6)
-            linear, quadratic = float(rng.uniform(-0.2, 3.0)), float(rng.uniform(0.01, 1.0)) * (name == "squared")
-            t, D = best_multiple(problem, linear, quadratic, v)
-            grid = np.linspace(0.0, 1.0 if name == "logistic" else 200.0, 401)
-            assert problem.l1 is not None
-            values = [u * linear - u * u * quadratic - conjugate(u * v, problem.l1) for u in grid]
-            assert D >= max(values) - 1e-12
-            assert t == 0.0 or D == pytest.approx(t * linear - t * t * quadratic - conjugate(t * v, problem.l1))
-
-
-@pytest.mark.parametrize(
-    ("name", "linear", "quadratic", "v", "multiple", "dual"),
-    [
-        ("hinge", 3.0, 0.0, [0.0, 0.0], 1.0, 3.0),  # nothing bends: as much as the box allows, ...
-        ("squared_hinge", 3.0, 0.0, [0.0, 0.0], 0.0, 0.0),  # ... and of what has no box nothing is proved
-        ("hinge", 0.0, 0.0, [0.0, 0.0], 0.0, 0.0),
-        ("hinge", 3.0, 0.0, [0.5, 0.0], 1.0, 3.0),  # the threshold, which is 1, is never met
-        ("squared_hinge", 2.0, 0.5, [0.0, 0.0], 2.0, 2.0),
-        ("squared_hinge", 2.0, 0.5, [0.5, 0.0], 2.0, 2.0),  # just met
-        ("squared_hinge", 2.0, 0.5, [1.0, 0.0], 1.5, 3.0 - 1.125 - 0.125),
-        ("squared_hinge", 0.8, 0.5, [1.0, 0.0], 0.8, 0.32),  # before it is met
-        ("hinge", 0.5, 0.0, [0.0, 0.0], 1.0, 0.5),
-        ("hinge", -1.0, 0.0, [2.0, 0.0], 0.0, 0.0),
-        ("squared_hinge", -1.0, 0.5, [4.0, 1.0], 0.0, 0.0),
-    ],
-)
-def test_a_dual_point_that_bends_nowhere_or_gains_nothing_has_a_multiple(
-    name: str, linear: float, quadratic: float, v: list[float], multiple: float, dual: float
-) -> None:
-    problem = problem_of(name, np.zeros((3, 1)), 1.0, 1e-3)
-    assert best_multiple(problem, linear, quadratic, np.array(v)) == pytest.approx((multiple, dual), abs=1e-14)
-
-
-@pytest.mark.parametrize(("short", "proved"), [(2e-9, True), (0.5e-9, False), (-1e-3, False)])
-@pytest.mark.parametrize("gap", [0.0, 0.02, -0.1])
-def test_a_column_is_ruled_out_where_its_slope_cannot_reach_l1(short: float, proved: bool, gap: float) -> None:
-    """sqrt(2 gap b C sum s x^2) with b = 2; rounding is allowed a billionth of l1, and of a loss with a corner nothing is proved."""
-    problem = problem_of("squared_hinge", np.zeros((3, 1)), 5.0, 1e-3, C=0.3)
-    reach = np.sqrt(2.0 * max(gap, 0.0) * 2.0 * 0.3 * np.array([4.0, 9.0]))
-    v = np.array([1.0, -1.0]) * (5.0 * (1.0 - short) - reach)
-    assert proved_zero(problem, gap, v, np.array([4.0, 9.0])).tolist() == [proved, proved]
-    assert not proved_zero(replace(problem, loss=LOSSES["hinge"]()), gap, v, np.array([4.0, 9.0])).any()
 
 
 def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import pytest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point.nearest_rows import NearestRows
-from streamsvm.solvers.interior_point.solver import InteriorPoint, _damping
+from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.segment_sums import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
+from tests.axes import each_value
 from tests.solvers.kernel_problems import solve
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 from tools.fuzz import optima_peers as peers
@@ -40,8 +40,7 @@ def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
-@pytest.mark.parametrize("seed", range(50))
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@each_value(("seed", range(8)), ("loss", ["hinge", "squared_hinge"]))
 def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: str) -> None:
     from sklearn.svm import LinearSVC
 
@@ -61,8 +60,7 @@ def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: st
 CORNERED = [name for name in LOSSES if LOSSES[name]().numeric() and not LOSSES[name]().smooth()]
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("name", CORNERED)
+@each_value(("seed", range(8)), ("name", CORNERED))
 def test_numbers_are_solved_with_few_rows_kept_and_their_dual_variables_known(name: str, seed: int) -> None:
     X, y, s, C = fuzzed(seed)
     t, loss, solver = (
@@ -209,28 +207,3 @@ def test_the_dual_point_of_its_bound_is_known_row_by_row(loss: str) -> None:
             given[block.start : block.start + len(block.y)] = solver.dual_values(solver.witness(state), block)
         assert certificate.dual == pytest.approx(explicit_dual(given, problem.loss, problem.C), rel=1e-9, abs=1e-9)
     assert certificate.gap < 1e-3
-
-
-@pytest.mark.parametrize(
-    ("damping", "step", "following"),
-    [
-        (0.4, 0.6, 0.1),
-        (0.4, 0.5, 0.4),
-        (0.4, 0.3, 0.4),
-        (0.4, 0.1, 4.0),
-        (0.0, 0.0, 1e-3),
-        (0.0, 1.0, 0.0),
-        (1e-3, 1.0, 0.0),
-        (2e-3, 1.0, 5e-4),
-    ],
-)
-def test_short_steps_are_damped_ten_times_as_much_and_long_ones_a_fourth_until_that_is_nothing(
-    damping: float, step: float, following: float
-) -> None:
-    """Less than a thousandth is no damping: what is that already is given up, and a short step begins there anew."""
-    state: Any = SimpleNamespace(damping=damping, near=SimpleNamespace(threshold=0.5), passes=2)
-    assert _damping(state, step) == pytest.approx(following, rel=1e-15)
-    state.passes = 1
-    assert _damping(state, step) == 0.1
-    state.near.threshold = np.inf
-    assert _damping(state, step) == 0.0

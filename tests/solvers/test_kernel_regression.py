@@ -30,6 +30,7 @@ from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Status, Stop
+from tests.axes import each_value
 
 GAMMA, EPSILON = 0.5, 0.1
 NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
@@ -74,8 +75,7 @@ def optimum(loss: str, X: Any, t: Any, s: Any, C: float) -> float:
     return float(0.5 * a @ K @ a + sum(w * value(m) for w, m in zip(c, residual.tolist(), strict=True)))
 
 
-@pytest.mark.parametrize("loss", NUMERIC)
-@pytest.mark.parametrize("seed", range(6))
+@each_value(("loss", NUMERIC), ("seed", range(6)))
 def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, seed: int) -> None:
     X, t, s, C = drawn(seed)
     store = MemoryStore(chunk_bytes=400)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from streamsvm.losses import Squared
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.l1_ball.regularizer import best_multiple, dual_at_slopes
-from streamsvm.types import Block, Certificate, Problem
+from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 
 METHODS = {"fw": FrankWolfe, "mfw": ModifiedFrankWolfe, "swap": Swap, "partan": Partan}
@@ -58,7 +57,7 @@ def radius_of(X: Any, t: Any, s: Any, share: float) -> float:
     return share * float(np.abs(np.linalg.lstsq(Z * root[:, None], t * root, rcond=None)[0]).sum())
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
     X, t, s, share = fuzzed(seed)
     name, radius = list(METHODS)[seed % 4], radius_of(X, t, s, share)
@@ -88,14 +87,6 @@ def test_a_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at_0() -
     w = Partan().in_l1_ball().solution(state).w
     assert set(np.flatnonzero(np.abs(w[:-1]) > 0.05)) == {3, 50, 120}
     assert found[-1].facts["columns_used"] == np.count_nonzero(w[:-1]) <= 40
-
-
-def test_of_weights_to_start_from_the_largest_are_taken() -> None:
-    X = fuzzed(3)[0]
-    problem = replace(problem_of(X, 2.0, 1e-3), warm=np.append(np.arange(1.0, X.shape[1] + 1.0), 0.5))
-    start = Partan(pool=1).in_l1_ball().start(problem)
-    assert np.flatnonzero(start.point).tolist() == [X.shape[1] - 1, X.shape[1]]
-    assert np.abs(start.point).sum() == pytest.approx(2.0)
 
 
 def test_a_pool_smaller_than_the_solution_ends_without_a_false_proof() -> None:
@@ -151,17 +142,6 @@ def test_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
     assert found[-1].primal - optimum(X, t, s, radius) <= 0.5
 
 
-def test_a_pool_with_nothing_left_to_give_takes_other_columns_in() -> None:
-    """Eight columns that say nearly the same come first, of which one would do; two others are needed."""
-    rng = np.random.default_rng(7)
-    parts = rng.normal(size=(120, 3))
-    X = np.column_stack([3 * parts[:, :1] + 0.1 * rng.normal(size=(120, 8)), parts[:, 1:]]).astype(np.float32)
-    t, s = parts.sum(1) + 0.3 * rng.normal(size=120), np.ones(120, np.float32)
-    state, _, found = solve(Swap(pool=4).in_l1_ball(), problem_of(X, 2.0, 1e-2), X, t, s, passes=12)
-    assert found[-1].gap <= 1e-2
-    assert {8, 9} < set(state.pool)
-
-
 @pytest.mark.parametrize(
     ("linear", "quadratic"), [(9.0, 2.0), (6.5, 0.25), (8.0, 0.5), (6.0, 2.0), (5.0, 2.0), (-1.0, 0.5), (9.0, 0.0)]
 )
@@ -176,46 +156,3 @@ def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_noth
         tried = [dual_at_slopes(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
         assert dual == pytest.approx(max(tried), abs=1e-12)
     assert (u > 0.0) == (dual > 0.0) == (linear > 6.0 and quadratic > 0.0)
-
-
-@pytest.mark.parametrize(("seen", "told"), [(np.inf, 1.0), (2.0, 1.0), (0.25, 0.25), (-1.0, 0.0)])
-def test_the_gap_that_the_method_saw_is_told_as_no_more_than_that_of_all_columns_and_as_no_less_than_0(
-    seen: float, told: float
-) -> None:
-    """In shares of the gap over all columns, which is the product of the gradient and of the way to the farthest vertex."""
-    X, t, s, _ = fuzzed(5)
-    solver, n = Swap().in_l1_ball(), len(X)
-    state = solver.start(replace(problem_of(X, 1.5, 1e-3), warm=np.append(np.ones(X.shape[1]), 0.5)))
-    solver.visit(state, Block(Dense(X, 1.0), t, s, 0, 0, np.arange(n, dtype=np.int32), 0))
-    Z, w = np.column_stack([X.astype(float), np.ones(n)]), state.point
-    gradient = (s.astype(float) * (Z @ w - t)) @ Z
-    gap = float(w @ gradient + 1.5 * np.abs(gradient).max())
-    state.seen = seen * gap
-    facts = solver.finish(state).facts
-    assert facts["simplex_gap"] == pytest.approx(gap, rel=1e-12)
-    assert facts["seen_gap"] == pytest.approx(told * gap, rel=1e-12)
-    assert (facts["iterations"], facts["pool"]) == (0, X.shape[1])
-
-
-@pytest.mark.parametrize("size", [1e-3, 1.0, 400.0])
-@pytest.mark.parametrize(("share", "goes_on"), [(0.95, True), (1.05, False)])
-def test_vertices_are_worked_on_until_the_gap_is_the_share_of_p_that_was_asked_for(
-    size: float, share: float, goes_on: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``tolerance`` a little less than the gap there is, or a little more, whatever the unit of the targets."""
-    X, t, s, _ = fuzzed(5)
-    solver, n = Swap().in_l1_ball(), len(X)
-    block = Block(Dense(X, 1.0), (size * t).astype(np.float32), s, 0, 0, np.arange(n, dtype=np.int32), 0)
-    asked: list[float] = []
-    monkeypatch.setattr(type(solver), "_go_on", lambda _, state, *rest: asked.append(state.primal))
-
-    def ended(tolerance: float) -> Certificate:
-        warm = np.append(np.full(X.shape[1], size * 1e-3), 0.0)
-        state = solver.start(replace(problem_of(X, size * 1.5, tolerance), warm=warm))
-        solver.visit(state, block)
-        asked.clear()
-        return solver.finish(state)
-
-    gap = ended(0.0).gap
-    assert 0.0 < gap < 1.0
-    assert [ended(share * gap).primal] * goes_on == asked

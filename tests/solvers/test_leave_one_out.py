@@ -10,10 +10,9 @@ import scipy.optimize
 import scipy.sparse
 
 from streamsvm.compute.blocks.operators import Factored, margins
-from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
+from streamsvm.losses import Huber, Logistic, SquaredHinge
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers import leave_one_out
-from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows, applies, directions
+from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import Problem
 
 ROWS, COLUMNS = 120, 6
@@ -95,41 +94,6 @@ def test_rows_of_every_form_have_the_same_scores() -> None:
     found = [scores(problem, form, y, ones, ones, w)[1] for form in forms]
     assert np.allclose(found[1], found[0], atol=1e-6)
     assert np.allclose(found[2], found[0], atol=1e-6)
-
-
-def test_rows_that_were_not_drawn_are_scored_by_those_that_were() -> None:
-    X, y = data()
-    problem, ones = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.ones(ROWS)
-    w = least(problem, X, y, ones)
-    f, exact = scores(problem, Dense(X, 1.0), y, ones, ones, w)
-    drawn = np.where(np.arange(ROWS) % 2 == 0, 2.0, 0.0)
-    _, found = scores(problem, Dense(X, 1.0), y, ones, drawn, w)
-    assert np.linalg.norm(found - exact) < 0.6 * np.linalg.norm(f - exact)
-    assert np.corrcoef(f - exact, f - found)[0, 1] > 0.9
-
-
-def test_random_directions_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = data()
-    problem, ones = Problem(SquaredHinge(), 0.7, 10**6, COLUMNS, 1), np.ones(ROWS)
-    w = least(problem, X, y, ones)
-    f, exact = scores(problem, Dense(X, 1.0), y, ones, ones, w)
-    monkeypatch.setattr(leave_one_out, "directions", lambda *_: 4)
-    rows = SeenRows(Dense(X, 1.0), y, np.ones(ROWS, np.float32), ones, ones)
-    found = np.mean([fitted(problem, rows, f, seed).scores(rows, f) for seed in range(200)], axis=0)
-    assert np.allclose(found - f, exact - f, atol=0.2 * np.abs(exact - f).max())
-
-
-def test_as_many_directions_are_taken_as_the_error_asks_for() -> None:
-    assert directions(30, 1e9) is None
-    assert directions(1000, 1e6) == 16
-    assert directions(1000, 50_000) == 16
-    assert directions(1000, 10_000) == 200
-    assert directions(1000, 2_000) is None
-
-
-def test_a_loss_of_two_lines_asks_for_many_rows() -> None:
-    few, many = (Problem(Hinge(), 1.0, rows, 5, 1) for rows in (100, 1000))
-    assert (applies(few), applies(many), applies(Problem(SquaredHinge(), 1.0, 3, 5, 1))) == (False, True, True)
 
 
 def test_rows_that_are_counted_are_those_that_bend_by_their_weights() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from streamsvm.engine.final_evaluation import MultinomialEvaluation
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.multinomial import MultinomialDCD, ranked
+from streamsvm.solvers.dcd.multinomial import MultinomialDCD
 from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
 from streamsvm.types import Block, Problem
 
@@ -126,42 +125,6 @@ def test_from_weights_every_row_has_what_the_slope_at_its_margin_is(loss: Any) -
     assert found.dual == pytest.approx(max(duals), rel=1e-4)
     assert found.dual == pytest.approx(dual_of(loss, state.scale * expected), rel=1e-6)
     np.testing.assert_allclose(state.w.reshape(CLASSES, -1), state.scale * expected.T @ with_constant(), rtol=1e-5)
-
-
-def test_an_evaluation_is_that_of_the_three_candidates() -> None:
-    solver, rng = MultinomialDCD(classes=CLASSES), np.random.default_rng(2)
-    state = solver.start(problem_of(Hinge()))
-    for w in (state.w, state.mean, state.tail):
-        w[:] = rng.normal(size=len(w))
-    solver.certify(state)
-    solver.visit(state, block_of(np.arange(ROWS), 0, 0, {"alpha": np.zeros((ROWS, CLASSES))}))
-    primals = [primal_of(Hinge(), w.reshape(CLASSES, -1)) for w in (state.w, state.mean, state.tail)]
-    best = (state.w, state.mean, state.tail)[int(np.argmin(primals))].copy()
-    assert solver.finish(state).primal == pytest.approx(min(primals), rel=1e-6)
-    np.testing.assert_array_equal(solver.solution(state).w, best.reshape(CLASSES, -1))
-    np.testing.assert_array_equal(solver.candidate(state), state.tail.reshape(CLASSES, -1))
-
-
-def test_the_class_that_comes_next_is_the_largest_other_one() -> None:
-    values = np.array([[1.0, 4.0, 2.0], [9.0, -1.0, 3.0], [0.5, 0.5, -7.0]])
-    margins, following = ranked(values, np.array([0, 0, 2], np.int32))
-    assert margins.tolist() == [-3.0, 6.0, -7.5]
-    assert following.tolist() == [1, 2, 0]
-
-
-def test_a_row_of_no_weight_proposes_nothing() -> None:
-    """Whatever its numbers are: the sums are those of the other rows."""
-    _, _, s = table()
-    solver, rng = MultinomialDCD(parts=PARTS, classes=CLASSES), np.random.default_rng(0)
-    rows = {name: rng.random((ROWS, CLASSES)) * (s > 0.0)[:, None] for name in ("alpha", "before")}
-    found = []
-    for chosen in (np.arange(ROWS), np.flatnonzero(s > 0.0)):
-        joint = cocoa.begun(PARTS, np.zeros(CLASSES * (COLUMNS + 1)), 1.0)
-        block = block_of(chosen, 0, 0, {name: values[chosen] for name, values in rows.items()})
-        solver.count(joint, problem_of(SquaredHinge()), replace(block, order=np.arange(0, dtype=np.int32)))
-        found.append((joint.dual, joint.linear, joint.quadratic, joint.vectors))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=str)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,10 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.newton import trust_region
-from streamsvm.solvers.newton.hessian import Hessian, conjugate_gradients
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
-from streamsvm.solvers.newton.row_sample import PrioritySampler, sample_rows
+from streamsvm.solvers.newton.row_sample import PrioritySampler
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.surrogate import Surrogate, model_at
+from streamsvm.solvers.newton.surrogate import model_at
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
@@ -134,20 +131,6 @@ def test_sample_does_not_depend_on_how_rows_arrive() -> None:
         np.testing.assert_array_equal(sample.probability, one.probability)
 
 
-def test_what_one_group_shows_spares_another_rows_and_no_sample_anything() -> None:
-    scores = np.random.default_rng(1).random(ROWS)
-    whole, left, right = sketched(40, scores, [0, 1, 2]).sample(), sketched(40, scores, [1]), PrioritySampler(40, 1)
-    right.threshold = left.bound()
-    offer(right, scores, [0, 2], np.zeros(COLUMNS + 1))
-    assert right.held < sketched(40, scores, [0, 2]).held
-    left.merge(right)
-    joined = left.sample()
-    assert whole is not None
-    assert joined is not None
-    np.testing.assert_array_equal(joined.X.values, whole.X.values)
-    np.testing.assert_array_equal(joined.probability, whole.probability)
-
-
 def test_weighted_sample_sums_are_unbiased() -> None:
     rng = np.random.default_rng(2)
     scores = rng.random(ROWS) ** 2 * rows_of()[2]
@@ -158,13 +141,6 @@ def test_weighted_sample_sums_are_unbiased() -> None:
         assert sample is not None
         estimates.append(np.sum(sample.X.values[:, 0] / sample.probability))
     assert np.mean(estimates) == pytest.approx(values.sum(), abs=4 * np.std(estimates) / 20)
-
-
-def test_every_row_is_in_a_sample_that_is_large_enough() -> None:
-    sample = sketched(ROWS, np.ones(ROWS), [0, 1, 2]).sample()
-    assert sample is not None
-    assert sample.complete
-    np.testing.assert_array_equal(sample.X.values, rows_of()[0])
 
 
 def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
@@ -193,31 +169,6 @@ def test_a_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
     second = state.trust_region.model.sample.row
     assert len(first) == len(second) == limit
     assert not np.array_equal(first, second)
-
-
-def test_rows_are_sampled_where_all_are_too_many_or_too_large() -> None:
-    def of(rows: int, columns: int) -> int:
-        return sample_rows(None, Problem(SquaredHinge(), 1.0, rows, columns, 0))
-
-    assert of(150_000, 20) == 150_000
-    assert of(150_001, 20) == 50_000
-    assert of(60_000, 3000) == 60_000
-    assert of(60_001, 3000) == 20_000
-    assert of(60_000, 5000) == 20_000
-    less = Newton().smaller(Problem(SquaredHinge(), 1.0, 60_000, 3000, 0), ())
-    assert less is not None
-    assert less.sample == 20_000
-    assert sample_rows(1000, Problem(SquaredHinge(), 1.0, 2000, 20, 0)) == 1000
-
-
-def test_sample_of_a_factored_block_is_its_features() -> None:
-    rng = np.random.default_rng(3)
-    K, W = rng.random((20, 5)).astype(np.float32), rng.normal(size=(5, 4)).astype(np.float32)
-    sampler, ones, each = PrioritySampler(20), np.ones(20, np.float32), np.ones(20)
-    sampler.add(Block(Factored(K, W, 1.0), ones, ones, 0, 0, np.arange(20, dtype=np.int32), 0), each, each)
-    sample = sampler.sample()
-    assert sample is not None
-    np.testing.assert_allclose(sample.X.values, K @ W, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -256,39 +207,6 @@ def test_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_stored(spa
 # -- the model and the method ------------------------------------------------------------------------------------------
 
 
-def test_conjugate_gradients_solve_what_cholesky_solves() -> None:
-    rng = np.random.default_rng(4)
-    X = Dense(rng.normal(size=(60, 9)).astype(np.float32), 1.0)
-    second_derivatives, right = rng.random(60) * (rng.random(60) < 0.7), rng.normal(size=10)
-    full = np.hstack([X.values.astype(np.float64), np.ones((60, 1))])
-    exact = np.linalg.solve(np.eye(10) + full.T @ (second_derivatives[:, None] * full), right)
-    found = conjugate_gradients(X, second_derivatives, np.ones(10), right, 9)
-    assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
-
-
-@pytest.mark.parametrize("columns", [9, 299])
-def test_a_hessian_follows_the_rows_that_bend(columns: int) -> None:
-    rng = np.random.default_rng(5)
-    X = Dense(rng.normal(size=(400, columns)).astype(np.float32), 1.0)
-    full = np.hstack([X.values.astype(np.float64), np.ones((400, 1))])
-    diagonal, second_derivatives = np.linspace(1.0, 2.0, columns + 1), 3.0 * rng.random(400)
-    hessian = Hessian(X, columns, diagonal)
-    for turn in range(12):
-        moved = rng.random(400) < (1.0 if turn == 6 else 0.1)
-        second_derivatives = np.where(moved, (rng.random(400) < 0.5) * 3.0 * rng.random(400), second_derivatives)
-        gradient = rng.normal(size=columns + 1)
-        exact = np.linalg.solve(np.diag(diagonal) + full.T @ (second_derivatives[:, None] * full), -gradient)
-        np.testing.assert_allclose(hessian.step(second_derivatives, gradient), exact, atol=1e-4 * np.abs(exact).max())
-
-
-def test_a_hessian_that_rounding_made_indefinite_still_leads_down() -> None:
-    values = np.repeat(np.float32(1e4) * np.random.default_rng(6).normal(size=(1, 300)).astype(np.float32), 50, axis=0)
-    gradient = np.random.default_rng(7).normal(size=301)
-    step = Hessian(Dense(values, 1.0), 300, np.full(301, 1e-6)).step(np.full(50, 1e3), gradient)
-    assert np.isfinite(step).all()
-    assert float(step @ gradient) < 0.0
-
-
 def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
     here = PointSums(COLUMNS + 1)
@@ -308,42 +226,6 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     assert not solved
     np.testing.assert_array_equal(stayed, w)
     assert model.thinned(2).deadline == 0.0
-
-
-def model_of(problem: Problem, scores: Any, weight: float = 1.0) -> Surrogate:
-    """A model around w = 0 of a sample of 200 rows, which all weigh so many times as much."""
-    w = np.zeros(COLUMNS + 1)
-    sample = sketched(200, scores, [0, 1, 2], w=w).sample()
-    assert sample is not None
-    model = model_at(problem, sample, weight * sample.s / sample.probability, w)
-    model.damping = np.zeros_like(w)
-    return model
-
-
-@pytest.mark.parametrize(("least", "each", "step"), [(40, 15, 1), (40, 10, 2), (20, 8, 3), (50, 1, 4), (101, 1, 1)])
-def test_the_first_model_is_solved_on_every_kth_row_before(
-    least: int, each: int, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So many rows at least, and so many for each of seven components, are left of 200."""
-    taken, thinned = [1], Surrogate.thinned
-
-    def noted(self: Surrogate, k: int) -> Surrogate:
-        taken.append(k)
-        return thinned(self, k)
-
-    monkeypatch.setattr(trust_region, "THIN", least)
-    monkeypatch.setattr(trust_region, "THIN_PER_COMPONENT", each)
-    monkeypatch.setattr(Surrogate, "thinned", noted)
-    model = model_of(problem_of(SquaredHinge()), np.ones(ROWS))
-    trust_region.TrustRegion(model, 0.0, 1.0, 0.0).begin(1.0)
-    assert taken[-1] == step
-
-
-def test_who_stands_at_the_minimum_has_arrived_though_nothing_is_allowed() -> None:
-    model = model_of(replace(problem_of(SquaredHinge()), tolerance=0.0), np.ones(ROWS), 0.0)
-    w, arrived = Descent(model).minimize(SquaredHinge(), np.zeros(COLUMNS + 1))
-    assert arrived
-    assert not w.any()
 
 
 @pytest.mark.parametrize("sample", [60, ROWS])

@@ -19,7 +19,7 @@ from streamsvm.solvers.interior_point.solver import InteriorPoint
 from streamsvm.solvers.one_class import primal_of_weights
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
-from streamsvm.types import Block, Certificate, Problem
+from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 
 pytestmark = pytest.mark.filterwarnings("ignore:Solver terminated early")
@@ -60,7 +60,7 @@ def libsvm(X: Any, y: Any, s: Any, nu: float) -> Any:
     return np.append(found.coef_[0], found.intercept_[0])
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     X, y, s, nu = fuzzed(seed)
     solver = NuClasses(InteriorPoint(kept=2 * len(X) // 3))
@@ -183,19 +183,3 @@ def test_a_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(settings: 
 def test_what_does_not_go_with_it_is_refused_by_name(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit_in_memory(FitJob("memory", "model", nu=0.4, **settings), store_of())
-
-
-@pytest.mark.parametrize(
-    ("passes", "rho", "final"), [(7, 0.0, False), (8, 0.0, True), (8, -1.0, True), (8, 0.5, False)]
-)
-def test_a_run_ends_after_eight_readings_that_found_nothing(
-    passes: int, rho: float, final: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, _, _, nu = fuzzed(1)
-    solver = NuClasses(InteriorPoint())
-    state = solver.start(problem_of(X, nu, 1e-6))
-    state.signed.point[-1], state.signed.passes = rho, passes
-    monkeypatch.setattr(InteriorPoint, "finish", lambda *_: Certificate(1.0, 0.0))
-    found = solver.finish(state)
-    assert found.final == final
-    assert (found.facts["rho"], found.facts["equivalent_C"]) == (rho, 2.0 if rho > 0.0 else None)

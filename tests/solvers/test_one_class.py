@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.rows import Dense
-from streamsvm.solvers.interior_point import offset_problem
-from streamsvm.solvers.interior_point.nearest_rows import NearRows
-from streamsvm.solvers.interior_point.offset_problem import OffsetProblem
-from streamsvm.solvers.interior_point.problem_in_memory import Known
 from streamsvm.solvers.interior_point.solver import InteriorPoint
-from streamsvm.solvers.newton.in_memory import memory_rows
 from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
 from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import EVERY_ROW, Block, Problem
@@ -54,7 +49,7 @@ def optimum(X: Any, s: Any, nu: float) -> float:
     return float(-0.5 * v @ v)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     X, s, nu = fuzzed(seed)
     ones = np.ones(len(X), np.float32)
@@ -108,20 +103,6 @@ def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
     assert RowSums(3).usual == RowSums(1).usual == float(np.finfo(np.float32).tiny)
 
 
-def test_weights_of_work_in_memory_that_had_no_time_are_those_the_reading_ended_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In the units of the data, as they came, whatever the units of the iteration."""
-    monkeypatch.setattr(offset_problem, "_iterated", lambda rows, *_: rows)
-    X, s = np.array([[3, 4], [1, 2], [0, 5]], np.float32), np.array([1, 2, 3], np.float32)
-    w, none = np.array([0.3, -0.2, 0.7]), np.zeros(3)
-    problem = OffsetProblem(problem_of(X, 0.5, 1e-3), OffsetObjective(0.5, three_rows(0, 1, 2)))
-    near = NearRows(Dense(X, OFFSET), np.ones(3, np.float32), s, none, none, none, np.arange(3))
-    found = problem.solve(near, Known(w, none, 0.0, 1.0, 2.0, -3.0, 0.1, 6.0), 0.0)
-    np.testing.assert_allclose(found.w, w, rtol=1e-15)
-    assert (found.dual, found.alpha) == (-3.0, None)
-
-
 @pytest.mark.parametrize("cut", [0.0, 0.4, 1.0])
 def test_a_point_is_evaluated_by_workers_together_though_one_may_meet_no_rows(cut: float) -> None:
     X, s, nu = fuzzed(3)
@@ -161,18 +142,6 @@ def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: 
     edge = -0.5 * DEGENERATE * 9.0 * 110.0 / 6.0
     assert objective.degenerate(0.999 * edge)
     assert not objective.degenerate(1.001 * edge)
-
-
-def test_without_any_weight_the_dual_is_that_of_the_sum_itself() -> None:
-    assert OffsetObjective(0.5, RowSums(3)).dual(0.0, np.array([3.0, 4.0, 0.0])) == -12.5
-
-
-def test_work_in_memory_that_is_cut_into_parts_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_rows, "WORK", 1)
-    monkeypatch.setattr(memory_rows, "PRODUCTS", 8)  # a few steps at a time: many rows of many columns have no more
-    X, s, nu = fuzzed(3)
-    _, _, found = solve(InteriorPoint(), problem_of(X, nu, 1e-6), X, np.ones(len(X), np.float32), s, passes=4)
-    assert found[-1].gap <= 1e-6
 
 
 def test_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:

@@ -20,7 +20,7 @@ from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps, unknown_squares
+from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps
 from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.newton.state import NewtonState
@@ -115,18 +115,6 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center_wherever_its_rows_w
     np.testing.assert_allclose(gradient, here.found.gradient, atol=1e-6 * np.abs(here.found.gradient).max())
 
 
-def test_what_a_sample_may_be_wrong_about_falls_with_the_rows_it_has_of_a_column() -> None:
-    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
-    values, sample = table()[0][here.sample.row], here.sample
-    sure = sample.probability >= 1.0
-    found = unknown_squares(sample, here.squares)
-    for column in (0, 1, 2, 25, 400, 1500):
-        total = float(here.squares[column]) - float(np.square(values[sure, column].astype(np.float64)).sum())
-        count = np.count_nonzero(values[~sure, column])
-        assert found[column] == pytest.approx(total / np.sqrt(1 + count), rel=1e-6)
-    assert found[-1] == pytest.approx((ROWS - sure.sum()) / np.sqrt(1 + (~sure).sum()))
-
-
 @each_loss
 def test_the_dual_bound_of_a_sample_is_below_the_optimum_and_far_above_that_of_the_slopes(loss: Any) -> None:
     best = optimum(loss)
@@ -188,20 +176,6 @@ def test_what_is_saved_between_readings_and_what_workers_share_go_on_to_the_same
     np.testing.assert_array_equal(straight.point, saved.point)
 
 
-def test_a_run_whose_bound_gets_no_nearer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slopes alone prove nothing on a column of large scale, however near the optimum P is."""
-    monkeypatch.setattr("streamsvm.solvers.newton.next_point.STUCK_PASSES", 8)
-    solver = Newton(ROWS // 5).keeping_dual_point()
-    state = solver.start(problem_of(SquaredHinge()))
-    found = [one_pass(solver, state)]
-    while not found[-1].final and len(found) < 20:
-        found.append(one_pass(solver, state))
-    assert found[-1].final
-    assert len(found) > 8
-    assert found[-1].gap > 0.9 * found[-9].gap > 1e-3
-    assert found[-1].primal < optimum(SquaredHinge()).primal * 1.001
-
-
 # -- through a fit -----------------------------------------------------------------------------------------------------
 
 
@@ -230,60 +204,3 @@ def test_auto_takes_a_sample_as_large_as_fits_and_certifies(loss: str, store: Pa
         certificate.primal - certificate.dual <= 1e-3 * certificate.primal
     )  # what rounding may add is not of the solver
     assert found.training.passes <= 25
-
-
-@pytest.mark.parametrize(
-    ("smoothing", "narrowing", "mu"), [(0.9, 0.1, 0.5), (1.1, 0.1, 0.5 / np.sqrt(1.1)), (400.0, 0.24, 0.12)]
-)
-def test_a_corner_is_as_wide_as_its_share_of_the_tolerance_allows(
-    smoothing: float, narrowing: float, mu: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three tenths, by the square in which the cost falls; in one step it narrows to a share of itself at most."""
-    goal = 0.3 * 1e-3 * 7.0
-    monkeypatch.setattr("streamsvm.solvers.newton.out_of_core.smoothing_of", lambda *given: smoothing * goal)
-    steps = SampledSteps(problem_of(Hinge()), np.zeros(1), np.zeros(1), 1.0, 0.5, 1.0)
-    assert steps._next_mu(None, 7.0, narrowing) == pytest.approx(mu, rel=1e-12)  # type: ignore[arg-type]
-    smooth = SampledSteps(problem_of(SquaredHinge()), np.zeros(1), np.zeros(1), 1.0, 0.0, 1.0)
-    assert smooth._next_mu(None, 7.0, narrowing) == 0.0  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("promised", "smoothing"), [(0.11, 0.0), (0.0, 2.1e-3)])
-def test_the_dual_variables_of_a_sample_wait_until_a_step_promises_little(promised: float, smoothing: float) -> None:
-    """Less than a tenth of the objective, and rounding a corner costs no more than twice the tolerance."""
-    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
-    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
-    found = here.found._replace(value=1.0, primal=1.0, smoothing=smoothing)
-    steps.promised = promised
-    assert steps.dual(here._replace(found=found)) == -np.inf
-
-
-def test_the_first_step_out_of_core_is_damped_by_components_a_row() -> None:
-    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
-    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
-    assert steps.damping == 4.0 * (COLUMNS + 1) / 600
-    assert here._replace(primal=5.0, dual=2.0).gap == 3.0
-    assert here._replace(primal=5.0, dual=-2.0).gap == 5.0
-    steps.reference, steps.promised = 100.0, 0.9e-5 * 100.0  # too little to say anything about the model
-    assert steps.accept(here.found._replace(value=100.0 + 1.0), here.point, 0.0)
-    assert steps.damping == 4.0 * (COLUMNS + 1) / 600
-
-
-def test_a_step_is_solved_to_a_small_share_of_the_gap_and_the_dual_variables_to_a_twentieth(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A step to .0003 of it at least, and to a tenth of what it promises; a gap far below 1 shows that it is a share."""
-    asked: list[tuple[float, float]] = []
-
-    def stopped(rows: AllRows, _deadline: float) -> AllRows:
-        asked.append((rows.wanted, rows.share))
-        return rows
-
-    monkeypatch.setattr("streamsvm.solvers.newton.out_of_core._advanced", stopped)
-    here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
-    here = here._replace(primal=2.0, dual=2.0 - 1e-3)
-    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
-    steps.next_point(here, 0.24)
-    steps.promised = 0.0
-    steps.dual(here._replace(found=here.found._replace(smoothing=0.0)))
-    assert [wanted for wanted, _ in asked] == pytest.approx([3e-4 * 1e-3, 0.05 * 1e-3])
-    assert asked[0][1] == 0.1

@@ -13,6 +13,7 @@ from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.stochastic import pegasos
 from streamsvm.solvers.stochastic.averaged_certificate import raise_dual
 from streamsvm.solvers.stochastic.pegasos import Pegasos, largest_slope_product
+from tests.axes import each_value
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
@@ -56,9 +57,7 @@ class Literal:
         return self.b * self.problem.C * ROWS / (offset + self.t)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("batch", [1, 16])
-@pytest.mark.parametrize("projection", [True, False])
+@each_value(("loss", LOSSES), ("batch", [1, 16]), ("projection", [True, False]))
 def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection: bool) -> None:
     """The dual variables are feasible, and the bound made without them is no larger than their dual."""
     (_, _, s), problem = rows_of(), problem_of(loss)
@@ -152,14 +151,3 @@ def test_averages_are_of_what_they_say() -> None:
     np.testing.assert_allclose(last.averaged.candidate, last.a / (last.lam * last.t))
     mean, means = states["all"]
     np.testing.assert_allclose(mean.averaged.candidate, np.mean(means, axis=0))
-
-
-def test_what_is_projected_shrinks_as_it_enters_the_dual() -> None:
-    """By half: sums of dual variables by half, and the part of a conjugate that is a parabola in them by a quarter."""
-    solver = Pegasos()
-    state = solver.start(problem_of(Huber(0.25)))
-    state.before, state.origin = np.full(3, 4.0), np.full(3, 6.0)
-    state.linear, state.linear_before, state.quadratic, state.quadratic_before = 8.0, 10.0, 12.0, 16.0
-    solver._shrink(state, 0.5)
-    assert (state.before.tolist(), state.origin.tolist()) == ([2.0] * 3, [3.0] * 3)
-    assert (state.linear, state.linear_before, state.quadratic, state.quadratic_before) == (4.0, 5.0, 3.0, 4.0)

@@ -15,6 +15,7 @@ from streamsvm.solvers.newton.row_sample import (
     Sample,
 )
 from streamsvm.types import Block, Problem
+from tests.axes import each_value
 
 
 def of(rows: int, columns: int, entries: int | None = None) -> Problem:
@@ -56,9 +57,7 @@ def scores_of() -> Any:
 PIECES = [[(0, N)], [(150, 200), (0, 80), (80, 150)], [(k, k + 20) for k in range(0, N, 20)]]
 
 
-@pytest.mark.parametrize("pieces", PIECES, ids=len)
-@pytest.mark.parametrize("limit", [1, 30, 170, 500])
-@pytest.mark.parametrize("spare", [1.0, 2.0])
+@each_value(("pieces", PIECES), ("limit", [1, 30, 170, 500]), ("spare", [1.0, 2.0]))
 def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, spare: float) -> None:
     """Each found with min(1, score times the next key); of all rows that have a score, all are certain."""
     scores = scores_of()
@@ -101,8 +100,7 @@ def test_row_sample_is_drawn_anew_in_every_pass() -> None:
     assert set(found.row.tolist()) == set(keys_of(scores, 4).argsort()[:40].tolist()) != first
 
 
-@pytest.mark.parametrize("cut", [0, 5, 100, N])
-@pytest.mark.parametrize("bounded", [0, 1, 2])
+@each_value(("cut", [0, 5, 100, N]), ("bounded", [0, 1, 2]))
 def test_row_sample_of_two_workers_is_that_of_one(cut: int, bounded: int) -> None:
     """Also where one of them has thrown rows out, or has met none: a bound of one is a bound of both."""
     scores = scores_of()

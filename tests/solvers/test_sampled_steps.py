@@ -9,13 +9,12 @@ import pytest
 
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
-from streamsvm.rows import Dense, row_count
-from streamsvm.solvers.kernel import cache as cache_module
-from streamsvm.solvers.kernel.cache import COLUMNS_AT_ONCE, KernelCache, is_sharing_worthwhile
+from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.reduced_set import draw_by_weight, evaluate_reduced_set
+from streamsvm.solvers.kernel.reduced_set import evaluate_reduced_set
 from streamsvm.solvers.kernel.simplex.iterations import Iterations
-from streamsvm.solvers.kernel.simplex.sampled_iterations import ROWS_PER_LOT, SampledIterations
+from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Block
 from tests.solvers.kernel_problems import gram64, noisy_rows
@@ -130,111 +129,12 @@ def test_steps_with_all_gradients_are_those_of_the_definition(variant: str, open
         plain.a = found.a.copy()
 
 
-@pytest.mark.parametrize("support", [1, 100])
-def test_rows_that_come_in_are_joined_to_the_others_in_lots(support: int) -> None:
-    """There is room for all of them; a lot is copied to the others when it is full."""
-    pool, K = pool_of(500, support=support)
-    found, sizes = SampledIterations(pool, FORM, "fw"), []
-    assert len(found.a) == len(found.before) == 2 * support + ROWS_PER_LOT
-    for row in range(support, 500):
-        assert found._admit(row) == row
-        assert found._admit(row) == row
-        sizes.append([row_count(lot) for lot in found._lots])
-    assert sizes[0] == [support, 1]
-    assert sizes[ROWS_PER_LOT - 1] == [support, ROWS_PER_LOT]
-    assert sizes[ROWS_PER_LOT] == [support + ROWS_PER_LOT, 1]
-    assert sizes[2 * ROWS_PER_LOT] == [support + 2 * ROWS_PER_LOT, 1]
-    assert found.size == 500
-    assert found.members == list(range(500))
-    asked = np.array([3, 400])
-    np.testing.assert_allclose(found._gradient(found._kernel(asked), asked, found.a), (K @ pool.x)[asked], rtol=1e-9)
-
-
-class Always:
-    """A generator that draws one number."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def integers(self, low: int, high: int, size: int) -> Any:
-        """As numpy has it."""
-        return np.full(size, self._number)
-
-
-@pytest.mark.parametrize("variant", ["mfw", "swap"])
-def test_where_no_row_that_was_drawn_has_weight_a_step_goes_toward_the_best(variant: str) -> None:
-    pool, K = pool_of()
-    found, plain = SampledIterations(pool, FORM, variant), Plain(K, pool.x, "fw", open_step=False)
-    found.a[1], plain.a[1] = 0.0, 0.0
-    found.f = 0.5 * float(plain.a @ K @ plain.a)
-    always: Any = Always(1)
-    found.find_vertices(np.array([50, 60]), always)
-    found.advance()
-    g = K @ plain.a
-    plain.advance(50 if g[50] < g[60] else 60, None)
-    np.testing.assert_allclose(found.a[: found.size], plain.a[found.members], rtol=1e-9)
-
-
-def test_all_weight_on_one_row_is_never_taken_from_it() -> None:
-    """Though rounding says that f is less than it is."""
-    pool, K = pool_of(support=1)
-    found = Iterations(pool.x.copy(), K @ pool.x + np.where(pool.x, 0.0, 9.0), KernelCache(pool, FORM, 10), "mfw")
-    found.f *= 1.0 - 1e-9
-    found.gap()
-    found.advance()
-    np.testing.assert_array_equal(found.a, pool.x)
-
-
 def test_weights_that_are_given_back_sum_to_one() -> None:
     pool, _ = pool_of()
     found = SampledIterations(pool, FORM, "fw")
     found.a[:3] = 0.5, 0.25, 0.5
     found.write(pool)
     assert pool.x[:4].tolist() == [0.4, 0.2, 0.4, 0.0]
-
-
-class Counted:
-    """Blocks of kernel columns, and how many columns each had."""
-
-    def __init__(self) -> None:
-        self.columns: list[int] = []
-        self._block = cache_module.kernel_block
-
-    def __call__(self, X: Any, points: Any, kernel: Any, out: Any, **more: Any) -> None:
-        self.columns.append(out.shape[1])
-        self._block(X, points, kernel, out, **more)
-
-
-def test_with_a_column_come_those_of_the_rows_where_g_is_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight of them, less those at hand; the least recently used goes first."""
-    pool, K = pool_of()
-    monkeypatch.setattr(cache_module, "kernel_block", counted := Counted())
-    g, cache = np.arange(ROWS)[::-1].astype(float), KernelCache(pool, FORM, 12)
-    smallest = set(range(ROWS - COLUMNS_AT_ONCE, ROWS))
-    np.testing.assert_allclose(cache.column(0, g), K[0], rtol=1e-9, atol=1e-12)
-    assert set(cache._kept) == {0, *smallest}
-    for i in sorted(smallest):
-        np.testing.assert_allclose(cache.column(i, g), K[i], rtol=1e-9, atol=1e-12)
-    cache.column(ROWS - 1, g)
-    assert counted.columns == [1 + COLUMNS_AT_ONCE]
-    for i in (1, 2, 3, 4):
-        cache.column(i, g)
-    assert counted.columns == [1 + COLUMNS_AT_ONCE, 1, 1, 1, 1]
-    assert set(cache._kept) == {1, 2, 3, 4, *smallest}
-    cache.column(ROWS - COLUMNS_AT_ONCE, g)
-    cache.column(5, g)
-    assert set(cache._kept) == {1, 2, 3, 4, 5, *smallest} - {ROWS - COLUMNS_AT_ONCE + 1}
-    few = KernelCache(pool_of(COLUMNS_AT_ONCE, support=2)[0], FORM, 3)
-    few.column(0, np.zeros(COLUMNS_AT_ONCE))
-    assert counted.columns[-1] == 1
-    assert len(few._kept) == 1
-
-
-@pytest.mark.parametrize(("columns", "worth"), [(31, False), (32, False), (33, True)])
-def test_one_evaluation_for_several_problems_is_worthwhile_where_it_is_less_work(columns: int, worth: bool) -> None:
-    """Of two supports of the same rows: half the products, and sixteen columns' worth for each value."""
-    support, _ = pool_of(20)
-    assert is_sharing_worthwhile([support, support], Dense(np.ones((3, columns), np.float32))) == worth
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.75])
@@ -252,12 +152,3 @@ def test_a_short_machine_says_its_values_and_its_norm(constant: float) -> None:
         np.testing.assert_allclose(f, K[start:stop][:, kept] @ c, rtol=1e-9, atol=1e-12)
         norm += part
     assert norm == pytest.approx(c @ K[np.ix_(kept, kept)] @ c, rel=1e-9)
-
-
-def test_rows_are_drawn_as_often_as_their_weights_say() -> None:
-    """One of two rows anywhere at a time: the one with three times the weight three times as often."""
-    pairs, weights = np.random.default_rng(0).integers(0, 10**6, (4000, 2)), np.array([1.0, -3.0])
-    assert np.mean([draw_by_weight(pair, weights, 1)[0] for pair in pairs]) == pytest.approx(0.75, abs=0.03)
-    assert all(draw_by_weight(pair, np.array([1e-8, 0.0]), 1).tolist() == [0] for pair in pairs[:200])
-    assert draw_by_weight(np.arange(7), np.ones(7), 7).tolist() == list(range(7))
-    assert len(draw_by_weight(np.arange(7), np.ones(7), 6)) == 6

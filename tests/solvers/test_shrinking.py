@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.losses import Hinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, merged, resting_losses
+from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, merged
 from streamsvm.solvers.dcd.solver import DCD
 from streamsvm.types import Block, Problem
 
@@ -37,7 +37,7 @@ def passes(solver: DCD, state: Any, given: Block, count: int) -> Any:
     return certificate
 
 
-def test_rows_that_are_out_keep_their_dual_variables_and_count_with_the_loss_they_had() -> None:
+def test_shrinking_keeps_dual_variables_of_rows_left_out() -> None:
     solver, given = DCD(shrinking=True), block()
     state = solver.start(problem(1e-12))
     passes(solver, state, given, 7)  # all rows are met in passes 1, 3, 4 and 6
@@ -55,16 +55,7 @@ def test_rows_that_are_out_keep_their_dual_variables_and_count_with_the_loss_the
     assert np.all(given.rows[RESTING][out] > 0.0)
 
 
-def test_rows_that_are_out_cost_what_was_noted_of_them() -> None:
-    given = block()
-    given.rows[RESTING][[3, 5, 7]] = 1.0, 1.25, 3.0  # the first costs nothing
-    assert resting_losses(given) == 2.25
-    assert len(Shrinking(waking=False).met(given)) == ROWS - 3
-    assert len(Shrinking().met(given)) == ROWS
-    assert resting_losses(given) == 0.0
-
-
-def test_the_optimum_is_that_of_all_rows() -> None:
+def test_shrinking_does_not_change_the_optimum() -> None:
     found = []
     for shrinking in (False, True):
         solver, given = DCD(shrinking=shrinking), block()
@@ -80,34 +71,7 @@ def test_the_optimum_is_that_of_all_rows() -> None:
     assert max(c.dual for c in found) <= min(c.primal for c in found) * (1.0 + 1e-12)
 
 
-def test_bounds_are_those_of_the_pass_before() -> None:
-    shrinking = Shrinking(passes=10, next_waking=100.0)
-    shrinking.seen(0.3, -0.2)
-    shrinking.seen(0.1, -0.5)
-    shrinking.finish(1e-3)
-    assert (shrinking.above, shrinking.below, shrinking.waking) == (0.3, -0.5, False)
-    shrinking.seen(-0.1, -0.4)  # no row wants to rise: M-bar is inf
-    shrinking.finish(1e-3)
-    assert (shrinking.above, shrinking.below) == (np.inf, -0.4)
-    shrinking.seen(0.0, 0.0)  # nor does one whose gradient is 0 bound what others may have
-    shrinking.finish(-1.0)
-    assert (shrinking.above, shrinking.below, shrinking.waking) == (np.inf, -np.inf, False)
-    shrinking.seen(2e-4, -3e-4)  # all agree: everybody comes back
-    shrinking.finish(1e-3)
-    assert (shrinking.above, shrinking.below, shrinking.waking) == (np.inf, -np.inf, True)
-
-
-def test_all_rows_are_met_in_growing_distances() -> None:
-    shrinking, met = Shrinking(), []
-    for number in range(1, 20):
-        if shrinking.waking:
-            met.append(number)
-        shrinking.seen(1.0, -1.0)
-        shrinking.finish(1e-3)
-    assert met == [1, 3, 4, 6, 9, 13, 19]
-
-
-def test_workers_join_what_they_have_seen() -> None:
+def test_shrinking_bounds_of_workers_are_joined() -> None:
     parts = [Shrinking(), Shrinking(), Shrinking()]
     for part, (highest, lowest) in zip(parts, [(0.1, -0.2), (0.4, 0.0), (0.0, -0.3)], strict=True):
         part.seen(highest, lowest)

@@ -17,8 +17,6 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.kernel.simplex.solver import OnSimplex
-from streamsvm.solvers.kernel.simplex.state import Target
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -112,22 +110,6 @@ def test_the_tangent_step(n: int, seed: int) -> None:
     assert (1 + m) * along_a - m * tangent.W == pytest.approx(float(a @ K @ end), rel=1e-8)
 
 
-def test_without_curvature_there_is_no_tangent_step() -> None:
-    """Rounding makes 2 f~ - 2 A + 2 f(b) vanish or worse near the optimum; going on from there would be going astray."""
-    tangent = simplex.Tangent(7.1115e-5, 1.4228e-4)
-    assert simplex.tangent_step(tangent, 7.1051e-5, 1.42182e-4, 1094.0) == 0.0
-    assert simplex.tangent_step(tangent, tangent.before, 2.0 * tangent.before, 3.0) == 0.0
-
-
-@given(st.integers(1, 400), seeds)
-def test_lowest_and_highest(n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    g, a = rng.normal(size=n), np.maximum(rng.normal(size=n), 0.0)
-    assert simplex.lowest(g) == int(np.argmin(g))
-    assert simplex.highest(g, a) == (int(np.argmax(np.where(a > 0, g, -np.inf))) if (a > 0).any() else -1)
-    assert simplex.highest(g, np.zeros(n)) == -1
-
-
 def weights_of(n: int) -> Any:
     return np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
 
@@ -182,32 +164,6 @@ def test_gaps_do_not_depend_on_the_blocks() -> None:
     np.testing.assert_allclose(duals, duals[0], rtol=1e-9)
 
 
-def test_a_level_is_solved_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Blended, "first", 50)
-    X, y = noisy_rows()
-    _, _, found = solve(Blended(), problem_of(X, SquaredHinge(), C, GAMMA, 1e-4), X, y)
-    facts = [certificate.facts for certificate in found[1:]]
-    assert facts[0]["support"] <= 50
-    assert all(f["seen_gap"] <= Blended.fair * f["f"] * (1.0 + 1e-6) for f in facts)
-    assert facts[0]["simplex_gap"] > 5 * facts[0]["seen_gap"]
-    assert [f["f"] for f in facts[:-1]] == sorted((f["f"] for f in facts[:-1]), reverse=True)
-    assert facts[-1]["f"] == pytest.approx(facts[-2]["f"], rel=1e-6)  # the same a, in float64
-    assert found[-1].gap <= 1e-4
-
-
-def test_where_more_are_violated_a_sample_of_them_comes_in() -> None:
-    solver, problem = Blended(pool=40), problem_of(np.zeros((400, 4)), SquaredHinge(), C, GAMMA, 1e-4)
-    state, g = solver.start(problem), np.linspace(0.0, 2.0, 400)
-    state.support, state.f = object(), 0.5  # type: ignore[assignment]  # half of the rows have g < 2 f
-    chosen = np.sort(solver.choose(state, np.arange(400), -g, 40))
-    assert len(np.unique(chosen)) == 40
-    assert set(range(10)) < set(chosen)
-    assert chosen.max() < 200
-    assert chosen[10:].mean() > 60
-    state.f = 0.04
-    np.testing.assert_array_equal(np.sort(solver.choose(state, np.arange(400), -g, 40)), np.arange(40))
-
-
 def test_the_support_is_kept_within_bounds() -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-4)
@@ -220,14 +176,6 @@ def test_the_support_is_kept_within_bounds() -> None:
     assert len(found) < 30
     assert found[-1].facts["simplex_gap"] == pytest.approx(2 * value(K, a) - (K @ a).min(), abs=1e-6)
     assert best < found[-1].facts["f"] < min(4.0 * best, found[1].facts["f"])
-
-
-def test_what_a_target_allows() -> None:
-    assert Target(1e-4, 0.0).allowed(1.0) == 1e-4
-    assert Target(0.0, 0.01).allowed(2.0) == 0.02
-    assert Target(1e-4, 0.0, 0.5, 0.1).allowed(1.0) == 0.1
-    assert Target(1e-4, 0.0, 0.05, 0.1).allowed(1.0) == 0.05
-    assert Target(1e-4, 0.0, 0.5, np.inf).allowed(1.0) == 0.5
 
 
 @pytest.mark.parametrize("count", [1, 20, 60])
@@ -266,8 +214,3 @@ def test_values_of_several_problems_at_once(sparse: bool) -> None:
     assert is_sharing_worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))
     found = evaluate_shared(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_the_base_is_abstract() -> None:
-    with pytest.raises(TypeError):
-        OnSimplex()  # type: ignore[abstract]

@@ -7,6 +7,7 @@ import pytest
 
 from streamsvm.compute import threading
 from streamsvm.solvers.triangular import BLOCK, STRIP, cholesky, solve_factorized, solve_lower, solve_lower_transposed
+from tests.axes import each_value
 
 
 def positive_definite(p: int) -> np.ndarray:
@@ -14,8 +15,7 @@ def positive_definite(p: int) -> np.ndarray:
     return X.T @ X + np.eye(p)
 
 
-@pytest.mark.parametrize("p", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
-@pytest.mark.parametrize("columns", [(), (1,), (7,)])
+@each_value(("p", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]), ("columns", [(), (1,), (7,)]))
 def test_what_was_solved_multiplies_back(p: int, columns: tuple[int, ...]) -> None:
     lower = np.linalg.cholesky(positive_definite(p))
     right = np.random.default_rng(1).standard_normal((p, *columns))

@@ -16,13 +16,9 @@ from streamsvm.solvers.kernel.pool import (
     Form,
     Pool,
     extremes,
-    join_pools,
-    select_rows,
-    sort_rows,
     violation,
-    worst_rows,
 )
-from streamsvm.solvers.kernel.working_set import Progress, choose_working_set, optimize_working_set, update_gradient
+from streamsvm.solvers.kernel.working_set import Progress, optimize_working_set, update_gradient
 from tests.solvers.kernel_problems import gram64, noisy_rows
 
 GAMMA = 0.5
@@ -111,50 +107,6 @@ def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
     assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
 
 
-@pytest.mark.parametrize(("tolerance", "inner"), [(1e-9, 0.1), (0.5, 0.25)])
-def test_a_working_set_is_solved_to_a_tenth_of_what_it_violates_or_half_of_what_is_asked(
-    tolerance: float, inner: float
-) -> None:
-    """Of a violation of 2, that of x = 0: one more pair of coordinates would have left less, and none is moved after that."""
-    pool, _ = pool_of()
-    assert violation(pool) == 2.0
-    known = Progress(10)
-    optimize_working_set(pool, Form(RBF(GAMMA), 4), pool.size, known, tolerance)
-    left = inner * (2.0 if tolerance < inner else 1.0)
-    assert 0.25 * left < violation(pool) <= left * (1.0 + 1e-5)
-    assert known.rounds == 9
-    assert known.moves.steps > 0
-    assert known.moves.travel == pytest.approx(float(np.abs(pool.x).sum()), rel=1e-12)
-
-
-def test_where_nothing_moves_no_other_subset_is_begun() -> None:
-    pool, _ = pool_of()
-    solved(pool, 1000, 1e-7)
-    x, known = pool.x.copy(), Progress(10)
-    optimize_working_set(pool, Form(RBF(GAMMA), 4), 50, known, 1.0)
-    assert known.is_over(np.inf)
-    assert (known.moves.steps, known.moves.travel) == (0, 0.0)
-    np.testing.assert_array_equal(pool.x, x)
-
-
-def test_as_many_subsets_are_begun_as_may_be() -> None:
-    pool, _ = pool_of()
-    known = Progress(2)
-    for left in (2, 1, 0):
-        assert known.rounds == left
-        assert known.is_over(np.inf) == (left == 0)
-        optimize_working_set(pool, Form(RBF(GAMMA), 4), 16, known, 1e-9)
-
-
-def test_a_single_pair_that_moves_is_a_move() -> None:
-    pool, _ = pool_of()
-    pair = select_rows(pool, np.array([int(np.argmax(pool.p)), int(np.argmin(pool.p))]))
-    known = Progress(10)
-    optimize_working_set(pair, Form(RBF(GAMMA), 4), 2, known, 1e-3)
-    assert (known.moves.steps, known.rounds) == (1, 9)
-    assert violation(pair) <= 1e-3
-
-
 def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
     """What one working set moves and another takes back has been added to f twice."""
     pool, _ = pool_of()
@@ -166,28 +118,6 @@ def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
         steps += known.moves.steps > made
         assert known.moves.travel == pytest.approx(travel, rel=1e-12)
     assert (known.rounds, steps) == (6, 4)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("growing", [0.5, 0.75, 0.01])
-def test_a_working_set_is_half_of_the_last_one_and_the_worst_of_all(seed: int, growing: float) -> None:
-    """By sorting: of the last one, in its order, those between their bounds, half a set at most; then the largest v of those
-    that may grow, and the smallest of those that may shrink.
-    """
-    rng = np.random.default_rng(seed)
-    pool, _ = pool_of(60)
-    pool.x, pool.v = rng.choice([0.0, 0.5, 1.0], 60) * (pool.low + pool.high), rng.normal(size=60)
-    recent, working = rng.permutation(60)[:25], 21
-    between = [int(i) for i in recent if pool.low[i] < pool.x[i] < pool.high[i]][:10]
-    wanted = working - len(between)
-    first = max(int(growing * wanted), 1)
-    by_v = np.argsort(pool.v)
-    grow = [int(i) for i in by_v[::-1] if pool.x[i] < pool.high[i]][:first]
-    shrink = [int(i) for i in by_v if pool.x[i] > pool.low[i]][: wanted - first]
-    found = choose_working_set(pool, working, recent, growing)
-    assert found.tolist() == sorted({*between, *grow, *shrink})
-    assert worst_rows(pool, wanted, growing).tolist() == sorted({*grow, *shrink})
-    assert choose_working_set(pool, 60, recent, growing).tolist() == list(range(60))
 
 
 @pytest.mark.parametrize("ridge", [0.3, 300.0])
@@ -216,14 +146,3 @@ def test_signs_and_the_constant_enter_the_matrix() -> None:
     pool.v = -pool.ridge * weights
     update_gradient(pool, Form(RBF(GAMMA), 4, 0.25), pool.X, y * weights)
     np.testing.assert_allclose(pool.v, -M @ weights, atol=1e-5)
-
-
-def test_worst_takes_from_both_sides_and_pieces_come_together_again() -> None:
-    pool, _ = pool_of(100)
-    chosen = worst_rows(pool, 10)
-    assert len(chosen) == 10
-    assert {-1.0, 1.0} == set(pool.p[chosen])
-    halves = [select_rows(pool, np.arange(50, 100)), select_rows(pool, np.arange(50))]
-    again = sort_rows(join_pools(halves))
-    np.testing.assert_array_equal(again.index, pool.index)
-    np.testing.assert_array_equal(again.X.values, pool.X.values)

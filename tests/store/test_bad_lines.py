@@ -15,6 +15,7 @@ from streamsvm.store.sources.csv_faults import FEW_LINES, Columns, Sieve, check_
 from streamsvm.store.sources.csv_parsing import TEXT, conversions
 from streamsvm.store.sources.input import Input
 from streamsvm.store.sources.source import Rejects
+from tests.axes import each_value
 
 NAMES = ("a", "b", "y")
 DIALECT = Dialect(",", True, NAMES, skipped=1)
@@ -46,9 +47,7 @@ def is_good(line: bytes, columns: Columns) -> bool:
     return True
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["", "missing"])
-@pytest.mark.parametrize("columns", [NUMBERS, WORDS], ids=["numbers", "words"])
-@pytest.mark.parametrize("share", [0.002, 0.05, 0.8])
+@each_value(("missing", [False, True]), ("columns", [NUMBERS, WORDS]), ("share", [0.002, 0.05, 0.8]))
 def test_the_lines_left_are_those_in_order(tmp_path: Path, columns: Columns, share: float, missing: bool) -> None:
     columns, rng = columns._replace(missing=missing), np.random.default_rng(int(1000 * share))
     for _ in range(3):

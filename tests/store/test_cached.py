@@ -94,19 +94,6 @@ def test_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
     assert all(array.flags.c_contiguous for array in found.X if isinstance(array, np.ndarray))
 
 
-def test_it_describes_itself_as_one_chunk() -> None:
-    for sparse in (False, True):
-        store = stored(sparse=sparse)
-        resident = Resident(store, with_bias)
-        assert resident.layout.chunks == (ROWS,)
-        assert resident.layout.dense == (not sparse)
-        assert resident.layout.nonzeros == ((int((values() != 0).sum()),) if sparse else None)
-        assert resident.layout.counts == store.layout.counts
-        assert resident.layout.bytes_per_pass == store.layout.bytes_per_pass
-        assert resident.digest == store.digest
-        np.testing.assert_array_equal(resident.statistics().mean, store.statistics().mean)
-
-
 @pytest.mark.parametrize("depth", [0, 2])
 def test_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: int) -> None:
     store, prepared = stored(sparse=False), []
@@ -123,22 +110,6 @@ def test_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: in
     assert tuple(prepared) == store.layout.chunks
     for number in range(len(store.layout.chunks)):
         assert (store.asked["fetch", number], store.asked["check", number]) == (1, 1)
-
-
-def test_rows_are_visited_in_an_order_over_all_of_them() -> None:
-    resident = Resident(stored(sparse=False), with_bias)
-    with Stream(resident, visits(resident.layout, 0, True)) as stream:
-        orders = [next(iter(stream)).order.copy() for _ in range(3)]
-    assert all(sorted(order) == list(range(ROWS)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 3
-
-
-def test_pages_of_the_store_may_go_once_it_is_read() -> None:
-    store = stored(sparse=False)
-    resident = Resident(store, with_bias)
-    whole(resident)
-    resident.forget(0)
-    assert all(store.asked["forget", number] == 1 for number in range(len(store.layout.chunks)))
 
 
 def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:

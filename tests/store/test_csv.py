@@ -6,7 +6,6 @@ import bz2
 import csv
 import gzip
 import lzma
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -332,28 +331,3 @@ def test_some_columns_at_a_time_are_the_same_columns(
     assert labels.tolist() == y.tolist() == [str(2**60 + k % 2) for k in range(300)]
     assert (other.proposals, other.encoding()) == (source.proposals, source.encoding())
     assert any("seconds since 1970" in line for line in other.proposals)
-
-
-def test_a_wide_table_is_opened_in_time_that_grows_with_its_width(write: Callable[..., Path]) -> None:
-    """Names were looked for one by one among the others: 60,000 of them took minutes, here the time limit of a test."""
-    names = [f"x{j}" for j in range(60_000)]
-    rows = "\n".join(",".join(["1"] * 60_000) + f",{k}" for k in range(2))
-    path = write(f"{','.join(names)},y\n{rows}\n".encode())
-    source = open_source((path,), SourceOptions(format="csv", label="y"))
-    again = open_source((path,), SourceOptions(format="csv", encoding=source.encoding()))
-    assert again.columns == source.columns == 60_000
-    assert not again.notices
-    twice = write(f"{','.join(names)},x7,y\n{rows}\n".encode(), "twice.csv")
-    with pytest.raises(StreamSVMError, match="names 'x7' twice"):
-        open_source((twice,), SourceOptions(format="csv", label="y"))
-
-
-def test_heads_of_many_files_are_not_kept(write: Callable[..., Path]) -> None:
-    """The first MiB of every file was: a thousand files took a gigabyte before the first row."""
-    paths = tuple(write(GOOD + b"5,6,1\n" * (csv_parsing.HEAD // 6), f"{k}.csv") for k in range(8))
-    tracemalloc.start()
-    source = open_source(paths, SourceOptions(format="csv", label="y"))
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert source.columns == 2
-    assert held < 2.5 * csv_parsing.HEAD

@@ -187,28 +187,6 @@ def open_store_of_csr(path: Path) -> Any:
     return open_store(path)
 
 
-@pytest.mark.parametrize("classes", [2, 256, 300])
-def test_labels_are_held_in_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
-    """Of a file of more rows than there is memory for: a byte a row."""
-    monkeypatch.setattr("streamsvm.store.foreign.store.LABEL_ROWS", 130)
-    path, labels = tmp_path / "a.h5", np.arange(ROWS) * 7 % classes
-    with h5py.File(path, "w") as file:
-        file["X"], file["y"] = X, labels
-    store: Any = open_store(path)
-    assert store._codes.nbytes == ROWS * (1 if classes <= 256 else 4)
-    found = read_chunk(store, 0, store.buffers()).codes
-    assert found.dtype == np.int32
-    assert [store.layout.classes[code] for code in found] == [str(label) for label in labels]
-    assert store.layout.counts == tuple(np.bincount(labels)[[int(c) for c in store.layout.classes]])
-
-
-def test_names_of_arrays(tmp_path: Path) -> None:
-    path = h5(tmp_path / "a.h5")
-    assert code_of(lambda: read(path, features_key="Z")) == ("E-SCHEMA", 65)
-    assert code_of(lambda: read(path, labels_key="Z")) == ("E-USAGE", 2)
-    assert not len(read(path, label="none")[0].labels)
-
-
 def test_killed_while_writing(tmp_path: Path) -> None:
     """B12."""
     path = tmp_path / "a.h5"
@@ -386,14 +364,6 @@ def test_a_link_in_place_of_a_chunk(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-SECURITY", 77)
 
 
-def test_grids_that_differ_are_no_matter(tmp_path: Path) -> None:
-    """B31; lengths that differ are (B08)."""
-    path = zarr_at(tmp_path / "a", chunks=(77, COLUMNS))
-    assert np.array_equal(np.concatenate([b.labels for b in read(path)]), Y)
-    zarr.open_group(path, mode="a").create_array("short", data=Y[:-1])
-    assert code_of(lambda: read(path, labels_key="short")) == ("E-ROWS", 65)
-
-
 def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -512,15 +482,6 @@ def test_labels_of_anndata_are_its_categories(suffix: str, tmp_path: Path) -> No
                 use()
 
 
-def test_labels_of_early_anndata_are_its_categories(tmp_path: Path) -> None:
-    """Before 0.8 codes were an array, whose categories lie beside it."""
-    with h5py.File(tmp_path / "a.h5ad", "w") as file:
-        file["X"], file["obs/kind"] = X, (OBS == "T").astype("i1")
-        file["obs/__categories/kind"] = np.array(["B", "T"], h5py.string_dtype())
-        file["obs/kind"].attrs["categories"] = file["obs/__categories/kind"].ref
-    assert set(sv.ingest(tmp_path / "a.h5ad", tmp_path / "s.zarr", labels_key="obs/kind").classes) == {"B", "T"}
-
-
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
 def test_a_matrix_by_columns_is_read_by_rows(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store and the model are those of the same matrix by rows, also where its rows are gathered in several spans."""
@@ -616,14 +577,6 @@ def test_the_last_shard_may_end_beyond_the_array(chunks: Any, shards: Any, tmp_p
     array[: chunks[0]] = 0
     with pytest.raises(DataError, match="missing"):
         sv.ingest(tmp_path / "a.zarr", tmp_path / "t.zarr")
-
-
-@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
-def test_text_of_one_length_is_read_from_zarr(tmp_path: Path) -> None:
-    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
-    group.create_array("X", data=X)
-    group.create_array("y", data=OBS)
-    assert set(sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr").classes) == {"B", "T"}
 
 
 @pytest.mark.parametrize("attributes", [3, [1], None])

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import ExistsError, UsageError
+from streamsvm.errors import UsageError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.generators import GENERATORS
 from streamsvm.types import Batch
+from tests.axes import each_value
 
 NAMES = list(GENERATORS)
 
@@ -39,8 +40,7 @@ def two_draws(name: str) -> int:
     return int(GENERATORS[name].draw_rows) + 777
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("batch_rows", [1_000, 3_333, 10**9])
+@each_value(("name", NAMES), ("batch_rows", [1_000, 3_333, 10**9]))
 def test_bits_do_not_depend_on_the_batch_size(name: str, batch_rows: int) -> None:
     source = GENERATORS[name](rows=two_draws(name), seed=5)
     cut = list(source.batches(batch_rows))
@@ -88,51 +88,6 @@ def test_seeds_and_draws_differ(name: str) -> None:
         assert not np.array_equal(arrays(left.X)[0][:50], arrays(right.X)[0][:50])
 
 
-def test_susy_is_as_hard_as_promised() -> None:
-    source = GENERATORS["susy"](rows=250_000, seed=1)
-    chance = source.probability(0).astype(np.float64)
-    batch = source.draw(0)
-    # The mean of 250,000 draws of min(p, 1 - p), standard deviation 0.15: three standard errors are 0.0009.
-    assert np.minimum(chance, 1 - chance).mean() == pytest.approx(0.199, abs=0.001)
-    wrong = (chance > 0.5) != (batch.labels > 0)
-    assert wrong.mean() == pytest.approx(0.199, abs=0.0025)
-    assert (batch.labels > 0).mean() == pytest.approx(0.575, abs=0.003)
-    assert np.abs(batch.X.values.mean(axis=0)).max() < 0.01
-    assert np.abs(batch.X.values.std(axis=0) - 1).max() < 0.01
-
-
-def test_susy_is_beyond_a_plane() -> None:
-    batch = GENERATORS["susy"](rows=1, seed=1).draw(0)
-    X = np.column_stack([batch.X.values, np.ones(len(batch.labels))])
-    # Least squares on the signs stands in for a linear SVM; it errs as often.
-    w = np.linalg.lstsq(X[:100_000], batch.labels[:100_000], rcond=None)[0]
-    wrong = (X[100_000:] @ w > 0) != (batch.labels[100_000:] > 0)
-    assert wrong.mean() == pytest.approx(0.283, abs=0.004)
-
-
-def test_separable_keeps_its_margin() -> None:
-    source = GENERATORS["separable"](rows=5_000, seed=3)
-    (batch,) = source.batches()
-    height = batch.labels * (batch.X.values.astype(np.float64) @ source.normal)
-    assert height.min() >= source.margin - 1e-5
-    assert height.min() < source.margin + 0.01
-
-
-def test_sparse_text_looks_like_text() -> None:
-    source = GENERATORS["sparse-text"](rows=4_096, seed=0)
-    (batch,) = source.batches()
-    X = batch.X
-    lengths = np.diff(X.indptr)
-    assert 90 < lengths.mean() < 130
-    assert np.add.reduceat(X.data.astype(np.float64) ** 2, X.indptr[:-1]) == pytest.approx(1.0, abs=1e-5)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    assert (np.diff(X.indices)[np.diff(row) == 0] > 0).all()
-    often = np.bincount(X.indices, minlength=source.columns)
-    assert often[:10].mean() > 20 * often[1_000:1_010].mean()
-    score = np.add.reduceat(X.data * source.rule()[X.indices], X.indptr[:-1])
-    assert ((score > 0) == (batch.labels > 0)).mean() > 0.88
-
-
 def test_store_holds_the_generated_rows(tmp_path: Path) -> None:
     job = SynthJob("susy", str(tmp_path / "s.zarr"), rows=10_000, seed=4, chunk_bytes=1 << 16, test_fraction=0.2)
     events: list[dict[str, Any]] = []
@@ -158,14 +113,6 @@ def test_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
         synth(SynthJob(name, str(tmp_path / where), rows=500, seed=1))
         digests.add(open_store(tmp_path / where).digest)
     assert len(digests) == 1
-
-
-def test_existing_store_is_kept(tmp_path: Path) -> None:
-    job = SynthJob("two-moons", str(tmp_path / "s"), rows=100)
-    synth(job)
-    with pytest.raises(ExistsError):
-        synth(job)
-    assert open_store(tmp_path / "s").layout.rows == 100
 
 
 @pytest.mark.parametrize("settings", [{"rows": 0}, {"test_fraction": 1.0}, {"test_fraction": -0.1}])
@@ -194,35 +141,9 @@ def test_a_table_has_the_columns_asked_for_and_every_row_a_level_of_each_variabl
     assert ((one_hot >= first[:-1]) & (one_hot < first[1:])).all()
 
 
-def test_a_table_is_badly_scaled_and_most_of_its_columns_are_rare() -> None:
-    table = GENERATORS["table"](rows=20_000, seed=0, columns=20_000)
-    (batch,) = table.batches()
-    numbers = batch.X.data.reshape(20_000, -1)[:, : table.numeric_columns]
-    scales = np.median(numbers, axis=0)
-    assert scales.max() > 1e6 * scales.min()
-    counts = np.bincount(batch.X.indices, minlength=20_000)
-    assert np.count_nonzero(counts <= 2) > 10_000
-    assert np.count_nonzero(counts >= 1_000) >= table.numeric_columns + 8
-
-
-@pytest.mark.parametrize("positive", [0.5, 0.02])
-def test_a_table_is_as_imbalanced_as_asked(positive: float) -> None:
-    (batch,) = GENERATORS["table"](rows=60_000, seed=3, columns=300, positive=positive).batches()
-    assert (batch.labels > 0).mean() == pytest.approx(positive, rel=0.15)
-
-
 @pytest.mark.parametrize(
     "settings", [{"columns": 2}, {"columns": 50, "numeric": 0}, {"columns": 50, "positive": 1.0}, {"columns": -4}]
 )
 def test_a_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"columns|positive"):
         GENERATORS["table"](rows=10, **settings)
-
-
-def test_columns_and_settings_of_a_generator_reach_it(tmp_path: Path) -> None:
-    job = SynthJob("table", str(tmp_path / "t"), rows=500, columns=77, generator_options={"numeric": 5.0})
-    layout = open_store(synth(job).store).layout
-    assert layout.columns == 77
-    assert sum(layout.nonzeros or ()) == 500 * (5 + len(GENERATORS["table"](rows=1, columns=77, numeric=5).levels))
-    with pytest.raises(UsageError, match="generator 'susy' has no setting 'columns'"):
-        synth(SynthJob("susy", str(tmp_path / "s"), rows=10, columns=7))

@@ -21,9 +21,8 @@ from streamsvm.errors import BudgetError, DataError, StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.parquet import BUFFER, PAGE, RowGroups, encoded_columns, row_groups
+from streamsvm.store.sources.parquet import BUFFER, PAGE, encoded_columns, row_groups
 from streamsvm.store.sources.parquet import read as read_rows
-from streamsvm.store.sources.proposals import Samples
 
 
 def save(path: Path, **columns: Any) -> Path:
@@ -72,14 +71,6 @@ def test_a_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) ->
     assert most < 0.6 * X.nbytes
 
 
-def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.parquet", **{f"x{j}": [1.0, 2.0] for j in range(500)}, y=[0, 1])
-    assert read(path, memory_limit=40 << 20)[0].shape == (2, 500)
-    with pytest.raises(StreamSVMError, match=r"a\.parquet has 501 columns") as caught:
-        read(path, memory_limit=20 << 20)
-    assert caught.value.code == "E-BUDGET"
-
-
 WIDE = 1100
 
 
@@ -107,29 +98,6 @@ def test_a_wide_file_is_read_by_groups_of_columns(tmp_path: Path, group: int) ->
     assert len(units) == 1
     few = ["x3", "t1"]  # of which a reader each is less than their rows
     assert pa.Table.from_batches(read_rows(opened, 7, few)).equals(table.select(few))
-
-
-def test_first_values_of_wide_tables_are_read_once_some_columns_at_a_time() -> None:
-    asked: list[list[str]] = []
-
-    def near(names: list[str]) -> dict[str, int]:
-        asked.append(names)
-        return {name: int(name) for name in names}
-
-    samples = Samples([str(k) for k in range(10)], 4, near)
-    assert dict(samples) == {str(k): k for k in range(10)}
-    assert asked == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9"]]
-    assert samples.get("none") is None
-
-
-def test_what_row_groups_take_is_told_by_the_footer() -> None:
-    """Of a table of 20,000 columns 2,000 rows at once are too many for the memory that 200 at a time get along with."""
-    tall, short = (
-        RowGroups(20_000, (rows,) * (2000 // rows), (160_000 * rows,) * (2000 // rows)) for rows in (2000, 200)
-    )
-    assert tall.needed(20_000) > 600 << 20
-    assert short.needed(20_000) < 150 << 20
-    assert tall.needed(20) < 4 << 20
 
 
 def test_of_columns_without_any_value_no_store_is_made(tmp_path: Path) -> None:
@@ -256,25 +224,6 @@ def test_records_where_a_model_was_trained_on_text_are_refused(tmp_path: Path) -
     with pytest.raises(StreamSVMError, match=r"row 1, column 'b': holds struct") as caught:
         read(save(tmp_path / "b.parquet", b=RECORDS, y=[1, 2, 1]), encoding=trained.encoding())
     assert caught.value.code == "E-DTYPE"
-
-
-HINTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "duration": ({"b": pa.array([1, 2, 3], pa.duration("s"))}, {}, "store it as a number"),
-    "moment": ({"b": pa.array([1, 2, 3], pa.timestamp("s"))}, {}, "--calendar"),
-    "bytes": ({"b": [b"1", b"2", b"3"]}, {}, "--column b=category"),
-    "nothing": ({"b": pa.nulls(3)}, {}, "it has no values"),
-    "weight of text": ({"b": ["1", "x", "2"]}, {"weight": "b"}, "weights are numbers of 0 or more"),
-    "weight missing": ({"b": [1.0, None, 2.0]}, {"weight": "b", "missing": "mean"}, "weights are numbers of 0 or more"),
-}
-
-
-@pytest.mark.parametrize(("columns", "options", "hint"), HINTS.values(), ids=HINTS)
-def test_the_hint_of_a_column_is_one_that_helps(
-    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], hint: str
-) -> None:
-    with pytest.raises(StreamSVMError) as caught:
-        read(save(tmp_path / "a.parquet", a=[1.0, 2.0, 3.0], y=[1, 2, 1], **columns), **options)
-    assert hint in caught.value.hint
 
 
 def test_row_and_column_of_a_missing_value(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.arrays import page_aligned
 from streamsvm.store.read import extents
 from streamsvm.store.read.past_cache import ALIGNED, read_past_cache
+from tests.axes import each_value
 
 CONTENT = np.random.default_rng(0).bytes(6 * ALIGNED + 77)
 
@@ -40,9 +41,9 @@ def aligned(nbytes: int) -> memoryview:
     return memoryview(page_aligned(nbytes))
 
 
-@pytest.mark.parametrize("offset", [0, ALIGNED])
-@pytest.mark.parametrize("tail", [0, 4])
-@pytest.mark.parametrize("nbytes", [ALIGNED, ALIGNED + 1, 2 * ALIGNED - 2, 3 * ALIGNED + 5])
+@each_value(
+    ("offset", [0, ALIGNED]), ("tail", [0, 4]), ("nbytes", [ALIGNED, ALIGNED + 1, 2 * ALIGNED - 2, 3 * ALIGNED + 5])
+)
 def test_the_bytes_are_those_of_the_file(file: int, nbytes: int, tail: int, offset: int) -> None:
     into, rest = aligned(nbytes), bytearray(tail)
     assert read_past_cache(file, into, rest, offset)
@@ -55,11 +56,6 @@ def test_to_the_end_of_the_file_and_not_beyond(file: int) -> None:
     assert read_past_cache(file, into, bytearray(4), 0)
     assert not read_past_cache(file, into, bytearray(5), 0)
     assert not read_past_cache(file, aligned(8 * ALIGNED), bytearray(), 0)
-
-
-@pytest.mark.parametrize(("offset", "start", "nbytes"), [(1, 0, ALIGNED), (0, 8, ALIGNED), (0, 0, ALIGNED - 1)])
-def test_what_does_not_begin_on_a_block_goes_through_the_cache(file: int, offset: int, start: int, nbytes: int) -> None:
-    assert not read_past_cache(file, aligned(2 * ALIGNED)[start : start + nbytes], bytearray(), offset)
 
 
 def test_a_file_system_may_refuse(file: int, monkeypatch: pytest.MonkeyPatch) -> None:

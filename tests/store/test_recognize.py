@@ -12,11 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.features.scaling import Standardized, scaling_of
-from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
-from streamsvm.store import open_store
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.proposals import recognized
@@ -171,19 +167,3 @@ def test_rare_values_share_a_column_with_new_ones(tmp_path: Path) -> None:
     assert sum(found["c=(other)"]) == 2
     path.write_text("a,c,y\n1,puce,0\n1,red,1\n")
     assert read(path, encoding=source.encoding(), label=None)[0]["c=(other)"] == [1, 0]
-
-
-def test_standardizing_leaves_columns_of_categories_alone(tmp_path: Path) -> None:
-    rows = "".join(f"{k * 3 + 5},{'red' if k % 5 else 'blue'},{k % 2}\n" for k in range(50))
-    (tmp_path / "a.csv").write_text("size,color,y\n" + rows)
-    ingest(IngestJob(sources=(tmp_path / "a.csv",), store=tmp_path / "s.zarr", label="y"))
-    store = open_store(tmp_path / "s.zarr")
-    assert store.facts["indicators"] == [[1, 3]]
-    scaling = scaling_of(store, standardize=True, bias=1.0)
-    assert isinstance(scaling, Standardized)
-    size = np.arange(50) * 3.0 + 5
-    assert scaling.shift.tolist() == pytest.approx([size.mean(), 0, 0])
-    assert scaling.scale.tolist() == pytest.approx([1 / size.std(), 1, 1])
-    every = scaling_of(store, standardize=True, every=True, bias=1.0)
-    assert isinstance(every, Standardized)
-    assert every.scale.tolist() == pytest.approx([1 / size.std(), 2.5, 2.5])

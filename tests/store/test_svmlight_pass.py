@@ -10,6 +10,7 @@ import pytest
 
 from streamsvm.compute.text import svmlight
 from streamsvm.compute.text.svmlight import NO_INDEX, Parsed, scratch
+from tests.axes import each_value
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 
@@ -89,10 +90,20 @@ def test_numbers_that_are_not_finished_are_listed_with_their_places(python: bool
     assert out.labels[1] == out.data[1] == 0.0
 
 
-@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
-@pytest.mark.parametrize(("number", "bad"), [
-    ("3.4028234e38", False), ("-3.4028234e38", False), ("3.4028237e38", True), ("-3.4028237e38", True), ("1e39", True), ("1e400", False),
-])  # fmt: skip
+@each_value(
+    ("python", [False, True]),
+    (
+        "number, bad",
+        [
+            ("3.4028234e38", False),
+            ("-3.4028234e38", False),
+            ("3.4028237e38", True),
+            ("-3.4028237e38", True),
+            ("1e39", True),
+            ("1e400", False),
+        ],
+    ),
+)
 def test_what_float32_does_not_hold_is_refused_unless_it_is_left_to_python(
     number: str, bad: bool, python: bool
 ) -> None:

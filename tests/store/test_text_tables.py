@@ -16,6 +16,7 @@ import zarr
 
 import streamsvm as sv
 from streamsvm.errors import DataError
+from tests.axes import each_value
 
 DAYS = pd.date_range("2019-01-01", periods=60).strftime("%Y-%m-%d")
 
@@ -52,8 +53,10 @@ def values_of(store: Path) -> Any:
     return scipy.sparse.csr_array((X["data"][:], X["indices"][:], X["indptr"][:]), X.attrs["shape"]).toarray()
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
-@pytest.mark.parametrize("wrong", ["2019-02-30", "2019-04-31 10:00", "2019-02-29T10:00:00Z", "0000-01-01"])
+@each_value(
+    ("form", ["csv", "parquet", "jsonl"]),
+    ("wrong", ["2019-02-30", "2019-04-31 10:00", "2019-02-29T10:00:00Z", "0000-01-01"]),
+)
 def test_a_day_that_no_month_has_is_no_date(tmp_path: Path, form: str, wrong: str) -> None:
     path = write(tmp_path / f"a.{form}", day=[*DAYS[:9], wrong, *DAYS[10:]], y=[0, 1] * 30)
     with pytest.raises(
@@ -169,8 +172,7 @@ def with_gaps(word: str | None) -> dict[str, Any]:
     return gaps | {"y": ["no", "yes"] * 30}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("word", ["n/a", "NaN", "-", ".", "<NA>", r"\N", "#DIV/0!", "1.#IND"])
+@each_value(("form", FORMS), ("word", ["n/a", "NaN", "-", ".", "<NA>", r"\N", "#DIV/0!", "1.#IND"]))
 def test_words_for_a_missing_value_are_missing_values(tmp_path: Path, form: str, word: str) -> None:
     path = write(tmp_path / f"a.{form}", **with_gaps(word))
     with pytest.raises(DataError, match="--missing mean") as caught:
