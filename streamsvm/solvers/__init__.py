@@ -26,11 +26,11 @@ SOLVERS = Registry(
         "newton": "streamsvm.solvers.newton.solver:Newton",
         "decomposition": "streamsvm.solvers.kernel.decomposition:Decomposition",
         "kernel_active_set": "streamsvm.solvers.active_set.kernel:KernelActiveSet",
-        "blended": "streamsvm.solvers.kernel.simplex.blended:Blended",
-        "fw": "streamsvm.solvers.kernel.simplex.frank_wolfe:FrankWolfe",
-        "mfw": "streamsvm.solvers.kernel.simplex.frank_wolfe:ModifiedFrankWolfe",
-        "swap": "streamsvm.solvers.kernel.simplex.frank_wolfe:Swap",
-        "partan": "streamsvm.solvers.kernel.simplex.frank_wolfe:Partan",
+        "blended": "streamsvm.solvers.kernel.blended:Blended",
+        "fw": "streamsvm.solvers.kernel.frank_wolfe:FrankWolfe",
+        "mfw": "streamsvm.solvers.kernel.frank_wolfe:ModifiedFrankWolfe",
+        "swap": "streamsvm.solvers.kernel.frank_wolfe:Swap",
+        "partan": "streamsvm.solvers.kernel.frank_wolfe:Partan",
     },
 )
 

@@ -21,9 +21,9 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
-from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.kernel.simplex.frank_wolfe import Partan, Swap
+from streamsvm.solvers.kernel.frank_wolfe import Partan, Swap
 from streamsvm.store import create, open_store
 from streamsvm.types import Block, Layout
 from tests.solvers.kernel_problems import closed, noisy_rows, problem_of

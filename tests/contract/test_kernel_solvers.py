@@ -26,10 +26,10 @@ from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.kernel import cache as cache_module
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
+from streamsvm.solvers.kernel.frank_wolfe import MIN_CACHE
 from streamsvm.solvers.kernel.pool import MIN_POOL
-from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.kernel.simplex.frank_wolfe import LEAST_CACHE
 from streamsvm.store import create, open_store
 from streamsvm.types import Stop
 from tests.arrays import csr_of
@@ -228,7 +228,7 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
     solver: Any = plan.solver
     assert solver.pool < 2 * MIN_POOL
     assert solver.keep == 2 * solver.pool
-    assert solver.cache < 2 * LEAST_CACHE
+    assert solver.cache < 2 * MIN_CACHE
     with pytest.raises(BudgetError):
         plan.memory.check(plan.remedy)
 

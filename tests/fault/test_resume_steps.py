@@ -12,8 +12,7 @@ from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.kernel import working_set
-from streamsvm.solvers.kernel.simplex import frank_wolfe
+from streamsvm.solvers.kernel import frank_wolfe, working_set
 from streamsvm.solvers.newton.in_memory import memory_rows
 from tests.fault.golden import fitted, ingested
 from tests.stopping import stopping

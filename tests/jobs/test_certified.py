@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.kernel.simplex.blended import Blended
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,

@@ -10,12 +10,11 @@ import pytest
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.cache import KernelCache
+from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, SampledIterations, Swap
+from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.kernel.simplex.iterations import Iterations
-from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.working_set import recompute_gradient
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -111,7 +110,7 @@ def test_a_vertex_that_a_step_takes_all_weight_from_has_none() -> None:
         pool.x[:3], pool.x[3:] = weights, 0.0
         sampled = SampledIterations(pool, form, "mfw", f=0.0)
         sampled._v = 2
-        sampled._away(a, 100.0, 1.0)
+        sampled._step_away(a, 100.0, 1.0)
         assert sampled.a[2] == 0.0
         assert sampled.a[:3].sum() == pytest.approx(1.0, rel=1e-12)
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import lars_path_gram
 
 from streamsvm.losses import Squared
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.kernel.simplex.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
+from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
 from streamsvm.solvers.l1_ball.regularizer import best_multiple, dual_at_slopes
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve

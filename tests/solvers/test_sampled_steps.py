@@ -11,10 +11,10 @@ from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.cache import KernelCache
+from streamsvm.solvers.kernel.frank_wolfe import SampledIterations
+from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.reduced_set import evaluate_reduced_set
-from streamsvm.solvers.kernel.simplex.iterations import Iterations
-from streamsvm.solvers.kernel.simplex.sampled_iterations import SampledIterations
 from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Block
 from tests.solvers.kernel_problems import gram64, noisy_rows

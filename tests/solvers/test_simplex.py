@@ -14,9 +14,9 @@ from streamsvm.compute.passes import simplex
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.simplex.blended import Blended
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 

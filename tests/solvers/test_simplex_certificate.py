@@ -13,10 +13,9 @@ from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Reach
+from streamsvm.solvers.kernel import simplex
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.rounding import bound_rounding
-from streamsvm.solvers.kernel.simplex import solver
-from streamsvm.solvers.kernel.simplex.blended import Blended
-from streamsvm.solvers.kernel.simplex.certificate import certificate_of
 from streamsvm.types import Certificate, Problem
 
 PROBLEM = Problem(SquaredHinge(), 1.0, 4, 3, 1, kernel=RBF(0.5), tolerance=0.5, reach=Reach(3, 4.0))
@@ -34,7 +33,7 @@ def closed(**changed: Any) -> Any:
 
 def test_simplex_certificate_is_that_of_the_best_scaled_model() -> None:
     state = closed()
-    found = certificate_of(state, 0.5)
+    found = Blended(epsilon=0.5)._certify_pass(state)
     assert found.primal == 0.5 * 3.0 / 16.0 + 2.0
     assert found.dual == 0.25 - 2.0 / 16.0
     assert found.rounding == bound_rounding(PROBLEM, 0.25, 0.25, 0.5, (2.0, 2.5)) > 0.5
@@ -44,7 +43,7 @@ def test_simplex_certificate_is_that_of_the_best_scaled_model() -> None:
 
 
 def test_simplex_certificate_scales_with_the_margin() -> None:
-    found = certificate_of(closed(problem=replace(PROBLEM, loss=SquaredHinge(2.0))), 0.5)  # t = 1/2
+    found = Blended(epsilon=0.5)._certify_pass(closed(problem=replace(PROBLEM, loss=SquaredHinge(2.0))))  # t = 1/2
     assert found.primal == 0.5 * 3.0 / 4.0 + 2.0
     assert found.dual == 2.0 * 0.5 - 2.0 / 4.0
 
@@ -55,9 +54,9 @@ def test_simplex_ends_only_on_an_evaluation_in_full_precision(blurred: bool, mon
     state = closed()
     exact = state.form._replace(arithmetic=DOUBLE)
     ended = Certificate(2.0, 1.0, final=True, facts={"trajectory": []}, rounding=0.5)
-    monkeypatch.setattr(solver, "certificate_of", lambda *_: ended)
-    monkeypatch.setattr(solver, "in_full", lambda *_: exact)
-    monkeypatch.setattr(solver, "needed", lambda *_: blurred)
+    monkeypatch.setattr(Blended, "_certify_pass", lambda *_: ended)
+    monkeypatch.setattr(simplex, "certified_form", lambda *_: exact)
+    monkeypatch.setattr(simplex, "needs_certified_form", lambda *_: blurred)
     found = Blended().finish(state)
     assert (found.final, found.exact) == (not blurred, not blurred)
     assert (state.form == exact) == blurred

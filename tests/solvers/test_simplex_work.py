@@ -11,8 +11,8 @@ import pytest
 from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.rounding import error_of_values
-from streamsvm.solvers.kernel.simplex.blended import Blended
 from streamsvm.types import Block
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -83,7 +83,7 @@ def test_simplex_workers_find_what_one_finds(cuts: tuple[int, ...]) -> None:
         assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-5), name
     np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-5)
     assert state.support is not None
-    assert together.candidates.taken(partial(solver.choose, state)).size == solver.pool
+    assert together.candidates.take(partial(solver.choose, state)).size == solver.pool
 
 
 def test_simplex_model_is_the_best_scaled_support() -> None:

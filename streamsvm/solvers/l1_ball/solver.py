@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
-from streamsvm.solvers.kernel.simplex.iterations import Iterations
+from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
 from streamsvm.solvers.l1_ball.regularizer import dual_at_slopes
 from streamsvm.solvers.l1_ball.state import BallState
 from streamsvm.solvers.l1_ball.vertices import SampledVertices, Vertices

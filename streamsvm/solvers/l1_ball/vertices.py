@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.passes.simplex import Tangent
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.kernel.simplex.sampled_steps import StepsFromSamples
+from streamsvm.solvers.kernel.frank_wolfe_steps import StepsFromSamples
 from streamsvm.tags import saved_as
 
 ROOM = 128
@@ -129,11 +129,11 @@ class SampledVertices(StepsFromSamples):
         found: Float64 = a[: self.size] @ K
         return found
 
-    def _value(self, K: Array, k: int) -> float:
+    def _entry(self, K: Array, k: int) -> float:
         return float(K[self._place[self._v], k])
 
     def _column(self, K: Array, k: int, vertex: int) -> Float64:
         return np.array(K[:, k])
 
-    def _bring(self, vertex: int) -> None:
+    def _append(self, vertex: int) -> None:
         """Nothing: K is at hand."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.rows import Float64
-from streamsvm.solvers.kernel.simplex.iterations import Iterations
+from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
 from streamsvm.solvers.l1_ball.vertices import SampledVertices
 from streamsvm.tags import saved_as
 

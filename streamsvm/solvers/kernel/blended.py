@@ -21,20 +21,19 @@ from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
-from streamsvm.solvers.kernel.simplex.solver import OnSimplex
-from streamsvm.solvers.kernel.simplex.state import PoolWork, Reached, SimplexState
+from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState
 from streamsvm.solvers.kernel.working_set import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
 
 GROWING_SHARE = 0.75
-"""Of the rows that are new in a working set: those with the smallest g; the others are of the support. There are all of
+"""Of the rows that are new in a working set, this share has the smallest g; the others are of the support. There are all of
 it to find and only some of it to correct (a9a, C = 1: 50,400 kernel columns instead of 56,600)."""
 WORST_SHARE = 0.25
-"""Of the rows offered where more are violated: those with the smallest g. The others are drawn from the violated ones:
-the worst alone are a biased lot, outliers and wrong labels."""
+"""Where more rows are violated than there is room for, this share of those offered has the smallest g. The others are drawn from the
+violated ones: the worst alone are a biased lot, outliers and wrong labels."""
 
 
 @dataclass(frozen=True)
-class Blended(OnSimplex):
+class Blended(SimplexSolver):
     """Settings of the blended active-set method."""
 
     working: Annotated[int, Option("Coordinates optimized together, on their Gram matrix.", bounds=Bounds(least=2))] = (
@@ -43,20 +42,20 @@ class Blended(OnSimplex):
     share: ClassVar[float] = 1.0 / 3.0
     """A third of all rows in the pool is worth its memory: the active set seldom grows beyond."""
     first: ClassVar[float] = 8192
-    """Rows of the first pool, a sample that is solved before rows its margins are violated by come in."""
+    """Rows of the first pool, a sample that is solved before rows that violate its margins come in."""
     fair: ClassVar[float] = 0.5
-    """A pool that does not hold all rows is solved at least to a gap of half f: what it finds is a fair classifier."""
+    """A pool that does not hold all rows is solved at least to a gap of half f, a fair classifier."""
 
     def rounds(self, pool: Pool) -> int:
-        """Working sets between two passes, at most."""
+        """Return the working sets between two passes at most."""
         return max_rounds(pool.size, self.working)
 
     def scratch(self, rows: int) -> int:
-        """Bytes of the matrices of a working set."""
+        """Return the bytes of the matrices of a working set."""
         return matrix_bytes(min(self.working, rows))
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
-        """The smallest g, and where more rows than there is room for lie within their margin, a sample of these."""
+        """Return the places of the smallest g, and where more rows than there is room for violate their margin, a sample of these."""
         violated = np.flatnonzero(v > -2.0 * state.f)
         if state.support is None or len(violated) <= count:
             return super().choose(state, index, v, count)
@@ -66,16 +65,16 @@ class Blended(OnSimplex):
         return np.concatenate([worst, drawn])
 
     def begin(self, state: SimplexState, pool: Pool) -> None:
-        """Equal weight on a working set drawn at random."""
+        """Put equal weight on a working set drawn at random."""
         drawn = np.random.default_rng(pool.size).permutation(pool.size)[: max(self.working // 2, 1)]
-        self.spread(state, pool, drawn)
+        self.spread_weight(state, pool, drawn)
 
-    def improve(self, state: SimplexState, work: PoolWork) -> Reached | None:
-        """Optimize a working set by pairs of coordinates, unless the gap in the pool is allowed, or time is up."""
+    def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+        """Optimize a working set by pairs of coordinates, unless the gap in the pool is small enough, or time is up."""
         known: Progress = work.method or Progress(work.left)
-        work.method, found = known, reached_in(work.pool)
+        work.method, found = known, gap_in_pool(work.pool)
         allowed, working = work.target.allowed(found.f), working_size(self.working, state.form)
-        begun = len(known.recent) and state.time_is_up(work.pool.x)
+        begun = len(known.recent) and state.is_time_up(work.pool.x)
         if found.gap > allowed and not begun and not known.is_over(state.deadline):
             optimize_working_set(
                 work.pool, state.form, working, known, allowed, growing=GROWING_SHARE, deadline=state.deadline
@@ -85,8 +84,8 @@ class Blended(OnSimplex):
         return found
 
 
-def reached_in(pool: Pool) -> Reached:
-    """2 f - min g over the pool, which holds all weight, and f."""
+def gap_in_pool(pool: Pool) -> SeenGap:
+    """Return 2 f - min g over the pool, which holds all weight, and f."""
     lowest = -float(np.max(pool.v, where=pool.high > 0.0, initial=-np.inf))
     f = -0.5 * float(pool.x @ pool.v)
-    return Reached(2.0 * f - lowest, f)
+    return SeenGap(2.0 * f - lowest, f)

@@ -1,0 +1,587 @@
+"""The L2-SVM on the simplex: the passes, and the pool between them, of all methods that work in memory on it.
+
+    min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
+
+and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 unless another is
+asked for), the bias a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t is
+k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins are
+m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min g is
+the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
+
+    D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
+
+Two gaps are therefore at hand after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
+papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
+The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
+
+*A pass* computes g of every row anew from the support, so that what is certified owes nothing to recursions, and offers rows with
+a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool: the support and the rows that were
+offered. A pool that holds all rows is solved; one that does not is solved to a part of the gap over all rows, and the next has
+other rows. What has weight in the end is the support, of which ``keep`` rows at most stay.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from streamsvm.aliases import JsonObject
+from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.coordinates import ridges, shifted_losses
+from streamsvm.compute.random import draw_lots, smallest_keys
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import DataError, UsageError
+from streamsvm.losses import threshold
+from streamsvm.rows import Float64, Int64, Reach, Rows
+from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
+from streamsvm.solvers.kernel.pool import MIN_POOL, ROW_BYTES, Form, Pool, join_pools, select_rows, sort_rows
+from streamsvm.solvers.kernel.reduced_set import (
+    MaxSupport,
+    evaluate_reduced_set,
+    fit_reduced_set,
+    reduced_set_bytes,
+)
+from streamsvm.solvers.kernel.rounding import (
+    SHARE,
+    bound_rounding,
+    certified_form,
+    choose_form,
+    error_of_values,
+    extend_reach,
+    join_reaches,
+    needs_certified_form,
+    select_same_form,
+)
+from streamsvm.solvers.kernel.working_set import is_late, recompute_gradient
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+    SupportSolution,
+)
+
+POOL_SHARE = 0.1
+"""A pool that does not hold all rows is optimized to this share of the gap found over all of them."""
+STALLED_GAP_RATIO, STALLED_POOLS = 0.9, 12
+"""The run has stalled where the gap is still STALLED_GAP_RATIO of what it was STALLED_POOLS pools ago."""
+STALLED_PRUNING_RATIO = 0.99
+"""A pass in which rows of the support had to go, and f did not fall to this share of what it was, is the last."""
+TRAJECTORY_RATIO = 1.1
+"""An entry of the trajectory is made whenever the iterations have grown by this factor."""
+
+Choose = Callable[[Int64, Float64, int], Int64]
+"""Returns the places of so many rows, by their global numbers and v."""
+
+
+@saved_as("kernel.candidates")
+@dataclass(slots=True)
+class Candidates:
+    """Rows put forward for the next pool, with their v = -g."""
+
+    capacity: int
+    """Rows that are taken in the end; each pass may double it, up to the pool's size."""
+    parts: list[Pool] = field(default_factory=list)
+    """A part for each block, until there are too many."""
+
+    @property
+    def size(self) -> int:
+        """Rows put forward so far, in all parts."""
+        return sum(part.size for part in self.parts)
+
+    def add(self, rows: Pool, among: Int64, choose: Choose) -> None:
+        """Offer the rows of a block whose places are ``among``, or those that are chosen from them."""
+        if len(among) > self.capacity:
+            among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])
+        self.parts.append(select_rows(rows, among))
+        self.shorten(choose)
+
+    def shorten(self, choose: Choose) -> None:
+        """Leave as many rows as are taken in the end, where there are more than twice as many."""
+        if self.size > 2 * self.capacity:
+            self.take(choose)
+
+    def take(self, choose: Choose) -> Pool:
+        """Return the rows that are taken of all that were offered; forget the others."""
+        every = join_pools(self.parts)
+        if every.size > self.capacity:
+            every = select_rows(every, np.sort(choose(every.index, every.v, self.capacity)))
+        self.parts = [every]
+        return every
+
+
+@saved_as("simplex.reached")
+class SeenGap(NamedTuple):
+    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
+
+    gap: float
+    """2 f - min g over those rows."""
+    f: float
+    """1/2 a'Ka."""
+
+
+@saved_as("simplex.target")
+class Target(NamedTuple):
+    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
+
+    epsilon: float
+    """A gap that will do whatever f is; 0: none will."""
+    relative: float
+    """A gap of this share of f will do."""
+    most: float = 0.0
+    """For a pool of some of the rows: a gap that will do if it is also at most ``fair`` f."""
+    fair: float = 0.0
+    """The share of f that ``most`` may not exceed."""
+
+    def allowed(self, f: float) -> float:
+        """Return the gap that is small enough at f."""
+        return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
+
+
+@saved_as("simplex.work")
+@dataclass(slots=True)
+class PoolWork:
+    """A pool that a method is working on between two passes."""
+
+    pool: Pool
+    """The rows of the support and those that have come in, in order."""
+    target: Target
+    before: float
+    """f when the pool was made."""
+    left: int
+    """Iterations, or working sets, that may still be made."""
+    pruned: bool = False
+    """Whether rows have had to go, and the method works on those that were left."""
+    method: Any = None
+    """The method's own state, a dataclass; None before its first step."""
+
+
+@saved_as("simplex.state")
+@dataclass(slots=True)
+class SimplexState:
+    """The support, the sums of the pass under way, the work before the next one, and what is reported of it."""
+
+    problem: Problem
+    form: Form
+    """The matrix of the problem and the arithmetic of kernel values, which a later pass may make float64."""
+    candidates: Candidates
+    """Rows outside the support that are put forward for the next pool."""
+    support: Pool | None = None
+    """The rows with a_i > 0, by number; x = a, v = -g as the last pass found it. None: nothing is known yet."""
+    square: float = 0.0
+    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
+    ridge: float = 0.0
+    """sum ridge_i a_i^2 over the rows met, so that 2 f is this and ``square`` together."""
+    f: float = 0.0
+    """1/2 a'Ka, as the last pass measured it or the method has since left it."""
+    lowest: float = np.inf
+    """The smallest g of the rows met in the pass that may have weight."""
+    losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    """(1,) sum C s_i l(m_i) of the model t a, or of the reduced set, over the rows met."""
+    gap: float = np.inf
+    """2 f - min g over all rows, as of the last pass; inf before the first."""
+    seen: float = np.inf
+    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
+    shared_values: Float64 | None = None
+    """Decision values of the rows that are visited next, without the constant, if they were evaluated for several problems."""
+    certifying: bool = False
+    """Whether the pass only evaluates: no rows are put forward."""
+    deadline: float = math.inf
+    """The moment of ``time.perf_counter`` at which the work in memory ends."""
+    passes: int = 0
+    """Passes that were closed."""
+    iterations: int = 0
+    """Iterations of the method in memory since the run began."""
+    reduced: Pool | None = None
+    """The reduced set, when its primal is summed; x its coefficients."""
+    reduced_square: float = 0.0
+    """The squared norm of the reduced set, summed over the rows met."""
+    stopped: bool = False
+    """Whether the method in memory has met a criterion of its own; the next pass says what is true."""
+    began: float = field(default_factory=time.perf_counter)
+    """When the trajectory's clock began."""
+    trajectory: list[list[float]] = field(default_factory=list)
+    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+    due: float = 0.0
+    """Iterations at which the next entry is made."""
+    reach: Reach | None = None
+    """The reach of the rows met so far."""
+    absolute: float = 0.0
+    """sum |a_i f_i|."""
+    upper_losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    """The losses at margins that are less by their possible error."""
+    error: float = 0.0
+    """A bound of the error of the model's decision values (t f)."""
+    scale: float | None = None
+    """The t of the last certificate, which is that of the model; None: there was none."""
+    pace: float = 0.0
+    """Seconds per kernel value of a pass, as it was timed; used where there is a deadline."""
+    gaps: list[float] = field(default_factory=list)
+    """The gap at which the method stopped in each pool of all rows, as a share of f."""
+    work: PoolWork | None = None
+    """The work in memory before the next pass; None: none is left."""
+
+    def is_time_up(self, a: Float64) -> bool:
+        """Return whether the pass that certifies has to begin now, which evaluates the kernel between all rows and the support.
+
+        The rows with weight are counted only where there is a deadline: that takes a quarter of a step toward a vertex.
+        """
+        if self.deadline == math.inf:
+            return False
+        return is_late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
+
+    def note_gap(self, pool: Pool) -> None:
+        """Note the gap reached in a pool of all rows that was not left for want of time; end the run where gaps have stalled."""
+        if pool.size < self.problem.rows or self.is_time_up(pool.x):
+            return
+        self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
+        earlier = self.gaps[-1 - STALLED_POOLS] if len(self.gaps) > STALLED_POOLS else np.inf
+        self.stopped = self.stopped or self.gaps[-1] > STALLED_GAP_RATIO * earlier
+
+    def add_due_entry(self, iterations: int, gap: float, f: float, support: int) -> None:
+        """Add an entry to the trajectory that was due (``due``), and say when the next one is."""
+        self.iterations, self.due = iterations, max(iterations * TRAJECTORY_RATIO, iterations + 1)
+        self.add_entry(gap, f, support)
+
+    def add_entry(self, gap: float, f: float, support: int) -> None:
+        """Add an entry to the trajectory: the gap as the method sees it, f, rows with weight."""
+        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
+
+    def dual_scale(self) -> float:
+        """Return the t = k / (2 f) at which the dual of t a is largest; 0 where there is no a yet."""
+        return 0.5 * threshold(self.problem.loss) / self.f if self.f > 0.0 else 0.0
+
+    def value_error(self) -> float:
+        """Return a bound of the error of the model's decision values, in the arithmetic of the pass."""
+        points = self.reduced or self.support
+        if points is None:
+            return 0.0
+        weight = float(np.abs(points.x).sum()) * (1.0 if self.reduced else self.dual_scale())
+        return error_of_values(self.form, self.reach, points.size, weight)
+
+    def clear_sums(self) -> None:
+        """Forget the sums of a pass and the rows put forward in it."""
+        self.candidates.parts = []
+        self.square = self.ridge = self.reduced_square = self.losses[0] = 0.0
+        self.lowest, self.absolute, self.upper_losses[0], self.error = np.inf, 0.0, 0.0, 0.0
+
+    def join(self, other: SimplexState) -> None:
+        """Add the sums of another worker over other rows, at the same a."""
+        self.candidates.parts += other.candidates.parts
+        self.square += other.square
+        self.ridge += other.ridge
+        self.reduced_square += other.reduced_square
+        self.losses += other.losses
+        self.lowest = min(self.lowest, other.lowest)
+        self.absolute += other.absolute
+        self.upper_losses += other.upper_losses
+        self.error = max(self.error, other.error)
+        self.reach = join_reaches(self.reach, other.reach)
+        if self.support is not None and other.support is not None:
+            self.support.v[:] = np.maximum(self.support.v, other.support.v)
+
+
+@dataclass(frozen=True)
+class SimplexSolver(Solver[SimplexState]):
+    """The passes and pools of every method on the simplex; ``improve`` is the method's own."""
+
+    epsilon: Annotated[
+        float,
+        Option(
+            "Also end at this absolute gap on the simplex. 0: only the relative gap counts.", bounds=Bounds(least=0)
+        ),
+    ] = 0.0
+    pool: Annotated[
+        int, Option("Rows offered to the method in memory, beside the support.", bounds=Bounds(least=1))
+    ] = 65536
+    keep: Annotated[
+        int,
+        Option("Rows of the support at most: those with the least weight go. 0: no bound.", bounds=Bounds(least=0)),
+    ] = 0
+    max_support: MaxSupport = 0
+    share: ClassVar[float] = 1.0
+    """The share of all rows for which a pool is worth its memory."""
+    first: ClassVar[float] = np.inf
+    """Rows of the first pool; each next may have twice as many, up to ``pool``."""
+    fair: ClassVar[float] = np.inf
+    """A pool that does not hold all rows is optimized to this share of f, if that is less than POOL_SHARE says."""
+    free_bias: ClassVar[bool] = False
+    """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: g is computed anew in every pass, and a_i is 0 for rows outside the support."""
+    losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=False)
+    """The squared hinge, with any margin: its conjugate is the ridge on the diagonal of K, and a has no upper bound."""
+    exact_kernel: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
+
+    # What a method does in memory
+
+    @abstractmethod
+    def rounds(self, pool: Pool) -> int:
+        """Return the iterations, or working sets, between two passes at most."""
+
+    @abstractmethod
+    def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+        """Lower f over the rows of the pool by some steps; return where it stopped once the gap there is small enough.
+
+        Changes ``work``: x and v of the pool are right when it has stopped.
+        """
+
+    @abstractmethod
+    def scratch(self, rows: int) -> int:
+        """Return the bytes ``improve`` needs for a pool of this many rows."""
+
+    def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
+        """Return the places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
+        return smallest_keys(draw_lots(index, 0) if state.support is None else -v, count)
+
+    def begin(self, state: SimplexState, pool: Pool) -> None:
+        """Set the first a: one row drawn at random has all the weight."""
+        self.spread_weight(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
+
+    def spread_weight(self, state: SimplexState, pool: Pool, chosen: Int64) -> None:
+        """Put equal weight on the chosen rows; compute v from scratch."""
+        pool.x[:] = 0.0
+        pool.x[chosen] = 1.0 / len(chosen)
+        recompute_gradient(pool, state.form)
+
+    # Memory
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Return the bytes of the pool and the support while they are joined, of the method's scratch and of a reduced set."""
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
+        rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
+        held = min(self.pool + (self.keep or rows), rows)
+        reduced = reduced_set_bytes(min(self.max_support, rows))
+        return Cost(
+            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
+            per_block_row=ROW_BYTES + 8,
+        )
+
+    def sized(self, rows: int, asked: Collection[str]) -> Self:
+        """Return the solver with a pool of the ``share`` of all rows, unless its size was ``asked`` for."""
+        return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """Return the solver with half the pool, and a support of at most twice the rows that then come in; None at the least."""
+        if self.pool < 2 * MIN_POOL:
+            return None
+        return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Return the rows of the pool, and of the support; 0: any number."""
+        return {"pool": self.pool, "keep": self.keep}
+
+    # A pass
+
+    def start(self, problem: Problem) -> SimplexState:
+        """Begin with an empty support: the first pass finds the rows of the first pool."""
+        capacity = int(min(self.pool, self.first))
+        return SimplexState(problem, choose_form(problem, problem.bias**2), Candidates(capacity))
+
+    def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
+        """Evaluate the kernel once for all problems that are about to visit the same rows."""
+        known = [(state, state.support) for state in select_same_form(states) if state.support is not None]
+        supports = [support for _, support in known]
+        if len(known) > 1 and is_sharing_worthwhile(supports, X):
+            values = evaluate_shared(supports, states[0].form, X)
+            for (state, _), own in zip(known, values, strict=True):
+                state.shared_values = own
+
+    def visit(self, state: SimplexState, block: Block) -> None:
+        """Compute g of the block's rows from the support, add up both bounds, and put rows of small g forward."""
+        rows, f = evaluate_rows(state, block)
+        add_to_bounds(state, block, rows, f)
+        if not state.certifying and state.reduced is None:
+            fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
+            state.candidates.add(rows, fresh, partial(self.choose, state))
+
+    def set_deadline(self, state: SimplexState, moment: float) -> None:
+        """End the method in memory with the first step after that moment."""
+        state.deadline = moment
+
+    def finish(self, state: SimplexState) -> Certificate:
+        """Close the pass: both gaps are exact for the present weights; the next pool is made, to be worked on in steps."""
+        state.passes += 1
+        certificate = self._certify_pass(state)
+        if state.support is None and certificate.primal == 0.0:
+            raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
+        close = certificate.primal - certificate.dual <= state.problem.tolerance * abs(certificate.primal)
+        last = certificate.final or close or state.certifying
+        full = certified_form(state.form, state.reach)
+        if not last:
+            self._make_pool(state)
+        elif full != state.form and needs_certified_form(state.problem, certificate.primal, certificate.rounding):
+            state.form, state.trajectory = full, certificate.facts["trajectory"]
+            certificate = replace(certificate, exact=False, final=False)
+        elif certificate.gap > state.problem.tolerance and not (certificate.final or state.certifying):
+            self._make_pool(state)
+        elif state.reduced is None and self._reduce_support(state):
+            certificate = replace(certificate, exact=False)
+        state.certifying = False
+        state.clear_sums()
+        return certificate
+
+    def _certify_pass(self, state: SimplexState) -> Certificate:
+        """Return what the sums of the pass prove of the model, and note in the state what they say of a."""
+        f, reduced = 0.5 * (state.square + state.ridge), state.reduced
+        if state.support is None:
+            return Certificate(float(state.losses[0]), 0.0)
+        t, gap = state.dual_scale(), 2.0 * f - state.lowest
+        blurred = abs(f - state.f) > SHARE * state.problem.tolerance * f
+        if blurred and state.passes > 1:  # the method has seen another f of the same a
+            state.form = certified_form(state.form, state.reach)
+        state.gap, state.f, state.scale = gap, f, t
+        facts: JsonObject = {
+            "simplex_gap": gap,
+            "seen_gap": state.seen,
+            "f": f,
+            "support": state.support.size,
+            "iterations": state.iterations,
+            "points": None if reduced is None else reduced.size,
+            "trajectory": state.trajectory,
+        }
+        state.trajectory = []
+        half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
+        met = bool(gap <= self.epsilon or state.stopped or reduced is not None)
+        dual = threshold(state.problem.loss) * t - t * t * f
+        losses = float(state.losses[0]), float(state.upper_losses[0])
+        rounding = bound_rounding(state.problem, state.error, t, t * t * state.absolute, losses)
+        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts, rounding=rounding)
+
+    def _reduce_support(self, state: SimplexState) -> bool:
+        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it was made."""
+        support = state.support
+        if support is None or not 0 < self.max_support < support.size:
+            return False
+        values = -state.dual_scale() * support.sign * (support.v + support.ridge * support.x)
+        state.reduced = fit_reduced_set(support, values, state.form, self.max_support, state.problem.C)
+        return True
+
+    def certify(self, state: SimplexState) -> None:
+        """Let the next pass evaluate only, the reduced set where one is asked for."""
+        state.certifying, state.form = True, certified_form(state.form, state.reach)
+        self._reduce_support(state)
+
+    def part(self, state: SimplexState) -> SimplexState:
+        """Return the state with no sums and no g of any row yet; the weights, which visits only read, are shared."""
+        support = None if state.support is None else replace(state.support, v=np.full(state.support.size, -np.inf))
+        candidates = Candidates(state.candidates.capacity)
+        part = replace(state, support=support, candidates=candidates, losses=np.zeros(1), upper_losses=np.zeros(1))
+        part.clear_sums()
+        return part
+
+    def merge(self, states: list[SimplexState]) -> SimplexState:
+        """Add up the sums of each worker; their rows are disjoint and their a is the same."""
+        first, *others = states
+        for other in others:
+            first.join(other)
+            first.candidates.shorten(partial(self.choose, first))
+        return first
+
+    def solution(self, state: SimplexState) -> SupportSolution:
+        """Return the support rows with the weights best scaled, or the reduced set. Raises UsageError where there are none."""
+        support = state.reduced or state.support
+        if support is None:
+            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+        scale = state.dual_scale() if state.scale is None else state.scale
+        weights = support.x if support is state.reduced else scale * support.sign * support.x
+        return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))
+
+    # The pool between two passes
+
+    def _make_pool(self, state: SimplexState) -> None:
+        """Make the pool of the support and of what was offered, and say to which gap it is optimized."""
+        fresh = state.candidates.take(partial(self.choose, state))
+        pool = sort_rows(fresh if state.support is None else join_pools([state.support, fresh]))
+        if state.support is None:
+            self.begin(state, pool)
+        relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
+        target = Target(self.epsilon, relative)
+        if pool.size < state.problem.rows:
+            target = Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair)
+        state.work = PoolWork(pool, target, state.f, self.rounds(pool))
+
+    def pending(self, state: SimplexState) -> bool:
+        """Return whether the method works on a pool."""
+        return state.work is not None
+
+    def proceed(self, state: SimplexState) -> None:
+        """Let the method take some steps; when it has stopped, keep what has weight."""
+        work = state.work
+        assert work is not None  # a step is pending
+        reached = self.improve(state, work)
+        if reached is None:
+            return
+        (state.seen, state.f), pool = reached, work.pool
+        if not work.pruned and 0 < self.keep < np.count_nonzero(pool.x):
+            pool = select_rows(pool, np.sort(smallest_keys(-pool.x, self.keep)))  # those with the most weight
+            pool.x /= pool.x.sum()
+            recompute_gradient(pool, state.form)
+            state.work = PoolWork(pool, work.target, work.before, self.rounds(pool), pruned=True)
+            return
+        if work.pruned:
+            state.stopped = 0.0 < STALLED_PRUNING_RATIO * work.before <= state.f
+        state.support, state.work = select_rows(pool, np.flatnonzero(pool.x > 0.0)), None
+        state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
+        state.note_gap(pool)
+        state.add_entry(state.seen, state.f, state.support.size)
+
+
+# A visit
+
+
+def evaluate_rows(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
+    """Return the block's rows with a and v = -g, and their decision values at a (n,); write v of the support's own rows."""
+    n, p, support = len(block.y), state.problem, state.support
+    f, a = np.zeros(n), np.zeros(n)
+    if support is not None:
+        weights = support.sign * support.x
+        f += state.form.constant * weights.sum()
+        if state.shared_values is None:
+            form, began = state.form, time.perf_counter()
+            expand(block.X, support.X, weights, form.kernel, form.columns, f, form.arithmetic)
+            state.pace = (time.perf_counter() - began) / max(n * support.size, 1)
+        else:
+            f += state.shared_values
+            state.shared_values = None
+        mine, places = block.members(support.index)
+        a[places] = support.x[mine]
+    ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
+    v = -(sign * f + ridge * a)
+    if support is not None:
+        support.v[mine] = v[places]
+    usable = (block.s > 0).astype(np.float64)
+    return Pool(block.X, block.numbers, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
+
+
+def add_to_bounds(state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
+    """Add the block's rows to the sums of the pass: f(a), the smallest g, the losses of the model."""
+    p = state.problem
+    state.reach = extend_reach(state.reach, block.X)
+    state.square += float((rows.sign * rows.x) @ f)
+    state.absolute += float(rows.x @ np.abs(f))
+    state.ridge += float(rows.ridge @ np.square(rows.x))
+    state.lowest = min(state.lowest, float(np.min(-rows.v, where=rows.high > 0, initial=np.inf)))
+    values = f * state.dual_scale()
+    if state.reduced is not None:
+        values, part = evaluate_reduced_set(state.reduced, state.form, block)
+        state.reduced_square += part
+    cost = RowLoss(p.C, p.loss, p.loss)
+    shifted_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
+    state.error = max(state.error, state.value_error())
+    shifted_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)
