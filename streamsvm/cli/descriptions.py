@@ -46,6 +46,8 @@ def plan_lines(facts: JsonObject) -> Iterator[str]:
     yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_few(facts['C'])}"
     if facts.get("features"):
         yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
+    if facts.get("why_sampling"):
+        yield f"landmarks: {facts['features']['sampling']} ({facts['why_sampling']})"
     if facts.get("embedding"):
         yield "embedding: {where} ({why}), {dtype}".format_map(facts["embedding"])
     yield ""

@@ -9,6 +9,7 @@ b_j^2 / d_j. With G = K'K and B = K'T both are what a Cholesky factorization lea
     l = (G_j - L L_j) / sqrt(d_j),    d <- d - l^2,    b <- b - l (b_j / sqrt(d_j)),
 
 so that the rows are seen once. G is summed in float64: of a wide kernel the d fall far below the rounding of float32.
+A row of weight s has the weight s in the squares: rows of weight 0 have no say.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.gram import Points, kernel_block
-from streamsvm.rows import Dense, Float32, Float64, Int64
-from streamsvm.types import Kernel
+from streamsvm.rows import Float32, Float64, Int64, Rows, row_count
+from streamsvm.types import Kernel, Layout
 
 CANDIDATES = 4
 """For each landmark, but no more than EXTRA beyond the landmarks."""
@@ -38,10 +40,18 @@ def candidates(landmarks: int, rows: int) -> int:
     return min(rows, landmarks * CANDIDATES, landmarks + EXTRA)
 
 
-def greedy_bytes(landmarks: int, rows: int, columns: int) -> int:
-    """What choosing holds: candidates, a piece and its values twice over in float64, G with a product, L."""
-    c = candidates(landmarks, rows) + 1
-    return 4 * columns * (2 * c + PIECE) + 20 * PIECE * c + 16 * c * c + 8 * c * (landmarks + 1)
+def greedy_bytes(landmarks: int, layout: Layout) -> int:
+    """Return the bytes that choosing from rows of this layout holds.
+
+    These are candidates, a piece twice over, of rows as long as those of the densest chunk are on average, the values of the
+    piece in float32, and twice over in float64, G with a product, L.
+    """
+    c = candidates(landmarks, layout.rows) + 1
+    each = bytes_per_row(layout.columns, 1, None)
+    if layout.nonzeros is not None:
+        filled = zip(layout.chunks, layout.nonzeros, strict=True)
+        each = max(bytes_per_row(layout.columns, rows, (entries,)) for rows, entries in filled)
+    return 8 * layout.columns * c + 2 * PIECE * each + 20 * PIECE * c + 16 * c * c + 8 * c * (landmarks + 1)
 
 
 @dataclass(slots=True)
@@ -65,12 +75,16 @@ class Greedy:
         self.gram, self.products = np.zeros((columns, columns)), np.zeros((columns, self.targets))
         self._values = np.empty((PIECE, self.points.size), np.float32)
 
-    def add(self, X: Float32, T: Float64) -> None:
-        """Look at PIECE rows X (n, d) or fewer, with targets T (n, targets)."""
-        values = self._values[: len(X)]
-        kernel_block(Dense(X), self.points, self.kernel, values)
-        K = np.ones((len(X), self.points.size + 1))
+    def add(self, X: Rows, T: Float64, weight: Float32 | None = None) -> None:
+        """Look at PIECE rows X (n, d) or fewer, with targets T (n, targets) and weights (n,); None: all have weight 1."""
+        values = self._values[: row_count(X)]
+        kernel_block(X, self.points, self.kernel, values)
+        K = np.ones((len(values), self.points.size + 1))
         K[:, :-1] = values
+        if weight is not None:
+            root = np.sqrt(weight, dtype=np.float64)[:, None]
+            K *= root
+            T = T * root
         self.gram += K.T @ K
         self.products += K.T @ T
 

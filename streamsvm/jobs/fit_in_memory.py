@@ -40,7 +40,7 @@ from streamsvm.jobs.calibrate import (
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.plan import Plan, limit_notice, make_plan, started, starting_there
+from streamsvm.jobs.fit.planning.plan import Plan, limit_notice, make_plan, started, starting_there, state_choices
 from streamsvm.jobs.fit.results.certified import final_passes
 from streamsvm.jobs.fit.results.models import models_of
 from streamsvm.jobs.fit.results.remarks import not_calibrated, uncertified
@@ -92,6 +92,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
     began = time.monotonic()
     job = replace(job, embedding=FLY)
     plan = make_plan(job, store)
+    job = state_choices(job, plan)
     if start is not None:
         plan = started(plan, store, start)
     plan.memory.check(plan.remedy)

@@ -293,11 +293,13 @@ class KernelOptions(Checked):
         str,
         Option(
             "How landmarks are drawn: evenly (uniform), by their leverage (one pass more), far from each other "
-            "(kmeans++), or as those of a larger sample that explain the labels best (greedy).",
+            "(kmeans++), or as those of a larger sample that explain the labels best (greedy). auto is greedy where labels "
+            "may have a say and the memory has room: not of one class, beside --calibrate or in embed; else it is uniform.",
             "kernel",
             choices=("uniform", "leverage", "kmeans++", "greedy"),
+            beside=("auto",),
         ),
-    ] = "uniform"
+    ] = "auto"
     cutoff: Annotated[
         float,
         Option(

@@ -152,7 +152,7 @@ class FitParameters(Parameters):
     """Its width."""
     landmarks: int | None = None
     """How many Nystrom features stand for it."""
-    sampling: str = "uniform"
+    sampling: str = "auto"
     """How landmarks are drawn."""
     solver: str = "auto"
     """The name of the solver."""

@@ -60,7 +60,7 @@ OTHER: dict[str, Any] = {
     "gamma": 2.0,
     "landmarks": 7,
     "landmark_file": "landmarks.npy",
-    "sampling": "greedy",
+    "sampling": "kmeans++",
     "cutoff": 0.99,
     "embedding": "disk",
     "embedding_dtype": "int8",

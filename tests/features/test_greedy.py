@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.gram import points_of
-from streamsvm.features.greedy import Greedy, pivots, targets_of
+from streamsvm.features.greedy import Greedy, greedy_bytes, pivots, targets_of
 from streamsvm.features.landmarks import uniform_rows
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
@@ -14,6 +14,7 @@ from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.kernels import RBF
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
+from streamsvm.types import Layout
 from tests.arrays import csr_of
 
 
@@ -40,11 +41,23 @@ def test_the_sums_are_those_of_all_rows():
     T = targets_of(rng.integers(0, 2, 500), 2)
     chooser = Greedy(points_of(Z), RBF(0.4), 1)
     for start in range(0, 500, 130):
-        chooser.add(X[start : start + 130], T[start : start + 130])
+        chooser.add(Dense(X[start : start + 130]), T[start : start + 130])
     K = np.exp(-0.4 * np.square(X[:, None] - Z[None]).sum(2, dtype=np.float64))
     K = np.concatenate([K, np.ones((500, 1))], axis=1)
     np.testing.assert_allclose(chooser.gram, K.T @ K, rtol=1e-5)
     np.testing.assert_allclose(chooser.products, K.T @ T, atol=1e-3)
+
+
+def test_a_row_of_weight_k_is_as_k_rows_and_one_of_weight_0_as_none():
+    rng = np.random.default_rng(3)
+    X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (200, 20))
+    T, weight = targets_of(rng.integers(0, 2, 200), 2), rng.integers(0, 4, 200)
+    weighted, copied = (Greedy(points_of(Z), RBF(0.4), 1) for _ in range(2))
+    weighted.add(Dense(X), T, weight.astype(np.float32))
+    copied.add(Dense(np.repeat(X, weight, axis=0)), np.repeat(T, weight, axis=0))
+    np.testing.assert_allclose(weighted.gram, copied.gram, rtol=1e-9)
+    np.testing.assert_allclose(weighted.products, copied.products, atol=1e-9)
+    assert np.array_equal(weighted.choose(8), copied.choose(8))
 
 
 ROWS = 4000
@@ -81,3 +94,11 @@ def test_the_landmarks_do_not_depend_on_the_chunks_and_explain_the_labels(form, 
 
     by_chance = min(unexplained(X[uniform_rows(ROWS, 20, seed)]) for seed in range(5))
     assert unexplained(drawn[0].columns.T) < 0.8 * by_chance
+
+
+def test_choosing_does_not_make_many_sparse_rows_dense():
+    assert greedy_bytes(300, Layout(18, (10_000,), None, ("a", "b"), (5000, 5000))) < 64 << 20
+    wide = Layout(
+        10_000, (5000, 5000), (50_000, 100_000), ("a", "b"), (5000, 5000)
+    )  # a dense piece alone would be 40 MB
+    assert greedy_bytes(5, wide) < 4 << 20

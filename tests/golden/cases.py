@@ -49,7 +49,10 @@ def _others() -> dict[str, Settings]:
         "polynomial": {"of": "two", **COARSE, "kernel": "polynomial"} | hinge,
         "short": {"of": "two", **COARSE, "max_support": 25} | hinge,
         "nu": {"of": "two", "nu": 0.4} | hinge | LINEAR,
-        "nu, landmarks": {"of": "two", "nu": 0.4, "kernel": "rbf", "landmarks": 20} | hinge | LINEAR | DISK,
+        "nu, landmarks": {"of": "two", "nu": 0.4, "kernel": "rbf", "landmarks": 20, "sampling": "uniform"}
+        | hinge
+        | LINEAR
+        | DISK,
         "one class": {"of": "far", "one_class": True, "nu": 0.3} | LINEAR,
         "one class, rbf": {"of": "two", "one_class": True, "nu": 0.3} | COARSE,
         "one class, C": {"of": "far", "one_class": True, "C": 0.1} | hinge | LINEAR,
@@ -64,7 +67,8 @@ def _others() -> dict[str, Settings]:
 def _other_settings() -> dict[str, Settings]:
     """Solvers with settings that are not the usual ones: those that have too little memory for these tables among them."""
     hinge, squared, pinball = ({"loss": loss} for loss in ("hinge", "squared_hinge", "pinball"))
-    logistic, landmarks = {"loss": "logistic"}, {"kernel": "rbf", "gamma": 0.3, "landmarks": 20}
+    logistic = {"loss": "logistic"}
+    landmarks = {"kernel": "rbf", "gamma": 0.3, "landmarks": 20, "sampling": "uniform"}
     ways: list[tuple[str, str, Settings, Settings]] = [
         ("newton", "two", {"sample": 40}, hinge),
         ("newton", "two", {"sample": 40, "narrowing": 0.5}, squared),

@@ -218,6 +218,7 @@ def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: 
         options: dict[str, Any] = {
             "kernel": "rbf",
             "landmarks": landmarks,
+            "sampling": "uniform",
             "gamma": 0.1,
             "overwrite": True,
             "tolerance": 1e-8,

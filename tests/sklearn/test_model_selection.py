@@ -122,13 +122,12 @@ def test_the_folds_of_a_store_are_those_of_tune(place: Path, tmp_path: Path) -> 
 
 
 def test_a_search_with_landmarks_finds_what_tune_finds(place: Path, tmp_path: Path) -> None:
-    """``tune`` draws landmarks once, of all rows, a grid search anew for each fold: errors agree within the noise of folds."""
+    """``tune`` draws even landmarks once, of all rows, a grid search anew for each fold: errors agree within the noise of folds."""
+    even: dict[str, Any] = {"kernel": "rbf", "landmarks": 40, "sampling": "uniform"}
     grid: dict[str, Any] = {"C": [0.001, 1.0], "gamma": [0.01, 0.5]}
-    found = sv.tune(place / "rows.zarr", tmp_path / "search", kernel="rbf", landmarks=40, folds=4, **grid)
+    found = sv.tune(place / "rows.zarr", tmp_path / "search", folds=4, **even, **grid)
     rows = StreamRows(place / "rows.zarr")
-    search = GridSearchCV(StreamSVC(kernel="rbf", landmarks=40), grid, cv=StreamKFold(4), n_jobs=2).fit(
-        rows, rows.labels
-    )
+    search = GridSearchCV(StreamSVC(**even), grid, cv=StreamKFold(4), n_jobs=2).fit(rows, rows.labels)
     assert search.best_params_ == {"C": found.best.C, "gamma": pytest.approx(found.best.gamma)}
     assert search.best_score_ == pytest.approx(1 - found.best.error, abs=3 * found.best.spread)
 

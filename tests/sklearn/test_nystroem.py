@@ -35,7 +35,7 @@ def test_features_are_named_and_sparse_rows_are_the_same() -> None:
 def test_a_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
     y = np.linalg.norm(X, axis=1) > 2
     options = {"gamma": 0.3, "landmarks": 40, "random_state": 1}
-    whole = StreamSVC(kernel="rbf", tolerance=1e-8, **options).fit(X, y)  # type: ignore[arg-type]
+    whole = StreamSVC(kernel="rbf", sampling="uniform", tolerance=1e-8, **options).fit(X, y)  # type: ignore[arg-type]
     steps = make_pipeline(StreamNystroem(**options), StreamSVC(tolerance=1e-8)).fit(X, y)  # type: ignore[arg-type]
     assert np.allclose(whole.decision_function(X), steps.decision_function(X), atol=1e-2)
     assert (whole.predict(X) == steps.predict(X)).mean() > 0.99

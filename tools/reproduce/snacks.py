@@ -235,7 +235,9 @@ def figure(directory: Path) -> None:
     store = stored(rows, directory / "train.zarr").name
     costs = tuple(1 / (2 * lam * len(rows.y)) for lam in GRID["lambda"])
     landmarks = tuple(int(m) for m in GRID["landmarks"])
-    job = TuneJob(store, str(directory / "grid"), kernel="rbf", gamma=(0.01,), landmarks=landmarks, C=costs)
+    job = TuneJob(
+        store, str(directory / "grid"), kernel="rbf", gamma=(0.01,), landmarks=landmarks, sampling="uniform", C=costs
+    )
     cpu, _, found = cpu_of(lambda: tune(job))
     print(f"\nfigure 2, a9a, {FOLDS} folds, {cpu:.0f} CPU s, C = 1 / (2 lambda n), lambda = {GRID['lambda']}")
     print("\n".join(map_lines(found.scores)))

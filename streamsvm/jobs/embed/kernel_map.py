@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
@@ -21,7 +21,7 @@ from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.projection import Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
-from streamsvm.rows import Dense, Float32, Int64
+from streamsvm.rows import Dense, Float32, Int64, row_stack
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.types import Chunk, Report, Store, Visit
@@ -83,9 +83,8 @@ def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
     sample = uniform_rows_of(shown, SAMPLE, request.seed + 1)
     points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
     chooser = Greedy(points, request.record, classes if classes > 2 else 1)
-    for start in range(0, len(sample), PIECE):
-        X, codes = labeled(store, sample[start : start + PIECE], inner, depth)
-        chooser.add(X, targets_of(codes, classes))
+    for piece in pieces(store, sample, inner, depth):
+        chooser.add(piece.X, targets_of(piece.codes, classes), piece.weight)
     return first[chooser.choose(request.landmarks)]
 
 
@@ -101,19 +100,37 @@ def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
     """Return rows by rising number as the kernel sees them, (k, columns) float32."""
-    return labeled(store, rows, inner, depth)[0]
-
-
-def labeled(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> tuple[Float32, Array]:
-    """Return rows by rising number as the kernel sees them, (k, columns) float32, and the class of each, (k,) int32, or its number,
-    (k,) float64.
-    """
-    layout = store.layout
-    out = np.empty((len(rows), layout.columns), np.float32)
-    codes = np.empty(len(rows), np.float64 if layout.numeric else np.int32)
+    out = np.empty((len(rows), store.layout.columns), np.float32)
     for chunk, here, place in chosen(store, rows, inner, depth):
-        out[place], codes[place] = dense_rows(chunk.X, here, layout.columns), chunk.codes[here]
-    return out, codes
+        out[place] = dense_rows(chunk.X, here, store.layout.columns)
+    return out
+
+
+def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
+    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE at a time however the store is cut."""
+    waiting: list[Chunk] = []
+    for chunk, here, _ in chosen(store, rows, inner, depth):
+        taken = 0
+        while taken < len(here):
+            room = PIECE - sum(len(part.codes) for part in waiting)
+            now = here[taken : taken + room]
+            taken += len(now)
+            weight = None if chunk.weight is None else chunk.weight[now]
+            waiting.append(Chunk(take_rows(chunk.X._replace(bias=0.0), now), chunk.codes[now], weight))
+            if len(now) == room:
+                yield _join(waiting)
+                waiting = []
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(parts: list[Chunk]) -> Chunk:
+    """Return all rows of some chunks of one store as one."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = [part.weight for part in parts if part.weight is not None]
+    codes = np.concatenate([part.codes for part in parts])
+    return Chunk(row_stack([part.X for part in parts]), codes, np.concatenate(weights) if weights else None)
 
 
 def chosen(

@@ -28,6 +28,7 @@ CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
 """The most rows from which leverages are estimated."""
+AUTO_SAMPLING, UNIFORM = "auto", "uniform"
 GREEDY = "greedy"
 """The sampling that looks at labels."""
 CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
@@ -69,7 +70,7 @@ class LandmarkJob(Protocol):
 
     @property
     def sampling(self) -> str:
-        """How landmarks are drawn, a name of ``SAMPLINGS``."""
+        """How landmarks are drawn, or ``auto``."""
         ...
 
     @property
@@ -97,8 +98,10 @@ class NystromRequest:
     """Maps stored rows to what the kernel sees."""
     bias: float = 1.0
     """The value of the constant feature."""
-    sampling: str = "uniform"
-    """How landmarks are drawn, a name of ``SAMPLINGS``."""
+    sampling: str = UNIFORM
+    """How landmarks are drawn; never ``auto``."""
+    why_sampling: str | None = None
+    """Why they are drawn so, in words, where ``auto`` was asked for."""
     file: str | None = None
     """A .npy file of landmarks, rows as they are stored; None draws them."""
     seed: int = 0
@@ -173,6 +176,25 @@ def landmark_count(job: LandmarkJob) -> int:
     return job.landmarks
 
 
+def choose_sampling(job: LandmarkJob) -> tuple[str, str | None]:
+    """Return how the landmarks of a job are drawn, and why where the job leaves that to us (``auto``).
+
+    A fit draws those that explain the labels best. Labels have no say where the fit learns probabilities from the same rows, or
+    one class, nor in an embedding, which serves fits that hold rows out.
+    """
+    if job.sampling != AUTO_SAMPLING:
+        return job.sampling, None
+    if job.landmark_file is not None:
+        return UNIFORM, None
+    if not hasattr(job, "calibrate"):
+        return UNIFORM, "an embedding is made without labels"
+    if job.calibrate is not None:
+        return UNIFORM, "--calibrate learns from rows whose labels may not choose landmarks"
+    if getattr(job, "one_class", False):
+        return UNIFORM, "one class is learned without labels"
+    return GREEDY, "labels may choose them"
+
+
 def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: float = 0.0) -> NystromRequest | None:
     """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
     if not wanted(job):
@@ -188,7 +210,7 @@ def request_of(job: LandmarkJob, store: Store, inner: Raw | Standardized, bias: 
     record = kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
     count = min(count, store.layout.rows) if job.landmark_file is None else count
     inner = seen_by(record, inner, store)
-    drawn = (job.sampling, job.landmark_file, job.seed, job.cutoff)
+    drawn = (*choose_sampling(job), job.landmark_file, job.seed, job.cutoff)
     stored = bytes_per_row(store.layout.columns, store.layout.rows, store.layout.nonzeros)
     return NystromRequest(job.kernel, record, count, inner, bias, *drawn, stored_bytes=stored)
 
@@ -277,7 +299,7 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
     if request.sampling == "kmeans++":
         making = max(making, spread_bytes(spread_candidates(m, layout.rows), layout.columns, m) + points)
     if request.sampling == GREEDY:
-        making = max(making, greedy_bytes(m, layout.rows, layout.columns) + points)
+        making = max(making, greedy_bytes(m, layout) + points)
     disk = [
         Term("embedding in flight", 8 * CHUNK_BYTES, f"8 x {mib(CHUNK_BYTES)}: read, unpacked, being written"),
         pieces_term(CHUNK_BYTES, layout, m, threads),

@@ -17,10 +17,11 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint.checkpoint_file import Saved
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.errors import ConfigError, quote
+from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.distributed import with_groups
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import memory_settings
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan, stating_limit
+from streamsvm.jobs.fit.planning.plan import Plan, make_plan, state_choices
 from streamsvm.jobs.fit.planning.problems import warm_digest
 from streamsvm.jobs.fit.precision import FLOAT64, in_float64
 from streamsvm.jobs.leaving import successor
@@ -92,17 +93,20 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
     """
     if not saved:
         plan = make_plan(job, store)
-        return with_groups(stating_limit(job, plan), plan, executor), plan
+        return with_groups(state_choices(job, plan), plan, executor), plan
     then = saved[0].identity
     options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
-    as_then = replace(job, embedding=then.get("embedding") or job.embedding, options=options)
+    before, drawn = then["settings"].get("sampling"), job.sampling
+    if drawn == AUTO_SAMPLING and choose_sampling(job)[0] == GREEDY and before in {UNIFORM, GREEDY}:
+        drawn = before  # whatever this machine has room for
+    as_then = replace(job, embedding=then.get("embedding") or job.embedding, options=options, sampling=drawn)
     plan = make_plan(as_then, store)
     following = successor(job, store, plan)
     if following is not None and then["solver"] == following.solver_name:
         plan = following  # the first solver was left before that checkpoint
     elif job.memory is None and job.solver == "auto" and plan.solver_name != then["solver"] in SOLVERS:
         plan = make_plan(replace(as_then, solver=then["solver"]), store)  # this machine has another limit now
-    job = stating_limit(job, plan)
+    job = state_choices(job, plan)
     if then.get(ARITHMETIC) == FLOAT64:
         plan = in_float64(job, store, plan)
     plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)

@@ -29,20 +29,27 @@ from streamsvm.engine.executors.thread_executor import local_executor
 from streamsvm.engine.local import local_trainer
 from streamsvm.engine.trainer import RunSettings
 from streamsvm.engine.training import Run
-from streamsvm.errors import DataError, ExistsError, UsageError
+from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, working_bytes
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
-from streamsvm.jobs.embed.kernel_request import GREEDY, check_labels_unseen
+from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.embed.placement import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.kernel_features import with_features
 from streamsvm.jobs.fit.planning.kernel_machine import machine_of
 from streamsvm.jobs.fit.planning.memory_plan import plan_memory
 from streamsvm.jobs.fit.planning.one_class import margin_of
-from streamsvm.jobs.fit.planning.plan import Plan, limit_notice, make_plan, stating_limit, with_limit_taken
+from streamsvm.jobs.fit.planning.plan import (
+    EVENLY_DRAWN,
+    Plan,
+    limit_notice,
+    make_plan,
+    state_choices,
+    with_limit_taken,
+)
 from streamsvm.jobs.fit.planning.problems import checked_cost
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
@@ -220,14 +227,14 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     fit_job = _fit_at(job, landmarks, gamma)
     plan = make_plan(fit_job, store)
-    fit_job = stating_limit(fit_job, plan)
+    fit_job = state_choices(fit_job, plan)
     check_both_kinds(job, store.layout)
     if plan.request is None:  # of landmarks that are drawn here each fold has its own
         check_labels_unseen(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1)
     if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
         plan = with_limit_taken(fit_job, store, memory.limit)
-        fit_job = stating_limit(fit_job, plan)
+        fit_job = state_choices(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1)
     memory.check(plan.remedy, lambda: max(_enough(job, store, point) for point in grid_of(job)))
     folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
@@ -237,6 +244,25 @@ def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | st
         more = _memory(job, store, fit_job, plan, middle)
         low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
     return Cell(fit_job, plan, low, memory, (landmarks, gamma))
+
+
+def with_sampling_chosen(job: TuneJob, store: Store) -> TuneJob:
+    """Return the search with ``auto`` landmarks drawn in one way at all points, so that its errors can be compared.
+
+    They are chosen by labels unless one class is learned, or there is a point at which that does not fit the memory. Raises what
+    ``planned`` raises.
+    """
+    if job.sampling != AUTO_SAMPLING or not job.landmarks:
+        return job
+    by_labels, evenly = replace(job, sampling=GREEDY), replace(job, sampling=UNIFORM)
+    if job.one_class:
+        return evenly
+    try:
+        for point in grid_of(job):
+            planned(by_labels, store, *point)
+    except BudgetError:
+        return evenly
+    return by_labels
 
 
 def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
@@ -414,8 +440,11 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
 def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
+    asked, job = job, with_sampling_chosen(job, store)
+    evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
     key = key_of(job, store)
     with ExitStack() as stack:
+        stack.enter_context(signals.resumed_by(command_of("tune", job)))
         stack.enter_context(locked(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
@@ -446,6 +475,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
             durable.make_directory(fresh)
             notices = write_results(fresh, table, facts, measure_of(job, store))
             notices += tuple(line for plan in taken for line in limit_notice(plan))
+            notices += (EVENLY_DRAWN,) if evenly_drawn else ()
             refuse_foreign(out, SEARCH)
             durable.exchange(fresh, out)
         if job.report is not None:
@@ -528,7 +558,7 @@ def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: In
     ``fold`` (chunks,): the fold of each chunk; None: chunks are dealt at random, those of small stores cut down to single rows.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
-        job = replace(job, out=directory)
+        job = with_sampling_chosen(replace(job, out=directory), store)
         cells = [planned(job, store, *point) for point in grid_of(job)]
         seen = folding.cut_finer(store, job.folds, job.prefetch, least=1) if fold is None else store
         return tuple(score for cell in cells for score in scored(job, (store, seen), cell, report, fold))

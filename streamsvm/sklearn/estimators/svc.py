@@ -53,8 +53,10 @@ class StreamSVC(StreamClassifier):
     gamma : float, 'scale' or 'mean-distance'
     landmarks : int, optional
         Approximate the kernel by so many Nystrom features; without, it is solved exactly.
-    sampling : 'uniform', 'leverage', 'kmeans++' or 'greedy'
-        How landmarks are drawn.
+    sampling : 'auto', 'uniform', 'leverage', 'kmeans++' or 'greedy', default 'auto'
+        How landmarks are drawn: evenly, by their leverage, far from each other, or as those of a larger sample that explain the labels best.
+        'auto' is 'greedy', and 'uniform' with ``calibration``, which learns from the same labels, or where memory is short;
+        ``model_.provenance['settings']['sampling']`` says which.
     solver : str, default 'auto'
     tolerance : float, default 1e-3
         The relative gap (primal - dual) / primal at which a fit may end. A small linear problem is solved exactly.

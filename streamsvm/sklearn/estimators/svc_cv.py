@@ -21,8 +21,8 @@ class StreamSVCCV(StreamClassifier):
     """Choose C by cross-validation and fit with it, as ``LogisticRegressionCV`` does: it is ``streamsvm tune`` and a fit.
 
     All values of C and all folds are problems on the same readings of the rows, and so is the count of errors: a search reads
-    about as often as its slowest fit. With landmarks all of them share the features of one map, but for
-    ``sampling='greedy'``, where each fold has landmarks and readings of its own, chosen by the labels of the others alone.
+    about as often as its slowest fit. With landmarks each fold has landmarks and readings of its own, chosen by the
+    labels of the others alone; with ``sampling='uniform'`` all folds share the features of one map.
 
     Parameters
     ----------

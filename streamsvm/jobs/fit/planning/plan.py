@@ -43,6 +43,10 @@ FINE = 1e-6
 """A tolerance below which rounding in float64 is felt too."""
 PLAIN = "float32"
 """The type of embedded features that are those of the map, but for rounding."""
+NO_ROOM_FOR_GREEDY = "choosing them by labels does not fit the memory"
+"""Why landmarks are drawn evenly where labels might choose them."""
+EVENLY_DRAWN = "landmarks were drawn evenly (--sampling uniform), as choosing them by labels does not fit the memory"
+"""What a user is told then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ class Plan:
         """Whether the solver sees the features of the map, and not what few bits have left of them on disk."""
         return self.embedding is None or self.embedding.where != DISK or self.embedding.dtype == PLAIN
 
+    def _why_sampling(self) -> JsonObject:
+        """Why landmarks are drawn as they are, where that was left to the plan."""
+        found = None if self.request is None else self.request.why_sampling
+        return {} if found is None else {"why_sampling": found}
+
     def facts(self) -> JsonObject:
         """The plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
@@ -109,6 +118,7 @@ class Plan:
             "row_state": "memory" if self.memory.resident else "file beside the run",
             "blocks": "kept in memory" if self.memory.cached else "read in every pass",
             "features": None if self.request is None else self.request.describe(),
+            **self._why_sampling(),
             "embedding": None if self.embedding is None else self.embedding.facts(),
         }
 
@@ -130,7 +140,8 @@ def _without_stated_limit(job: FitJob, store: Store) -> Plan:
     limit = budget.memory_limit(None)
     if kernel_request.wanted(job):  # where features are kept depends on what is measured here
         plan = _first_that_fits(job, store)
-        return plan if plan.memory.total <= min(budget.SMALL, limit) else with_limit_taken(job, store, limit)
+        small = plan.memory.total <= min(budget.SMALL, limit) and not _gave_up_greedy(plan)
+        return plan if small else with_limit_taken(job, store, limit)
     with budget.assuming_limit(budget.UNLIMITED):
         plan = _first_that_fits(job, store)
     if plan.memory.total > min(budget.SMALL, limit):
@@ -145,31 +156,58 @@ def with_limit_taken(job: FitJob, store: Store, limit: int) -> Plan:
     return replace(_first_that_fits(replace(job, memory=limit), store), taken=limit)
 
 
-def stating_limit(job: FitJob, plan: Plan) -> FitJob:
-    """Return the job with the memory limit that was taken where none was stated and it decided the plan: to repeat it, it is stated."""
-    return job if plan.taken is None else replace(job, memory=plan.taken)
+def state_choices(job: FitJob, plan: Plan) -> FitJob:
+    """Return the job with what was taken where it leaves that to us, so that stating it repeats the fit.
+
+    That is the memory limit where it has decided the plan, and how landmarks are drawn.
+    """
+    if plan.taken is not None:
+        job = replace(job, memory=plan.taken)
+    if plan.request is not None and plan.request.file is None and job.sampling == kernel_request.AUTO_SAMPLING:
+        job = replace(job, sampling=plan.request.sampling)
+    return job
 
 
 def limit_notice(plan: Plan) -> tuple[str, ...]:
-    """A line where a memory limit that nobody stated has decided how the fit is made."""
-    if plan.taken is None:
-        return ()
-    taken = mib(plan.taken)
-    return (
-        f"no --memory was given: {taken} was taken, from what this machine has free, and may decide solver and result; --memory {taken} repeats it",
-    )
+    """Lines where memory has decided how the fit is made: a limit that nobody stated, or too little for landmarks by labels."""
+    lines = []
+    if plan.taken is not None:
+        taken = mib(plan.taken)
+        lines.append(
+            f"no --memory was given: {taken} was taken, from what this machine has free, and may decide solver and result; "
+            f"--memory {taken} repeats it"
+        )
+    if _gave_up_greedy(plan):
+        lines.append(EVENLY_DRAWN)
+    return tuple(lines)
+
+
+def _gave_up_greedy(plan: Plan) -> bool:
+    """Whether landmarks are not drawn by labels for want of memory alone."""
+    return plan.request is not None and plan.request.why_sampling == NO_ROOM_FOR_GREEDY
+
+
+def _with_landmarks_that_fit(job: FitJob, store: Store) -> Plan:
+    """The plan with landmarks as ``auto`` has them drawn, evenly where choosing them does not fit the memory."""
+    plan = plan_with(job, store)
+    given_up = job.sampling == kernel_request.AUTO_SAMPLING and plan.memory.total > plan.memory.limit
+    if not given_up or plan.request is None or plan.request.sampling != kernel_request.GREEDY:
+        return plan
+    plan = plan_with(replace(job, sampling=kernel_request.UNIFORM), store)
+    assert plan.request is not None, "there is one whatever the sampling"
+    return replace(plan, request=replace(plan.request, why_sampling=NO_ROOM_FOR_GREEDY))
 
 
 def _first_that_fits(job: FitJob, store: Store) -> Plan:
     """The plan with the first choice of solver, or where that is second order and does not fit with coordinate descent."""
-    plan = plan_with(job, store)
+    plan = _with_landmarks_that_fit(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY
     rowless = plan.request is None and short_of_rows(store.layout, memory_settings(plan.solver))
     if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
-        return replace(plan_with(replace(job, solver="dcd"), store), why=why)
+        return replace(_with_landmarks_that_fit(replace(job, solver="dcd"), store), why=why)
     return plan
 
 
