@@ -1,4 +1,4 @@
-"""Mercer kernels as records of plain functions; the compiled passes call the same code.
+"""Mercer kernels: records of plain functions that the compiled passes call, too.
 
 ``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values is one matrix product and one
 pass over the result. A kernel of the city-block distance is given |x - z|_1 in place of the product and ignores the
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 Gamma = Annotated[
     float, Option("Width of the kernel, instead of --gamma.", bounds=Bounds(above=0), default="as --gamma says")
 ]
-Coef0 = Annotated[float, Option("What is added to the product.", bounds=Bounds())]
+Coef0 = Annotated[float, Option("Constant added to the product.", bounds=Bounds())]
 
 
 def exp(x: float) -> float:
-    """e^x."""
+    """Return e^x."""
     return math.exp(x)
 
 
 def positive(x: float) -> float:
-    """max(x, 0)."""
+    """Return max(x, 0)."""
     return max(x, 0.0)
 
 
 def power(x: float, degree: float) -> float:
-    """``degree`` is a whole number, as ``polynomial`` kernels have it."""
+    """Return x^degree for a whole number ``degree``."""
     return float(x**degree)
 
 
 def tanh(x: float) -> float:
-    """The hyperbolic tangent of x."""
+    """Return the hyperbolic tangent of x."""
     return math.tanh(x)
 
 
-def risen(x: float) -> float:
-    """e^x - 1, at most 1: how far a value of exp can be off whose exponent is off by x."""
+def expm1_capped(x: float) -> float:
+    """Return e^x - 1, at most 1: the relative error of exp whose exponent is off by x."""
     return math.expm1(x) if x < 0.69 else 1.0
 
 
-def raised(x: float, degree: float) -> float:
-    """x^degree for x >= 0, infinity where that is too large for a float64."""
+def power_or_inf(x: float, degree: float) -> float:
+    """Return x^degree for x >= 0; infinity where that is too large for a float64."""
     try:
         return float(x**degree)
     except OverflowError:
         return math.inf
 
 
-VALUE = 8.0
-"""Unit roundoffs that exp, tanh, a width rounded to float32 and the products around them add to a value of 1 at most."""
+VALUE_ROUNDOFFS = 8.0
+"""Error, in unit roundoffs, that exp, tanh, a width rounded to float32 and the products around them add to a value of at most 1."""
 
 
 @saved_as("kernel.rbf")
@@ -71,35 +71,27 @@ class RBF(NamedTuple):
     gamma: Gamma = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """See ``types.Kernel``."""
         return exp(-self.gamma * positive((sqx - dot) + (sqz - dot)))
 
     def city_block(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def translation_invariant(self) -> bool:
-        """See ``types.Kernel``."""
         return True
 
     def positive_semidefinite(self) -> bool:
-        """See ``types.Kernel``."""
         return True
 
     def largest(self, reach: Reach) -> float:
-        """See ``types.Kernel``."""
         return 1.0
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
-        return risen(self.gamma * (2 * reach.entries + 14) * unit * reach.square) + VALUE * unit
+        return expm1_capped(self.gamma * (2 * reach.entries + 14) * unit * reach.square) + VALUE_ROUNDOFFS * unit
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
-        return ((reach.entries + 3) / math.e + VALUE) * unit
+        return ((reach.entries + 3) / math.e + VALUE_ROUNDOFFS) * unit
 
     def with_gamma(self, gamma: float) -> RBF:
-        """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
 
 
@@ -110,38 +102,30 @@ class Laplacian(NamedTuple):
     gamma: Gamma = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """See ``types.Kernel``."""
         return exp(-self.gamma * positive(dot))
 
     def city_block(self) -> bool:
-        """See ``types.Kernel``."""
         return True
 
     def translation_invariant(self) -> bool:
-        """See ``types.Kernel``."""
         return True
 
     def positive_semidefinite(self) -> bool:
-        """See ``types.Kernel``."""
         return True
 
     def largest(self, reach: Reach) -> float:
-        """See ``types.Kernel``."""
         return 1.0
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         if reach.dense:
             return self.difference_error(reach, unit)
         longest = math.sqrt(reach.entries) * math.sqrt(reach.square)
-        return risen(self.gamma * 4 * (reach.entries + 2) * unit * longest) + VALUE * unit
+        return expm1_capped(self.gamma * 4 * (reach.entries + 2) * unit * longest) + VALUE_ROUNDOFFS * unit
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
-        return ((reach.entries + 3) / math.e + VALUE) * unit
+        return ((reach.entries + 3) / math.e + VALUE_ROUNDOFFS) * unit
 
     def with_gamma(self, gamma: float) -> Laplacian:
-        """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
 
 
@@ -154,37 +138,32 @@ class Polynomial(NamedTuple):
     degree: Annotated[float, Option("The degree, a whole number.", bounds=Bounds(least=1))] = 3.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """See ``types.Kernel``."""
         return power(self.gamma * dot + self.coef0, self.degree)
 
     def city_block(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def translation_invariant(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def positive_semidefinite(self) -> bool:
-        """See ``types.Kernel``: a sum of products of positive semidefinite kernels."""
+        """A sum of products of positive semidefinite kernels is one."""
         return self.gamma >= 0.0 and self.coef0 >= 0.0
 
     def largest(self, reach: Reach) -> float:
-        """See ``types.Kernel``."""
-        return raised(abs(self.gamma) * reach.square + abs(self.coef0), self.degree)
+        return power_or_inf(abs(self.gamma) * reach.square + abs(self.coef0), self.degree)
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         size = abs(self.gamma) * reach.square + abs(self.coef0)
         off = (reach.entries + 5) * size * unit
-        return self.degree * raised(size + off, self.degree - 1.0) * off + VALUE * unit * raised(size, self.degree)
+        return self.degree * power_or_inf(size + off, self.degree - 1.0) * off + VALUE_ROUNDOFFS * unit * power_or_inf(
+            size, self.degree
+        )
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         return self.value_error(reach, unit)
 
     def with_gamma(self, gamma: float) -> Polynomial:
-        """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
 
 
@@ -196,36 +175,28 @@ class Sigmoid(NamedTuple):
     coef0: Coef0 = 0.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """See ``types.Kernel``."""
         return tanh(self.gamma * dot + self.coef0)
 
     def city_block(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def translation_invariant(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def positive_semidefinite(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def largest(self, reach: Reach) -> float:
-        """See ``types.Kernel``."""
         return 1.0
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         size = abs(self.gamma) * reach.square + abs(self.coef0)
-        return min((reach.entries + 5) * size * unit, 2.0) + VALUE * unit
+        return min((reach.entries + 5) * size * unit, 2.0) + VALUE_ROUNDOFFS * unit
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         return self.value_error(reach, unit)
 
     def with_gamma(self, gamma: float) -> Sigmoid:
-        """See ``types.Kernel``."""
         return self._replace(gamma=gamma)
 
 
@@ -236,40 +207,32 @@ class Linear(NamedTuple):
     scale: Annotated[float, Option("Factor of the product.", bounds=Bounds(above=0))] = 1.0
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """See ``types.Kernel``."""
         return self.scale * dot
 
     def city_block(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def translation_invariant(self) -> bool:
-        """See ``types.Kernel``."""
         return False
 
     def positive_semidefinite(self) -> bool:
-        """See ``types.Kernel``."""
         return self.scale >= 0.0
 
     def largest(self, reach: Reach) -> float:
-        """See ``types.Kernel``."""
         return abs(self.scale) * reach.square
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         return (reach.entries + 5) * unit * abs(self.scale) * reach.square
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """See ``types.Kernel``."""
         return self.value_error(reach, unit)
 
     def with_gamma(self, gamma: float) -> Linear:
-        """See ``types.Kernel``."""
         return self
 
     @property
     def gamma(self) -> None:
-        """See ``types.Kernel``: it has no width."""
+        """A linear kernel has no width."""
         return None
 
 

@@ -15,9 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
-from streamsvm.display.event_lines import fit_line
-from streamsvm.display.progress import Progress
-from streamsvm.display.terminal import Lines
+from streamsvm.display.terminal import Lines, Progress, describe_fit
 from streamsvm.errors import StorageError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
@@ -88,17 +86,19 @@ def test_the_last_line_says_what_it_should() -> None:
         "compute_share": 0.92,
         "model": "model.ssvm",
     }
-    assert fit_line(end) == (
+    assert describe_fit(end) == (
         "gap 0.08 % (primal 0.4127, dual 0.41237) after 9 passes · peak 211 of 512 MiB · "
         "read 3.2 GB at 1.6 GB/s · 92 % compute, 8 % wait · model.ssvm"
     )
     rounding = {"rounding": 2e-5, "tolerance": 1e-3}
-    assert "dual 0.41237, each within 2e-05 by rounding) after" in fit_line(end | rounding)
-    assert "gap 54,300 % (" in fit_line(end | {"gap": 543.0})
-    assert "gap 100 % (" in fit_line(end | {"gap": 1.0})
-    assert "at 1.6 GB/s, 3 reads only at another try" in fit_line(end | {"reads_repeated": 3})
-    assert "· on the simplex 0.00021, 9.8e-05 as the method saw it ·" in fit_line(end | {"simplex": [2.1e-4, 9.8e-5]})
-    assert "after 1 pass, not certified: time limit" in fit_line(end | {"passes": 1, "status": "time limit"})
+    assert "dual 0.41237, each within 2e-05 by rounding) after" in describe_fit(end | rounding)
+    assert "gap 54,300 % (" in describe_fit(end | {"gap": 543.0})
+    assert "gap 100 % (" in describe_fit(end | {"gap": 1.0})
+    assert "at 1.6 GB/s, 3 reads only at another try" in describe_fit(end | {"reads_repeated": 3})
+    assert "· on the simplex 0.00021, 9.8e-05 as the method saw it ·" in describe_fit(
+        end | {"simplex": [2.1e-4, 9.8e-5]}
+    )
+    assert "after 1 pass, not certified: time limit" in describe_fit(end | {"passes": 1, "status": "time limit"})
 
 
 def test_json_of_a_fit_is_one_event_a_line(place: Path, tmp_path: Path) -> None:

@@ -16,18 +16,18 @@ from scipy.optimize import minimize_scalar
 from streamsvm.compute.passes.dcd import optimum
 from streamsvm.compute.targets import lower
 from streamsvm.losses import (
-    LEAST_RESIDUAL,
     LOSSES,
+    MIN_THRESHOLD,
     Hinge,
     Huber,
     Logistic,
     Pinball,
     RoundedEpsilon,
+    RoundedPinball,
     Squared,
     SquaredHinge,
     threshold,
 )
-from streamsvm.losses.pinball import RoundedPinball
 from streamsvm.types.problem import has_box
 
 STEP = 1e-6
@@ -237,9 +237,9 @@ def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
     end = threshold(loss)
     if loss.numeric():
         assert end == pytest.approx(
-            max(LEAST_RESIDUAL, getattr(loss, "epsilon", getattr(loss, "inner", 0.0))), rel=1e-12
+            max(MIN_THRESHOLD, getattr(loss, "epsilon", getattr(loss, "inner", 0.0))), rel=1e-12
         )
-        assert loss.value(end) <= LEAST_RESIDUAL
+        assert loss.value(end) <= MIN_THRESHOLD
         return
     assert loss.value(end + 1e-9) == 0.0
     assert end == inf or loss.value(end - 1e-3) > 0.0
@@ -250,11 +250,11 @@ def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
 def test_a_rounded_loss_is_smooth_near_and_has_feasible_slopes(loss: Any, m: float, share: float) -> None:
     """Its slopes are dual points of the loss: inside the box, and next to the corner between the slopes of its sides."""
     mu = share * min(max(threshold(loss), 0.1), 10.0)
-    smooth = loss.rounded(mu)
+    smooth = loss.round_corners(mu)
     assert smooth.smooth()
     below = 0.5 * max(0.0, mu - getattr(loss, "epsilon", mu)) if not loss.smooth() else 0.0  # where both corners meet
     assert -below - 1e-12 <= smooth.value(m) - loss.value(m) <= mu / 4 + 1e-12
-    assert smooth.rounded(mu) is smooth
+    assert smooth.round_corners(mu) is smooth
     between = sorted((loss.slope(m - 1.0001 * mu), loss.slope(m + 1.0001 * mu)))
     assert between[0] - 1e-12 <= smooth.slope(m) <= between[1] + 1e-12
 

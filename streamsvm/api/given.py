@@ -123,9 +123,9 @@ def models_placed(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
 
 def _file_of(value: Any, place: Path) -> Any:
     """The file of a model that a program has: the one that its fit has written, or ``place``. Raises UsageError for what is no model."""
-    from streamsvm.model import load, model_of
+    from streamsvm.model import find_model, load
 
-    model = model_of(value)
+    model = find_model(value)
     if model is None:
         found = f"{type(value).__module__}.{type(value).__qualname__}"
         raise UsageError(
@@ -141,12 +141,12 @@ def _file_of(value: Any, place: Path) -> Any:
 
 def _run_of(value: Any) -> Any:
     """The folder of the run, or of the search, that a result is of; names are left as they are. Raises UsageError."""
-    from streamsvm.model import model_of
+    from streamsvm.model import find_model
 
     place = getattr(value, "run", None) or getattr(value, "out", None)
     if isinstance(place, Path) and place.is_dir():
         return str(place)
-    if isinstance(place, Path) or model_of(value) is not None:
+    if isinstance(place, Path) or find_model(value) is not None:
         raise UsageError(
             "the fit has left no record of its run",
             hint="name the model's file in the fit, sv.fit(X, 'model.ssvm', y=y), and report on that file or on the result",

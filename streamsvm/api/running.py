@@ -14,7 +14,7 @@ from typing import Any
 from streamsvm.aliases import JsonObject
 from streamsvm.api.passes import OnPass, told
 from streamsvm.config.checks import Checked
-from streamsvm.display.terminal import showing
+from streamsvm.display.terminal import open_notebook_report
 from streamsvm.engine.checkpoint.signals import interruptible
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
@@ -50,7 +50,7 @@ def run_job(
 @contextmanager
 def reported(*, progress: bool, on_event: OnEvent | None) -> Iterator[Report]:
     """Give the report of a job: a bar, a caller's function, both, or nobody."""
-    with showing() if progress else _nobody() as shown:
+    with open_notebook_report() if progress else _nobody() as shown:
         if on_event is None:
             yield shown
             return

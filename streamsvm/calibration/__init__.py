@@ -1,17 +1,12 @@
-"""From decision values to probabilities: sigmoid, isotonic or temperature, found from scores of rows a model did not see.
-
-A calibrator is made of a ``ScoreTable`` (``scores.py``) and lives in the model it belongs to. Weights of rows count as copies.
-"""
-
-from __future__ import annotations
+"""From decision values to probabilities, learned from scores of rows that a model was not trained on."""
 
 from streamsvm.registry import Registry
 
 CALIBRATIONS = Registry(
     "calibration",
     {
-        "sigmoid": "streamsvm.calibration.sigmoid:PlattSigmoid",
-        "isotonic": "streamsvm.calibration.isotonic:Isotonic",
-        "temperature": "streamsvm.calibration.temperature:Temperature",
+        "sigmoid": "streamsvm.calibration.calibrators:PlattSigmoid",
+        "isotonic": "streamsvm.calibration.calibrators:Isotonic",
+        "temperature": "streamsvm.calibration.calibrators:Temperature",
     },
 )

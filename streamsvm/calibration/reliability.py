@@ -1,7 +1,7 @@
-"""How far probabilities are to be trusted: log loss, Brier score, and how often what was given p came true, by p.
+"""How good probabilities are: log loss, Brier score, and how often what was given probability p came true, by p.
 
 Rows are counted in bins of equal width of the probability: of the second class where there are two, else of the class
-that is said (DeGroot and Fienberg, The Statistician 32, 1983; Guo et al., ICML 2017). The expected calibration error is
+that is predicted (DeGroot and Fienberg, The Statistician 32, 1983; Guo et al., ICML 2017). The expected calibration error is
 
     ECE = sum over bins of  weight / all weight  times  | mean probability - share that came true |.
 """
@@ -13,28 +13,28 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.calibration.protocol import normalized, sigma
+from streamsvm.calibration.calibrators import normalize, sigma
 from streamsvm.rows import Float64, Int32
 
 BINS = 15
-"""Of the probability, from 0 to 1."""
-LEAST = float(np.finfo(np.float64).eps)
-"""A probability is taken for no less: a single row that had none would make the log loss infinite."""
+"""Bins of the probability, from 0 to 1."""
+MIN_PROBABILITY = float(np.finfo(np.float64).eps)
+"""Probabilities are clipped to at least this, so that no single row makes the log loss infinite."""
 
 
 class Reliability(NamedTuple):
-    """What a reliability diagram shows: for each bin what was said and what came true; bins without rows are left out."""
+    """The points of a reliability diagram, one a bin that has rows."""
 
     said: tuple[float, ...]
     """The mean probability."""
     came_true: tuple[float, ...]
-    """The share of rows of which it was right."""
+    """The share of rows for which it came true."""
     weight: tuple[float, ...]
-    """The weight of the rows: how many, where each counts once."""
+    """The weight of the rows: their number where each counts once."""
 
 
 class ProbabilityFigures(NamedTuple):
-    """How good probabilities are on some rows."""
+    """Scores of predicted probabilities on some rows."""
 
     log_loss: float
     """The mean of - log p of the true class (natural logarithm)."""
@@ -60,7 +60,7 @@ class ProbabilityCounts:
         p, truth = probabilities[known], truth[known]
         s = np.ones(len(known)) if weights is None else weights[known]
         of_truth = p[np.arange(len(p)), truth]
-        losses = -np.log(np.maximum(of_truth, LEAST))
+        losses = -np.log(np.maximum(of_truth, MIN_PROBABILITY))
         if p.shape[1] == 2:
             said, right = p[:, 1], truth == 1
             squares = (said - right) ** 2
@@ -72,8 +72,8 @@ class ProbabilityCounts:
         places = np.minimum((said * BINS).astype(np.int64), BINS - 1)
         self.bins += [np.bincount(places, part, BINS) for part in (s, s * said, s * right)]
 
-    def count_in(self, other: ProbabilityCounts) -> None:
-        """Count the rows of another one."""
+    def merge(self, other: ProbabilityCounts) -> None:
+        """Add the rows that ``other`` has counted."""
         self.sums += other.sums
         self.bins += other.bins
 
@@ -87,19 +87,18 @@ class ProbabilityCounts:
         )
 
     def diagram(self) -> Reliability:
-        """Return what a reliability diagram shows."""
+        """Return the points of the reliability diagram."""
         weight, said, true = self.bins[:, self.bins[0] > 0]
         return Reliability(*(tuple(part.tolist()) for part in (said / weight, true / weight, weight)))
 
+    def facts(self) -> JsonObject:
+        """Return figures and diagram as plain JSON: the keys are the fields of ``ProbabilityFigures`` and ``Reliability``."""
+        figures = self.figures()
+        return {**({} if figures is None else figures._asdict()), **self.diagram()._asdict()}
 
-def facts_of(counts: ProbabilityCounts) -> JsonObject:
-    """Return figures and diagram as plain JSON: the keys are the fields of ``ProbabilityFigures`` and ``Reliability``."""
-    found = counts.figures()
-    return {**({} if found is None else found._asdict()), **counts.diagram()._asdict()}
 
-
-def uncalibrated(decision: Float64) -> Float64:
-    """Return what decision values (n, k) would say were they log odds: sigma(f) for two classes, else softmax(f), (n, classes)."""
+def read_as_log_odds(decision: Float64) -> Float64:
+    """Return the probabilities (n, classes) of decision values (n, k) taken for log odds: sigma(f) for two classes, else softmax(f)."""
     if decision.shape[1] == 1:
-        return normalized(sigma(decision))
-    return normalized(np.exp(decision - decision.max(axis=1, keepdims=True)))
+        return normalize(sigma(decision))
+    return normalize(np.exp(decision - decision.max(axis=1, keepdims=True)))

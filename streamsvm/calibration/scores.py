@@ -1,4 +1,4 @@
-"""What a calibrator is made of: decision values of rows and which class each row is of, in memory that no number of rows adds to.
+"""Scores of rows for calibration, counted in memory that does not depend on the number of rows.
 
 **Bins.** Of each decision value f_k the rows are counted in bins, those of class k and the others, by weight, with the sum of their
 values: f is known to be the mean of its bin. A bin reaches over 1/256 of a power of two from 2^-20 to 2^12 (values nearer to 0
@@ -20,33 +20,32 @@ import numpy as np
 from streamsvm.rows import Float64, Int32, Int64
 
 OCTAVES = (-20, 12)
-"""Powers of two between which bins are a part of a power of two wide."""
-PARTS = 256
-"""Bins of a power of two."""
-SIDE = (OCTAVES[1] - OCTAVES[0]) * PARTS
+"""Exponents of 2 between which a power of two is divided into bins."""
+BINS_PER_OCTAVE = 256
+SIDE = (OCTAVES[1] - OCTAVES[0]) * BINS_PER_OCTAVE
 """Bins on either side of 0."""
 BINS = 2 * SIDE + 1
 MANTISSA, EXPONENT = 52, 1023
-"""Bits of a float64's fraction, and what its exponent is larger by (IEEE 754)."""
+"""Bits of a float64's fraction, and the bias of its exponent (IEEE 754)."""
 MOST_ROWS = 1 << 17
-"""Rows of a sample of vectors: enough for an error of one in 300 of a temperature ..."""
+"""Largest sample of vectors, in rows: enough for an error of one in 300 of a temperature."""
 MOST_BYTES = 16 << 20
-"""... and bytes of it."""
+"""Largest sample of vectors, in bytes."""
 
 
 class ScoreCounts(NamedTuple):
-    """Rows of two classes by one score: what sigmoid and isotonic calibration are made of."""
+    """Weights of the rows of two classes by score: what sigmoid and isotonic calibration are made of."""
 
     scores: Float64
-    """The different scores (m,), rising."""
+    """The distinct scores (m,), rising."""
     positive: Float64
-    """The weight of the rows of the class the score speaks for, (m,)."""
+    """Weight of the rows of the class the score speaks for, (m,)."""
     negative: Float64
-    """The weight of the others, (m,)."""
+    """Weight of the others, (m,)."""
 
     @property
     def total(self) -> Float64:
-        """The weight of all rows at each score, (m,)."""
+        """Weight of all rows at each score, (m,)."""
         return self.positive + self.negative
 
 
@@ -54,35 +53,35 @@ class Vectors(NamedTuple):
     """Rows with all their scores: what a temperature is made of."""
 
     scores: Float64
-    """The decision values, (n, k)."""
+    """Decision values, (n, k)."""
     truth: Int32
-    """The number of the class of each row, (n,)."""
+    """Class number of each row, (n,)."""
     weights: Float64
     """How often each row counts, (n,)."""
 
 
-def counted(scores: Float64, positive: Float64, negative: Float64) -> ScoreCounts:
+def count_scores(scores: Float64, positive: Float64, negative: Float64) -> ScoreCounts:
     """Return the counts of scores (n,) in any order, weights of both classes (n,); equal scores become one."""
     values, places = np.unique(scores, return_inverse=True)
     sums = (np.bincount(places, side, len(values)).astype(np.float64) for side in (positive, negative))
     return ScoreCounts(values, *sums)
 
 
-def bins_of(scores: Float64) -> Int64:
+def find_bins(scores: Float64) -> Int64:
     """Return the bin of each score (n,), from 0 to ``BINS`` - 1 in the order of the scores.
 
     The bits of |f| = 2^e (1 + m), e and then the first eight of m, are the number of its bin but for an offset.
     """
     place = np.abs(scores).view(np.int64)
-    place >>= MANTISSA - PARTS.bit_length() + 1
-    place -= (EXPONENT + OCTAVES[0]) * PARTS - 1
+    place >>= MANTISSA - BINS_PER_OCTAVE.bit_length() + 1
+    place -= (EXPONENT + OCTAVES[0]) * BINS_PER_OCTAVE - 1
     np.clip(place, 0, SIDE, out=place)
     return SIDE + np.where(scores < 0, -place, place)
 
 
 @dataclass(slots=True, eq=False)
 class ScoreTable:
-    """The scores of all rows met so far: bins of each decision value, and a sample of whole vectors."""
+    """The scores of rows: bins of each decision value, and a sample of whole vectors."""
 
     sums: Float64
     """(k, 3, BINS): weight of the rows of the class, weight of the others, sum of weight times score."""
@@ -98,17 +97,17 @@ class ScoreTable:
 
     @property
     def rows_kept(self) -> int:
-        """How many rows a sample may have."""
+        """Largest number of rows of the sample."""
         return sample_rows(len(self.sums))
 
     def counts(self, k: int) -> ScoreCounts:
-        """Return what is known of decision value k; scores are the means of their bins."""
+        """Return the counts of decision value k; scores are the means of their bins."""
         positive, negative, total = self.sums[k]
         used = np.flatnonzero(positive + negative)
         weight = positive[used] + negative[used]
         return ScoreCounts(total[used] / weight, positive[used], negative[used])
 
-    def joined(self, other: ScoreTable) -> ScoreTable:
+    def merge(self, other: ScoreTable) -> ScoreTable:
         """Return the table of the rows of both; neither changes."""
         one, more = self.vectors, other.vectors
         vectors = Vectors(
@@ -117,18 +116,15 @@ class ScoreTable:
             np.concatenate([one.weights, more.weights]),
         )
         both = ScoreTable(self.sums + other.sums, vectors, np.concatenate([self.draws, other.draws]))
-        return both.thinned()
+        return both.thin()
 
-    def _chosen(self, rows: Int64) -> ScoreTable:
-        scores, truth, weights = self.vectors
-        return replace(self, vectors=Vectors(scores[rows], truth[rows], weights[rows]), draws=self.draws[rows])
-
-    def thinned(self) -> ScoreTable:
-        """Return it with the sample cut to the rows of the lowest draws."""
+    def thin(self) -> ScoreTable:
+        """Return the table with the sample cut to the rows of the lowest draws."""
         if len(self.draws) <= self.rows_kept:
             return self
         lowest = np.sort(np.argpartition(self.draws, self.rows_kept - 1)[: self.rows_kept])
-        return self._chosen(lowest)
+        scores, truth, weights = self.vectors
+        return replace(self, vectors=Vectors(scores[lowest], truth[lowest], weights[lowest]), draws=self.draws[lowest])
 
 
 def sample_rows(problems: int) -> int:
@@ -137,22 +133,22 @@ def sample_rows(problems: int) -> int:
 
 
 def table_bytes(problems: int) -> int:
-    """Return the bytes of a ``ScoreTable`` at its height: while two are joined."""
+    """Return the largest size of a ``ScoreTable`` in bytes, while two are merged."""
     return 2 * problems * 3 * 8 * BINS + 3 * sample_rows(problems) * 8 * (problems + 3)
 
 
-def table_of(scores: Float64, truth: Int32, weights: Float64, draws: Float64) -> ScoreTable:
+def build_score_table(scores: Float64, truth: Int32, weights: Float64, draws: Float64) -> ScoreTable:
     """Return the table of rows with scores (n, k), classes (n,), weights (n,) and random numbers from 0 to 1 (n,).
 
-    Rows of weight 0 are none. ``truth`` are numbers of classes: with one score 1 is the class it speaks for.
+    Rows of weight 0 are skipped. ``truth`` has class numbers; with one score it speaks for class 1.
     """
     shown = np.flatnonzero(weights)
     scores, truth, weights, draws = scores[shown], truth[shown], weights[shown], draws[shown]
     k = scores.shape[1]
     sums = np.empty((k, 3, BINS))
     for j in range(k):
-        places, mine = bins_of(scores[:, j]), truth == (1 if k == 1 else j)
+        places, mine = find_bins(scores[:, j]), truth == (1 if k == 1 else j)
         others, own = np.bincount(places + BINS * mine, weights, 2 * BINS).reshape(2, BINS)
         sums[j, 0], sums[j, 1] = own, others
         sums[j, 2] = np.bincount(places, weights * scores[:, j], BINS)
-    return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thinned()
+    return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thin()

@@ -12,7 +12,7 @@ from streamsvm.cli import commands
 from streamsvm.cli.descriptions import model_lines, store_lines
 from streamsvm.cli.show import say, write_json
 from streamsvm.config.units import seconds_text, size_text
-from streamsvm.display.terminal import reporting
+from streamsvm.display.terminal import open_report
 from streamsvm.errors import DataError
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output.")
@@ -43,7 +43,7 @@ def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
     """Read every chunk of a store, or a model, and report all that is not what was written."""
     from streamsvm.jobs import inspect as jobs
 
-    with reporting(quiet=as_json or ctx.obj["quiet"]) as report:
+    with open_report(quiet=as_json or ctx.obj["quiet"]) as report:
         facts = jobs.verify(path, report)
     if as_json:
         write_json(facts)

@@ -15,7 +15,7 @@ from streamsvm.cli import commands
 from streamsvm.cli.options import GroupedOption, command, job_of
 from streamsvm.cli.show import lines_of, say, write_json
 from streamsvm.config.job_file import STEPS, apply_settings, check, read_file
-from streamsvm.display.terminal import reporting
+from streamsvm.display.terminal import open_report
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.registry import load, no_collection
 from streamsvm.regular import is_file
@@ -43,7 +43,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
         action = load(STEPS[name].action)
         gc.freeze()  # what is loaded stays: no later search looks at it
     one_object = as_json and name == "evaluate" and alone
-    with reporting(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
+    with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
         result: JobResult = action(job, report)
     if not as_json:
         for line in lines_of(name, job, result):

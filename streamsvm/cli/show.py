@@ -11,9 +11,7 @@ import click
 
 from streamsvm.cli.tables import number_text, shares
 from streamsvm.config.units import seconds_text, size_text
-from streamsvm.display.event_lines import count_text, fit_line
-from streamsvm.display.small import fit_card
-from streamsvm.display.terminal import finite
+from streamsvm.display.terminal import describe_fit, draw_fit_card, format_count, replace_nonfinite
 from streamsvm.errors import printable
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def say(line: str, *, err: bool = False) -> None:
 
 def write_json(value: object, *, indent: int | None = 1) -> None:
     """One JSON object on standard output."""
-    click.echo(json.dumps(finite(value), indent=indent, default=str))
+    click.echo(json.dumps(replace_nonfinite(value), indent=indent, default=str))
 
 
 def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
@@ -93,9 +91,9 @@ def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
     written = ", ".join(map(str, model_paths(job, result.plan.costs)))
     end = {**summary(result.training, result.plan), "model": written}
     if sys.stdout.isatty():
-        yield from fit_card(end)
+        yield from draw_fit_card(end)
     else:
-        yield fit_line(end)
+        yield describe_fit(end)
 
 
 def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
@@ -111,7 +109,7 @@ def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
 
 def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
     if job.out != "-":
-        rate = count_text(result.rows / max(result.seconds, 1e-9))
+        rate = format_count(result.rows / max(result.seconds, 1e-9))
         yield f"{result.rows} rows in {result.out}, in {seconds_text(result.seconds)}, {rate} rows/s"
 
 

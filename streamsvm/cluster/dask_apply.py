@@ -1,6 +1,6 @@
-"""A model applied to dask collections, lazily: nothing is computed until somebody asks for it.
+"""Apply a model to dask collections, lazily: nothing is computed until it is asked for.
 
-Each block is a task, on whatever computes the rest of the graph; the model is one value of the graph that all of them share.
+Each block is a task, on whatever computes the rest of the graph; the model is one value of the graph that all tasks share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import Array
-from streamsvm.cluster.dask_blocks import (
+from streamsvm.cluster.dask_ingest import (
     Collection,
     DelayedFrame,
     array_blocks,
@@ -33,14 +33,14 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.jobs.ingest.given import BESIDE
-from streamsvm.model import Model, load, model_of
+from streamsvm.model import Model, find_model, load
 from streamsvm.store.sources.blocks import array_source, frame_source, write_arrays, write_frames
 
 LABEL, DECISION = "label", "decision"
 
 
 def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collection:
-    """What a model says of a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
+    """Return predictions for a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
 
     ``output``: 'label', as ``Model.predict`` returns it (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
     frame are found by name and read as those the model was trained on. Raises UsageError, and MissingError or DataError for
@@ -54,14 +54,14 @@ def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collectio
     shared, blocks = delayed(found), _blocks(X)
     lengths = (np.nan,) * len(blocks) if isinstance(X, DelayedFrame) else X.chunks[0]
     parts = [
-        da.from_delayed(delayed(_predicted)(shared, k, block, output), (rows, *width), meta=empty)
+        da.from_delayed(delayed(_predict_block)(shared, k, block, output), (rows, *width), meta=empty)
         for k, (block, rows) in enumerate(zip(blocks, lengths, strict=True))
     ]
     return da.concatenate(parts)
 
 
 def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str | None = None) -> Collection:
-    """How good a model is on labeled rows, as a lazy value: ``.compute()`` gives a ``ModelEvaluation``.
+    """Evaluate a model on labeled rows, as a lazy value: ``.compute()`` gives a ``ModelEvaluation``.
 
     Labels ``y`` (n,) stand beside the rows, as of ``ingest_dask``, or are a column of a data frame: ``label``, or the one the model was trained
     with. Raises as ``predict_dask`` does.
@@ -70,18 +70,18 @@ def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str
     if beside and isinstance(X, DelayedFrame):
         label = BESIDE["label"]
     shared, blocks = delayed(_model(model)), _blocks(X, *beside)
-    counted = (delayed(_counted)(shared, k, block, label) for k, block in enumerate(blocks))
-    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_joined)))
+    counted = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
+    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_join)))
 
 
 def _model(model: Any) -> Model:
-    """The model itself, also of the result of a fit or of a fitted estimator, or that of a file."""
-    found = model_of(model)
+    """Return the model of an object, also of the result of a fit or of a fitted estimator, or of a file."""
+    found = find_model(model)
     return load(Path(model)) if found is None else found
 
 
 def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Blocks of rows and labels. Raises UsageError."""
+    """Return blocks of rows and labels. Raises UsageError."""
     if isinstance(X, DelayedFrame):
         if beside and BESIDE["label"] in frame_names(X):
             hint = f"pass label={BESIDE['label']!r}, or rename the column"
@@ -90,8 +90,8 @@ def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
     return array_blocks(X, *beside)
 
 
-def _predicted(model: Model, number: int, block: tuple[Collection, ...], output: str) -> Array:
-    """The task of ``predict_dask``. Raises DataError naming block and row."""
+def _predict_block(model: Model, number: int, block: tuple[Collection, ...], output: str) -> Array:
+    """Predict a block: the task of ``predict_dask``. Raises DataError naming block and row."""
     decisions = [np.empty((0, len(model.weights)))]
     with _rows(model, number, block, {"unlabeled": True}) as rows, threadpool_limits(1):
         decisions += [model.decision(batch.X) for batch in rows or ()]
@@ -101,15 +101,15 @@ def _predicted(model: Model, number: int, block: tuple[Collection, ...], output:
     return decision[:, 0] if len(model.weights) == 1 else decision
 
 
-def _counted(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> Accumulator:
-    """The task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
+def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> Accumulator:
+    """Evaluate a block: the task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
     with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
         if rows is None:
             return empty_accumulator(model)
         return accumulate(model, rows, accumulator_for(model, rows))
 
 
-def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+def _join(one: Accumulator, other: Accumulator) -> Accumulator:
     return joined(one, other)
 
 
@@ -121,7 +121,7 @@ def _result(found: Accumulator) -> Any:
 def _rows(
     model: Model, number: int, block: tuple[Collection, ...], stated: dict[str, Any]
 ) -> Iterator[RowBatches | None]:
-    """The rows of a block, read as those the model was trained on; None where it has none."""
+    """Provide the rows of a block, read as those the model was trained on; None where it has none."""
     options = source_options(model, FileRequest(stated))
     with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as place:
         frame = is_frame(block[0])

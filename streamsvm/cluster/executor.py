@@ -1,53 +1,198 @@
-"""The executor of ``engine`` on a Dask cluster.
+"""The executor of ``engine`` on a Dask cluster: tasks, their results, and the failures of workers and scheduler.
 
-Everything a task needs is in the graph or on disk: values that are shared are tasks themselves, so that nothing is lost
-with a worker that cannot be computed again. A part is a task with a key of its own: the scheduler may run it several
-times, its result is taken once.
+Everything a task needs is in the graph or on disk. Shared values are tasks themselves, so that nothing is lost with a worker that cannot be
+computed again. A part is a task with a key of its own: the scheduler may run it several times, its result is taken once. A job does not wait
+for ever: without a live worker for ``patience`` seconds, or without a scheduler, it ends with an error that says what to do.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import dask
+from dask.sizeof import sizeof
 from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
+from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.cluster.watch import LOST_SECONDS, PATIENCE, WorkerWatch, explained, lost, no_workers, workers_of
-from streamsvm.cluster.worker_task import as_task, run_span, run_task
+from streamsvm.aliases import JsonMapping
+from streamsvm.compute import freed_memory, threading
+from streamsvm.config.units import mib
 from streamsvm.engine.checkpoint.interruption import check_time
 from streamsvm.engine.executors.executor import (
     Joins,
     OnProgress,
     Part,
+    PeakAware,
     Result,
     Shared,
     Task,
     ignore_progress,
 )
 from streamsvm.engine.groups.join_tree import spans_of
+from streamsvm.engine.groups.work import Partial
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.errors import ClusterError
+from streamsvm.engine.state.state_transfer import bytes_of
+from streamsvm.errors import ClusterError, MissingError, StreamSVMError
+from streamsvm.schedule.peak import PeakWatch
+
+PATIENCE = 60.0
+"""Seconds without a worker, or without a heartbeat of one that has work, after which a job ends."""
+IDENTITY_SECONDS = 5.0
+LOST_SECONDS = 20.0
+"""Seconds without an answer after which a scheduler is given up."""
+LOOK_SECONDS = 2.0
+GONE = ("closed", "closing")
+
+
+def list_workers(client: Client, timeout: float = IDENTITY_SECONDS) -> JsonMapping:
+    """Return what the scheduler knows of its workers, by address. Raises OSError, TimeoutError."""
+    if client.scheduler is None:
+        raise OSError("the client is closed")
+    identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=timeout)
+    workers: JsonMapping = identity["workers"]
+    return workers
+
+
+class WorkerWatch:
+    """A check of the cluster every few seconds while a job waits."""
+
+    def __init__(self, client: Client, patience: float = PATIENCE) -> None:
+        self._client, self._patience = client, patience
+        self._answered = self._manned = self._looked = time.monotonic()
+
+    def check(self) -> None:
+        """Raise ClusterError when there is nothing left to wait for."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        if self._client.status in GONE:
+            raise connection_lost(self._client)
+        try:
+            workers = list_workers(self._client)
+        except (OSError, TimeoutError, CancelledError) as error:
+            if time.monotonic() - self._answered > min(LOST_SECONDS, self._patience):
+                raise connection_lost(self._client) from error
+            return
+        self._answered = time.monotonic()
+        if any(self._alive(worker) for worker in workers.values()):
+            self._manned = self._answered
+        elif self._answered - self._manned > self._patience:
+            if any(worker.get("status") == "paused" for worker in workers.values()):
+                raise memory_full(self._patience)
+            raise no_workers(self._patience, len(workers))
+
+    def _alive(self, worker: JsonMapping) -> bool:
+        """Return whether a worker takes work: one that is paused, because its memory is full, may never do so again."""
+        seen = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
+        return seen and worker.get("status", "running") == "running"
+
+
+def connection_lost(client: Client) -> ClusterError:
+    """Return the error for a scheduler that is gone."""
+    where = client.scheduler.address if client.scheduler else "the scheduler"
+    return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
+
+
+def no_workers(seconds: float, silent: int) -> ClusterError:
+    """Return the error for a cluster without live workers."""
+    who = f"none of {silent} workers has given a sign of life" if silent else "there was no worker"
+    return ClusterError(f"{who} for {seconds:.0f} s", hint="start workers with: dask worker ADDRESS")
+
+
+def memory_full(seconds: float) -> ClusterError:
+    """Return the error for workers without free memory: Dask pauses them at 80 %."""
+    message = f"the memory of all workers has been full for {seconds:.0f} s"
+    return ClusterError(message, code="E-WORKER", hint="give the workers more memory or the job less (--memory)")
+
+
+def explain_error(
+    error: BaseException, task: Task, index: int | None, workers: JsonMapping, client: Client
+) -> BaseException:
+    """Return the error that tells a user what a failed task means; the error itself where it is one of ours or a bug."""
+    name = task.phase if index is None else f"{task.phase}[{index}]"
+    if isinstance(error, KilledWorker):
+        limit = max((int(w.get("memory_limit") or 0) for w in workers.values()), default=0)
+        had = f", memory limit {mib(limit)}" if limit else ""
+        needs = f", needs ~{mib(task.needs, up=True)}" if task.needs else ""
+        return ClusterError(
+            f"task {name} failed on {error.allowed_failures + 1} workers (last: killed{had}{needs})",
+            code="E-WORKER",
+            hint="give the workers more memory or the job less (--memory), and look into the workers' logs",
+        )
+    if isinstance(error, MemoryError):
+        needs = f"; it needs ~{mib(task.needs, up=True)}" if task.needs else ""
+        hint = "give the workers more memory, or the job less: --memory"
+        return ClusterError(f"task {name} ran out of memory{needs}", code="E-WORKER", hint=hint)
+    if isinstance(error, CancelledError) and not isinstance(error, StreamSVMError):
+        return connection_lost(client)
+    return error
+
+
+_LIMITS: list[threadpool_limits] = []
+"""Kept as long as the process lives, because the limit ends with the object."""
+
+
+def _sizeof_partial(found: Partial) -> int:
+    """Return the size by which the scheduler decides where two results are joined."""
+    return bytes_of(found.states)
+
+
+sizeof.register(Partial, _sizeof_partial)
+
+
+def pass_through(value: Shared) -> Shared:
+    """Return the value: a task, so that the value can be sent again when its worker is lost."""
+    return value
+
+
+def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
+    """Run a task on a worker with one thread, and record its peak of memory.
+
+    Raises what it raises; ClusterError when driver and worker are not the same streamsvm.
+    """
+    if version != __version__:
+        message = f"a worker runs streamsvm {__version__}, this is {version}"
+        raise ClusterError(message, hint="install the same version everywhere")
+    if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
+        _LIMITS.append(threadpool_limits(1))
+        threading.CORES.count = 1
+        freed_memory.fix_thresholds()
+    try:
+        with PeakWatch() as watch:
+            found = function(part, *shared)
+            return found.at_peak(watch.most) if isinstance(found, PeakAware) else found
+    except MissingError as error:
+        hint = "all workers must see the files under the same names as the program that starts the job"
+        raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
+
+
+def run_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
+    """Make neighboring parts one after the other, and return their joined result."""
+    return Joins(join).of_span(task, parts, shared)
+
 
 MEMORY_SHARE = 0.55
-"""Of a worker's memory limit: at 0.6 Dask begins to move things out of it, at 0.8 it pauses."""
+"""Share of a worker's memory limit that a job may use: at 0.6 Dask begins to spill, at 0.8 it pauses the worker."""
 POLL_SECONDS = 0.5
 TASKS_PER_THREAD = 4
-"""Of a pass over all parts, at least: few enough to be no burden, enough to be shared out evenly."""
+"""Least number of tasks per thread in a pass: few enough to cost little, enough for an even distribution."""
 ANSWER_SECONDS = 30.0
 RUN = ("memory", "released", "forgotten", None)
-"""States of a task that has run; one that is still wanted and has not is waiting, queued or being processed."""
+"""States of a task that has run; else it is waiting, queued or processing."""
 GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-"""A shared value is part of the graph on purpose."""
+"""Shared values are part of the graph on purpose: no warning."""
 
 
 class DaskExecutor:
-    """See ``engine.executors.executor.Executor``. Raises ClusterError when there is no worker for ``patience`` seconds."""
+    """An ``engine`` executor on the workers of a Dask client. Raises ClusterError when there is no worker for ``patience`` seconds."""
 
     def __init__(self, client: Client | None, patience: float = PATIENCE) -> None:
         self._connection, self._patience = client, patience
@@ -66,15 +211,15 @@ class DaskExecutor:
         except TimeoutError as error:
             raise no_workers(self._patience, 0) from error
         except OSError as error:
-            raise lost(self._client) from error
+            raise connection_lost(self._client) from error
 
     @property
     def threads(self) -> int:
-        """Tasks that all workers together run at once, now; at least 1."""
+        """Number of tasks that all workers run at once, now; at least 1."""
         return max(1, sum(worker["nthreads"] for worker in self._workers().values()))
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the least of what the user allows and MEMORY_SHARE of what a worker has for each of its threads."""
+        """Return the smaller of what the user allows and MEMORY_SHARE of a worker's memory for each of its threads."""
         bounds = [] if stated is None else [stated]
         limited = [worker for worker in self._workers().values() if worker.get("memory_limit")]
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
@@ -83,7 +228,7 @@ class DaskExecutor:
     def share(self, value: Shared) -> Future:
         """Return a future of the value, which is a task like others: it can be computed again."""
         with dask.config.set(GRAPH):
-            return self._client.submit(as_task, value, key=self._key("shared"), pure=False)
+            return self._client.submit(pass_through, value, key=self._key("shared"), pure=False)
 
     def map(
         self,
@@ -93,10 +238,10 @@ class DaskExecutor:
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the results in the order of the parts, as they are done. Raises ClusterError and what tasks raise."""
-        return self.taken(self._submit(task, list(parts), shared), task, on_progress)
+        return self.take(self._submit(task, list(parts), shared), task, on_progress)
 
-    def taken(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
-        """The results of futures, in their order; each is released when it was taken."""
+    def take(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
+        """Yield the results of futures in their order; each is released when it was taken."""
         try:
             for index, future in enumerate(futures):
                 self._wait(future, task, lambda: sum(f is None or f.done() for f in futures), on_progress)
@@ -108,9 +253,9 @@ class DaskExecutor:
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined on the workers, and closed there. Raises ClusterError and what tasks raise.
+        """Return the results, joined and closed on the workers. Raises ClusterError and what tasks raise.
 
-        A task makes some neighboring parts: to the scheduler each costs a millisecond or more.
+        A task makes some neighboring parts, because each task costs the scheduler a millisecond or more.
         """
         name, spans = self._key("join"), spans_of(len(parts), TASKS_PER_THREAD * self.threads)
         some = [tuple(parts[slice(*span)]) for span in spans]
@@ -133,9 +278,9 @@ class DaskExecutor:
             self._forget([*held, last])
 
     def _done(self, keys: Sequence[object], held: list[Future]) -> int:
-        """How many of these tasks have run. Lets go of ``held``, so that workers forget what has been joined.
+        """Return how many of these tasks have run, and release ``held``, so that workers forget what has been joined.
 
-        Not before the scheduler knows all of them: it would take what is let go of too early for wanted for ever.
+        Not before the scheduler knows all of them: it would keep for ever what is released too early.
         """
         scheduler: Any = self._client.scheduler
         known = [*keys, *(future.key for future in held)]
@@ -148,21 +293,21 @@ class DaskExecutor:
         return sum(states[key] in RUN for key in keys)
 
     def close(self) -> None:
-        """Nothing is held that the client does not give back."""
+        """Nothing to release: the client owns all."""
 
     def _workers(self) -> Any:
-        """A scheduler that is slow to answer is not lost yet."""
+        """Return the workers; a scheduler that is slow to answer is not lost yet."""
         try:
-            return workers_of(self._client, LOST_SECONDS)
+            return list_workers(self._client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
-            raise lost(self._client) from error
+            raise connection_lost(self._client) from error
 
     def _key(self, what: str) -> str:
         self._calls += 1
         return f"{what}-{self._name}{self._calls:06d}"
 
     def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
-        """One task a part; contiguous are meant for one worker, where they are joined without passing the network."""
+        """Submit one task a part; contiguous parts prefer one worker, where they are joined without passing the network."""
         name, slots = self._key(task.phase), self._slots()
         call = partial(run_task, task.function, __version__)
         return [
@@ -179,12 +324,12 @@ class DaskExecutor:
         ]
 
     def _slots(self) -> list[str]:
-        """Addresses of the workers, one for each of their threads, in an order that stays."""
+        """Return the addresses of the workers, one for each of their threads, in a fixed order."""
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
     def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
-        """Until a future is done or lost; reports how many parts are done meanwhile."""
+        """Wait until a future is done or lost, and report how many parts are done meanwhile."""
         watch = WorkerWatch(self._client, self._patience)
         check_time()
         while not future.done():
@@ -194,7 +339,7 @@ class DaskExecutor:
             except TimeoutError:
                 watch.check()
             except Exception as error:
-                raise explained(error, task, None, {}, self._client) from error
+                raise explain_error(error, task, None, {}, self._client) from error
             check_time()
             on_progress(done())
 
@@ -210,16 +355,16 @@ class DaskExecutor:
             except BaseException as error:
                 index = error.task if isinstance(error, KilledWorker) else None
                 number = index[1] if isinstance(index, tuple) and isinstance(index[1], int) else None
-                raise explained(error, task, number, self._known_workers(), self._client) from error
+                raise explain_error(error, task, number, self._known_workers(), self._client) from error
 
     def _known_workers(self) -> Any:
         try:
-            return workers_of(self._client)
+            return list_workers(self._client)
         except (OSError, TimeoutError):
             return {}
 
     def _forget(self, futures: Sequence[Any]) -> None:
-        """Release what is held; cancel what nobody waits for any more."""
+        """Release futures, and cancel those that have not run."""
         unfinished = [f for f in futures if f is not None and not f.done()]
         if unfinished and self._client.status == "running":
             try:
@@ -229,12 +374,10 @@ class DaskExecutor:
 
 
 class LocalExecutor(DaskExecutor):
-    """On workers of one's own, one thread each, which are started when there is something to do for them: a job that is refused
-    has none.
-    """
+    """An executor on workers of its own, one thread each, which are started with the first task: a job that is refused starts none."""
 
     def __init__(self, start: Callable[[], Client], workers: int, memory: int) -> None:
-        """``start`` starts so many workers, each of which may hold ``memory`` bytes."""
+        """``start`` starts the workers, each of which may hold ``memory`` bytes."""
         super().__init__(None)
         self._start, self._count, self._memory = start, workers, memory
 
@@ -247,9 +390,9 @@ class LocalExecutor(DaskExecutor):
 
     @property
     def threads(self) -> int:
-        """Tasks that all workers together run at once, now; those that were asked for before they are started."""
+        """Number of tasks that run at once; before the workers are started, the number that will be."""
         return self._count if self._connection is None else super().threads
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the least of what the user allows and MEMORY_SHARE of what a worker has."""
+        """Return the smaller of what the user allows and MEMORY_SHARE of a worker's memory."""
         return min([int(MEMORY_SHARE * self._memory), *([] if stated is None else [stated])])

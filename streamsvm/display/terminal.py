@@ -1,4 +1,4 @@
-"""What people see while a job runs and when it ends: a bar on a terminal, lines elsewhere, or JSON for programs."""
+"""Progress and results on a terminal: a bar, lines where there is no terminal, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,89 +7,57 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streamsvm.aliases import JsonObject
-from streamsvm.display.event_lines import count_text, lines_of_event
-from streamsvm.display.progress import Progress
-
-if TYPE_CHECKING:
-    from streamsvm.types import Report
+from streamsvm.config.units import percent, seconds_text, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
+    from streamsvm.types import Report
+
+MIB = 1 << 20
+MIN_ROUNDING_SHARE = 0.01
+"""Rounding below this share of the tolerance is not mentioned in the last line; it is in certificate.json."""
+END_TEXTS = {"converged": "", "patience": ", stopped by patience"}
+"""Text of the last line for intended ends; any other end lacks the certificate."""
+LEVELS = "▁▂▃▄▅▆▇█"
+CURVE_PASSES = 24
+"""Number of last passes that a curve shows."""
 INTERVAL = 5.0
 """Seconds between two lines where there is no terminal."""
 
 
 @contextmanager
-def reporting(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]:
-    """Give the report for a job: JSON lines on stdout, or progress on stderr, which is a bar if that is a terminal."""
+def open_report(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]:
+    """Provide the report for a job: JSON lines on stdout, or progress on stderr, as a bar if that is a terminal."""
     if as_json:
-        yield to_json(sys.stdout)
+        yield report_json(sys.stdout)
     elif quiet:
         from streamsvm.types import silent
 
         yield silent
     elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        with _bar() as report:
+        with _open_bar() as report:
             yield report
     else:
         yield Lines(sys.stderr)
 
 
 @contextmanager
-def showing() -> Iterator[Report]:
-    """Give the report for a program that asks for one: a bar in a notebook too, where there is no terminal."""
+def open_notebook_report() -> Iterator[Report]:
+    """Provide the report for a program: as ``open_report``, and a bar in a notebook, which has no terminal."""
     from rich.console import Console
 
-    with _bar() if Console().is_jupyter else reporting() as report:
+    with _open_bar() if Console().is_jupyter else open_report() as report:
         yield report
 
 
-def to_json(stream: TextIO) -> Report:
-    """Return a report that writes every event as a line of JSON at once."""
-
-    def report(event: JsonObject) -> None:
-        stream.write(json.dumps(finite(event)) + "\n")
-        stream.flush()
-
-    return report
-
-
-def finite(value: Any) -> Any:
-    """Return the same value with null in place of what JSON has no number for."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Lines:
-    """A report that writes one line an interval: for log files and pipes."""
-
-    def __init__(self, stream: TextIO, interval: float = INTERVAL) -> None:
-        self._stream, self._interval = stream, interval
-        self._progress, self._told = Progress(), time.monotonic()
-
-    def __call__(self, event: JsonObject) -> None:
-        said = lines_of_event(event)
-        if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
-            self._told = time.monotonic()
-            share = self._progress.done / self._progress.total if self._progress.total else None
-            amount = f"{count_text(self._progress.rows)} rows" if share is None else f"{share:.0%}"
-            said.append(f"{self._progress.title}: {amount}, {self._progress.details()}")
-        if said:
-            self._stream.write("".join(f"{line}\n" for line in said))
-            self._stream.flush()
-
-
 @contextmanager
-def _bar() -> Iterator[Report]:
+def _open_bar() -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
@@ -100,20 +68,259 @@ def _bar() -> Iterator[Report]:
         TextColumn("{task.percentage:>3.0f} %  {task.fields[details]}"),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield _onto(bars)
+        yield _report_on(bars)
 
 
-def _onto(bars: Bars) -> Report:
-    """A report that shows progress on one bar."""
+def _report_on(bars: Bars) -> Report:
+    """Return a report that shows progress on one bar."""
     progress, task = Progress(), bars.add_task("", total=None, details="")
 
     def report(event: JsonObject) -> None:
-        for line in lines_of_event(event):
+        for line in describe_event(event):
             bars.console.print(line, highlight=False, markup=False)
         if progress.take(event):
             total = progress.total or None
             bars.update(
-                task, description=progress.title, total=total, completed=progress.done, details=progress.drawn()
+                task, description=progress.title, total=total, completed=progress.done, details=progress.render()
             )
 
     return report
+
+
+class Lines:
+    """A report that writes one line per interval, for log files and pipes."""
+
+    def __init__(self, stream: TextIO, interval: float = INTERVAL) -> None:
+        self._stream, self._interval = stream, interval
+        self._progress, self._told = Progress(), time.monotonic()
+
+    def __call__(self, event: JsonObject) -> None:
+        said = describe_event(event)
+        if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
+            self._told = time.monotonic()
+            share = self._progress.done / self._progress.total if self._progress.total else None
+            amount = f"{format_count(self._progress.rows)} rows" if share is None else f"{share:.0%}"
+            said.append(f"{self._progress.title}: {amount}, {self._progress.details()}")
+        if said:
+            self._stream.write("".join(f"{line}\n" for line in said))
+            self._stream.flush()
+
+
+def report_json(stream: TextIO) -> Report:
+    """Return a report that writes every event as a line of JSON at once."""
+
+    def report(event: JsonObject) -> None:
+        stream.write(json.dumps(replace_nonfinite(event)) + "\n")
+        stream.flush()
+
+    return report
+
+
+def replace_nonfinite(value: Any) -> Any:
+    """Return the value with None for NaN and infinity, which JSON lacks."""
+    if isinstance(value, dict):
+        return {str(k): replace_nonfinite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nonfinite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Progress:
+    """The progress of a job, collected from its events."""
+
+    def __init__(self) -> None:
+        self.name, self.number = "", 0
+        self.done, self.total = 0.0, 0.0
+        self.rows = self.rows_before = 0
+        self.seconds = self._since = self._ended = 0.0
+        self.gap: float | None = None
+        self.memory = self.limit = 0
+        self.gaps: list[float] = []
+        self.cell = self.step = ""
+
+    def take(self, event: JsonObject) -> bool:
+        """Update from an event, and return whether there is something new to show."""
+        name: str = event["event"]
+        if name == "plan":
+            self.limit = event.get("limit", 0)
+        if name == "cell":
+            self._begin_cell(event)
+            return True
+        if name not in ("progress", "pass", "ingest", "synth", "predict", "evaluate", "verify", "embed"):
+            return False
+        self.seconds = event.get("seconds", self.seconds)
+        self.memory = event.get("memory", self.memory)
+        if name == "pass":
+            self.gap, self._ended = event["gap"], self.seconds
+            if event.get("problem", 0) == 0:
+                self.gaps = [*self.gaps[-CURVE_PASSES:], event["gap"]]
+        self.step = f"solving problem {event['closing']} of {event['problems']}" if "closing" in event else ""
+        if "rows" in event:
+            self._advance(event)
+        fitting = "tune" if self.cell else "fit"
+        self.name = {"progress": fitting, "pass": fitting}.get(name, name)
+        return True
+
+    def _begin_cell(self, event: JsonObject) -> None:
+        """Begin the next point of a search, whose fit counts its seconds and passes from 0."""
+        self.name, self.cell = "tune", f"cell {event['number']} of {event['of']}"
+        self.number, self.gap, self.step, self.gaps = 0, None, "", []
+        self.done = self.total = self.rows = 0
+        self.seconds = self._since = self._ended = 0.0
+
+    def _advance(self, event: JsonObject) -> None:
+        number = event.get("pass", 0)
+        if number != self.number or self.seconds < self._since:
+            self.number, self._since = number, min(self._ended, self.seconds)
+        self.rows = event["rows"]
+        total_bytes = event.get("total_bytes")
+        self.done = event["bytes"] if total_bytes else self.rows
+        self.total = total_bytes or event.get("of") or 0
+
+    @property
+    def rate(self) -> float:
+        """Rows a second in this pass."""
+        spent = self.seconds - self._since
+        return self.rows / spent if spent > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Estimated seconds to the end of the pass, or of a job with one pass; None where unknown."""
+        spent = self.seconds - self._since
+        if not self.total or not self.done or self.done >= self.total:
+            return None
+        return spent * (self.total - self.done) / self.done
+
+    def details(self) -> str:
+        """Return rate, time left, gap and memory as text, as far as known."""
+        parts = [f"{format_count(self.rate)} rows/s"] if self.rate else []
+        if self.step:
+            parts.append(self.step)
+        if self.left is not None:
+            parts.append(f"{seconds_text(self.left)} left" + (" in this pass" if self.number else ""))
+        if self.gap is not None:
+            parts.append(f"gap {percent(self.gap)}")
+        if self.memory:
+            parts.append(f"{self.memory / MIB:.0f} MiB")
+        return ", ".join(parts)
+
+    def render(self) -> str:
+        """Return the details with the curve of the gap and a bar for memory, for a terminal."""
+        text, bar = self.details(), draw_memory(self.memory, self.limit) if self.memory and self.limit else ""
+        plain = f"{self.memory / MIB:.0f} MiB"
+        shown = text.removesuffix(plain) + bar if bar and text.endswith(plain) else text
+        return " ".join(part for part in (draw_gap_curve(self.gaps), shown) if part)
+
+    @property
+    def title(self) -> str:
+        """The name of the job, the cell of a search, and the number of the pass."""
+        return ", ".join(part for part in (self.name, self.cell, f"pass {self.number}" if self.number else "") if part)
+
+
+def describe_event(event: JsonObject) -> list[str]:
+    """Return the lines that an event is worth; most events have none."""
+    if event["event"] == "plan":
+        return [describe_plan(event)]
+    if event["event"] == "left":
+        return [describe_fallback(event)]
+    if event["event"] == "features":
+        return [f"going on with kernel features in {event['arithmetic']}: {event['why']}"]
+    return list(event["decided"]) if event["event"] == "columns" else []
+
+
+def describe_plan(plan: JsonObject) -> str:
+    """Return the first line of a fit, from its 'plan' event: the solver, why it was chosen, and what is solved."""
+    costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
+    classes = plan["problems"] // len(costs)
+    what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
+    if plan.get("together"):
+        what = f"{plan['together']} classes in one problem"
+    what = "numbers" if plan.get("task") == "regression" else what
+    return f"solver {plan['solver']} ({plan['why']}), {what}, C = {', '.join(costs)}"
+
+
+def describe_fallback(event: JsonObject) -> str:
+    """Return the line of a 'left' event: a solver stalled, and another one takes over."""
+    return f"solver {event['solver']} stalled: {event['why']}; going on with {event['next']}"
+
+
+def describe_fit(end: JsonObject) -> str:
+    """Return the last line of a fit, from its 'done' event: the certificate, and what it cost."""
+    passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
+    stopped = END_TEXTS.get(end["status"], f", not certified: {end['status']}")
+    rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
+    share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
+    simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
+    held = "held-out {} {}".format(*describe_held_out(said)) if said else ""
+    return " · ".join(
+        ([held] if held else [])
+        + [
+            f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}"
+            + (f", each within {end['rounding']:.1g} by rounding" if _is_rounding_felt(end) else "")
+            + f") after {passes}{stopped}",
+            *([simplex] if simplex else []),
+            f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
+            f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"
+            + (f", {repeated} reads only at another try: look at the disk" if repeated else ""),
+            f"{share} % compute, {100 - share} % wait",
+            str(end["model"]),
+        ]
+    )
+
+
+def _is_rounding_felt(end: JsonObject) -> bool:
+    return bool(end.get("rounding", 0.0) > MIN_ROUNDING_SHARE * end.get("tolerance", 0.0) * abs(end["primal"]))
+
+
+def format_count(count: float) -> str:
+    """Return a number with three digits: '1.25 M'."""
+    for unit in ("", " k", " M"):
+        if count < 999.5:
+            return f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:.3g} G"
+
+
+def describe_held_out(said: JsonObject) -> tuple[str, str]:
+    """Return the measure of the error on held-out rows, and its value with C and pass; a share of wrong answers is in percent."""
+    measure = said.get("measure", "error")
+    value = percent(said["error"], 4) if measure == "error" else f"{said['error']:.4g}"
+    return measure, f"{value} (C = {said['C']:g}, pass {said['pass']})"
+
+
+def draw_gap_curve(gaps: Sequence[float]) -> str:
+    """Return the gaps of the last passes as a curve on a log scale, one character each; empty for fewer than two."""
+    known = [math.log10(gap) for gap in gaps[-CURVE_PASSES:] if 0.0 < gap < math.inf]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    scale = (len(LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(LEVELS[round((value - low) * scale)] for value in known)
+
+
+def draw_memory(used: int, limit: int, width: int = 10) -> str:
+    """Return the used share of a limit, both in bytes: '███░░░░░░░ 113 of 512 MiB'."""
+    filled = min(width, math.ceil(width * used / limit)) if limit > 0 else 0
+    return "█" * filled + "░" * (width - filled) + f" {used / MIB:.0f} of {limit / MIB:.0f} MiB"
+
+
+def draw_fit_card(end: JsonObject) -> list[str]:
+    """Return the end of a fit, from its 'done' event, as aligned lines."""
+    certified = end["gap"] <= end["tolerance"]
+    said = end.get("validation")
+    rows = [
+        (
+            "certified" if certified else "NOT certified",
+            f"gap {percent(end['gap'])} of {percent(end['tolerance'])} asked for",
+        ),
+        ("optimum", f"between {end['dual']:.7g} and {end['primal']:.7g}, which is this model"),
+        *([(f"held-out {describe_held_out(said)[0]}", describe_held_out(said)[1])] if said else []),
+        (
+            "took",
+            f"{end['passes']} readings, {seconds_text(end['seconds'])}, {round(100 * end['compute_share'])} % computing",
+        ),
+        ("read", size_text(end["bytes_read"])),
+        ("memory", draw_memory(end["peak"], end["limit"])),
+        ("model", str(end["model"])),
+    ]
+    return [f"  {name:<15} {text}" for name, text in rows]

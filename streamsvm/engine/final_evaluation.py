@@ -11,7 +11,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Summation, summed
 from streamsvm.engine.training import RowNumbers
-from streamsvm.losses import rounded, threshold
+from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
@@ -39,7 +39,7 @@ class Evaluation:
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Count a block, with the dual variables (n,) of its rows."""
         loss = self.problem.loss
-        smooth = [loss] if loss.smooth() else [rounded(loss, width * self.unit) for width in WIDTHS]
+        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in WIDTHS]
         for sums, one in zip(self.slopes, smooth, strict=True):
             sums.add(self.problem, one, block, self.weights)
         if alpha is not None:

@@ -16,8 +16,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.calibration.protocol import Calibrator
-from streamsvm.calibration.stored import Calibration, of_logistic_loss
+from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss
 from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
 from streamsvm.engine.executors.executor import Executor
 from streamsvm.engine.executors.thread_executor import local_executor
@@ -213,7 +212,7 @@ def calibrated(
     how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
     found = {}
     for mine, table in zip(outcomes, tables, strict=True):
-        calibrator: Calibrator = CALIBRATIONS[job.calibrate].of(table)
+        calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
         found[mine.C] = Calibrated(Calibration(calibrator, how, seen.layout.rows), _shown(table, calibrator))
     return found
 
@@ -244,7 +243,7 @@ def by_the_loss(plan: Plan) -> dict[float, Calibrated]:
 
     for mine in outcomes_of(plan.problems, plan.class_names):
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
-        found[mine.C] = Calibrated(of_logistic_loss(loss.sharpness, ratios, plan.layout.rows), {})
+        found[mine.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
     return found
 
 
@@ -261,12 +260,12 @@ def _ratio(problem: Problem, layout: Layout) -> float:
 
 def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
     """How reliable the scores of the sample are before and after, as plain JSON."""
-    from streamsvm.calibration.reliability import ProbabilityCounts, facts_of, uncalibrated
+    from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 
     f, truth, weights = table.vectors
     found: JsonObject = {}
-    for name, p in (("before", uncalibrated(f)), ("after", calibrator.probabilities(f))):
+    for name, p in (("before", read_as_log_odds(f)), ("after", calibrator.probabilities(f))):
         counts = ProbabilityCounts()
         counts.add(p, truth, weights)
-        found[name] = facts_of(counts)
+        found[name] = counts.facts()
     return found

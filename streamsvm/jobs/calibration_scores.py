@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.calibration.scores import ScoreTable, table_of
+from streamsvm.calibration.scores import ScoreTable, build_score_table
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.threading import in_strips
@@ -144,11 +144,13 @@ def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTab
                 rows = seen_rows(one.problem, part, codes[span], weights[span], factors[span])
                 scores[span, k] = one.scores(rows, np.ascontiguousarray(f[:, k]))
         lots = draws(solved.seed, SAMPLE, chunk, len(codes))
-        yield [table_of(scores[:, mine.columns], mine.truth(codes), weights, lots) for mine in scoring.outcomes]
+        yield [
+            build_score_table(scores[:, mine.columns], mine.truth(codes), weights, lots) for mine in scoring.outcomes
+        ]
 
 
 def _joined(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreTable]:
-    return [before.joined(new) for before, new in zip(one, other, strict=True)]
+    return [before.merge(new) for before, new in zip(one, other, strict=True)]
 
 
 def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
@@ -306,6 +308,6 @@ def _scores(
             f = decisions[fold[chunk]].of(X)
             lots = draws(fits.seed, SAMPLE, chunk, len(codes))
             for number, mine in enumerate(outcomes):
-                new, before = table_of(f[:, mine.columns], mine.truth(codes), weights, lots), tables[number]
-                tables[number] = new if before is None else before.joined(new)
+                new, before = build_score_table(f[:, mine.columns], mine.truth(codes), weights, lots), tables[number]
+                tables[number] = new if before is None else before.merge(new)
     return [table for table in tables if table is not None]

@@ -12,8 +12,8 @@ from streamsvm import model as models
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
 from streamsvm.model import Model
-from streamsvm.model.onnx import graph
-from streamsvm.model.text import liblinear, libsvm, notices_of
+from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
+from streamsvm.model.onnx import write_onnx
 from streamsvm.outputs import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind, Output, claim, output_path
 from streamsvm.types import Report, silent
 
@@ -28,12 +28,12 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    LIBLINEAR: Format(LIBLINEAR_MODEL, liblinear.write),
-    LIBSVM: Format(LIBSVM_MODEL, libsvm.write),
-    ONNX: Format(ONNX_MODEL, graph.write),
+    LIBLINEAR: Format(LIBLINEAR_MODEL, write_liblinear),
+    LIBSVM: Format(LIBSVM_MODEL, write_libsvm),
+    ONNX: Format(ONNX_MODEL, write_onnx),
 }
 TEXTS = (LIBLINEAR, LIBSVM)
-"""Formats that people have to know something of to apply them to their files."""
+"""Formats whose column numbers and limits people have to know to apply them to their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +62,4 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
 
 def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
     """What people have to know of the file."""
-    return notices_of(model) if job.format in TEXTS else ()
+    return explain_text(model) if job.format in TEXTS else ()

@@ -100,7 +100,7 @@ class Trial(NamedTuple):
         return sum(len(problem.positives) for problem in self.problems)
 
     def outcomes(self, codes: Array) -> Array:
-        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.outcomes_of`` has them.
+        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.predict_codes`` has them.
 
         Numbers are what they are. Of one class 1 stands for rows that it is learned from, 0 for all others.
         """

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamsvm import durable
-from streamsvm.display.page.page import page_of
-from streamsvm.display.page.record import read_run
+from streamsvm.display.page import build_page
+from streamsvm.display.run_record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.options import ReportJob
@@ -38,6 +38,6 @@ def report(job: ReportJob, _report: Report = silent) -> ReportResult:
 
 def write_page(runs: list[Path], out: Path) -> ReportResult:
     """Write the page of these runs, whatever lies at ``out``; see ``report``."""
-    page = page_of([read_run(run) for run in runs]).encode()
+    page = build_page([read_run(run) for run in runs]).encode()
     durable.write_file(out, page)
     return ReportResult(out, len(runs), len(page))

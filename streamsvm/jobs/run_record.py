@@ -20,7 +20,6 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.calibration.reliability import facts_of
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.jobs.apply.column_names import name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
@@ -312,7 +311,7 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
 def reliability_of(accumulator: MetricAccumulator) -> JsonObject:
     """Return what was said and what came true, of decision values taken for log odds and of the model's probabilities."""
     both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
-    return {name: facts_of(counts) for name, counts in both.items()}
+    return {name: counts.facts() for name, counts in both.items()}
 
 
 def curves(counts: Int64, classes: Sequence[str]) -> JsonObject:

@@ -1,7 +1,6 @@
-"""HOLDS: what a fit found, as pure data in one sealed file, and the forms that other tools read."""
+"""Models as pure data in one sealed file, and the formats that other programs read."""
 
-from streamsvm.model.loading import load
-from streamsvm.model.model import Model, model_of, seal
-from streamsvm.model.outcomes import outcomes_of
+from streamsvm.model.files import load
+from streamsvm.model.model import Model, find_model, hash_model, predict_codes
 
-__all__ = ["Model", "load", "model_of", "outcomes_of", "seal"]
+__all__ = ["Model", "find_model", "hash_model", "load", "predict_codes"]

@@ -1,4 +1,4 @@
-"""A model: a linear function of the stored columns, or one of kernel values, k(x, z_j) for landmarks or support rows z_j."""
+"""A model: a linear function of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.calibration.stored import Calibration
+from streamsvm.calibration.calibrators import Calibration
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.container import pieces
 from streamsvm.errors import UsageError
-from streamsvm.model.outcomes import outcomes_of
 from streamsvm.registry import load as load_name
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -25,19 +24,41 @@ from streamsvm.types import Certificate
 
 if TYPE_CHECKING:
     from streamsvm.features.expansion import Expansion
-    from streamsvm.model.explanation import Explanation
+    from streamsvm.model.explain import Explanation
+
+
+def predict_codes(decision: Float64, voting: int = 0) -> Int32:
+    """Return the class code (n,) for decision values (n, k): with one column 1 where it is positive, else 0; with several the largest.
+
+    ``voting``: number of classes whose pairs have these values and vote; of several with most votes the first, as in LIBSVM.
+    """
+    if voting:
+        return np.argmax(count_votes(decision, voting), axis=1).astype(np.int32)
+    if decision.shape[1] == 1:
+        return (decision[:, 0] > 0).astype(np.int32)
+    return np.argmax(decision, axis=1).astype(np.int32)
+
+
+def count_votes(pairs: Float64, classes: int) -> Int32:
+    """Return how many pairs speak for each class (n, classes), for their decision values (n, classes (classes - 1) / 2)."""
+    found = np.zeros((len(pairs), classes), np.int32)
+    for k, (first, second) in enumerate(combinations(range(classes), 2)):
+        found[:, first] += pairs[:, k] > 0
+        found[:, second] += pairs[:, k] <= 0
+    return found
+
 
 FORMAT, VOTING_FORMAT = 1, 2
-"""Of the file; that of models whose pairs of classes vote is newer."""
+"""Version of the file, and that of models whose pairs of classes vote, which older programs must not read."""
 LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
-"""What a number that is predicted is called where classes have names."""
+"""Name of the predicted number, where class names would stand."""
 DECISIONS = "streamsvm.jobs.apply.given_rows:decisions_of"
-PARTS = "streamsvm.jobs.apply.given_rows:parts_of"
-NAMES = "streamsvm.jobs.apply.column_names:names_of"
-"""What reads rows of any kind for a model, by name: a model sees blocks, never files."""
+CONTRIBUTIONS = "streamsvm.jobs.apply.given_rows:parts_of"
+COLUMN_NAMES = "streamsvm.jobs.apply.column_names:names_of"
+"""Functions that read rows of any kind for a model, by name, because a model sees blocks, never files."""
 TYPED_LABELS = "streamsvm.store.format.labels:typed_labels"
-"""What gives class labels the type they had in the data."""
+"""Function that gives class labels the type they had in the data."""
 TO_SKLEARN = "streamsvm.sklearn.converted:converted"
 
 
@@ -46,7 +67,7 @@ class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
     phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
-    ``classes[1]``; with several the largest f names the class, or the votes of ``pairs``. Without classes f is the number that is predicted.
+    ``classes[1]``; with several the class of the largest f is predicted, or the one with most votes (``pairs``). Without classes f is the prediction.
 
     Examples
     --------
@@ -63,11 +84,11 @@ class Model:
     classes: tuple[str, ...]
     """The label each class code stands for; empty where the model predicts a number."""
     provenance: JsonObject = field(default_factory=dict)
-    """How the model was made, as plain JSON: settings, certificates, the store, how its files were read."""
+    """How the model was made, as plain JSON: settings, certificates, the store, the options its files were read with."""
     expansion: Expansion | None = None
     """The points and kernel of phi; None for a linear function."""
     calibration: Calibration | None = None
-    """How decision values become probabilities; None for a model that has none."""
+    """How decision values become probabilities; None where the model has none."""
     pairs: bool = False
     """Whether problems are pairs of classes, (0, 1), (0, 2), ..., (1, 2), ..., which vote: f > 0 for the first of both."""
 
@@ -88,9 +109,9 @@ class Model:
 
     @property
     def labels(self) -> Array:
-        """The label each class code stands for, as it is predicted: bool, int64, float64 or text (classes,)."""
-        found: Array = load_name(TYPED_LABELS)(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
-        return found
+        """The label each class code stands for, in the type that is predicted: bool, int64, float64 or text (classes,)."""
+        labels: Array = load_name(TYPED_LABELS)(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
+        return labels
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -103,7 +124,7 @@ class Model:
         """The certificate with the largest gap. Raises UsageError for a model that was made without a fit."""
         if not self.certificates:
             raise UsageError("this model has no certificate", hint="a fit gives it one")
-        return max(self.certificates, key=lambda found: found.gap)
+        return max(self.certificates, key=lambda certificate: certificate.gap)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -120,16 +141,13 @@ class Model:
 
     @property
     def offsets(self) -> dict[int, float]:
-        """By column number, what is taken from its numbers before the model sees them; most columns have none."""
+        """By column number, what is subtracted from a column before the model sees it; most columns have none."""
         known = (self.provenance.get("encoding") or {}).get("offsets") or ()
         return {int(j): float(o) for j, o in known}
 
     @property
     def intercept(self) -> Float64:
-        """What is added to the sum of each problem, (problems,) float64: over columns as the sources have them.
-
-        Of a kernel model what is added to the kernel values.
-        """
+        """The constant of each problem, (problems,) float64, for columns as the sources have them; of a kernel model for kernel values."""
         if self.expansion is not None:
             return self.weights[:, -1]
         columns = list(self.offsets)
@@ -137,8 +155,8 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """The sha256 of the whole model: equal for equal models, however they were come by."""
-        return seal(*self._parts())
+        """The sha256 of the whole model: equal for equal models, whatever their origin."""
+        return hash_model(*self._parts())
 
     def __eq__(self, other: object) -> bool:
         return self.digest == other.digest if isinstance(other, Model) else NotImplemented
@@ -147,13 +165,13 @@ class Model:
         return hash(self.digest)
 
     def decision_function(self, X: Any) -> Float64:
-        """Return what the model says of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
+        """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
 
         ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
         made of. With two classes f > 0 means ``classes[1]``. Raises DataError, UsageError, MissingError.
         """
-        found: Float64 = load_name(DECISIONS)(self, X)
-        return found[:, 0] if found.shape[1] == 1 else found
+        decision: Float64 = load_name(DECISIONS)(self, X)
+        return decision[:, 0] if decision.shape[1] == 1 else decision
 
     def predict(self, X: Any) -> Array:
         """Return the label of each row (n,), of the type that labels were given in, or the number float64 (n,).
@@ -174,16 +192,16 @@ class Model:
         return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
 
     def explain(self, X: Any = None) -> Explanation:
-        """Return the weights by column name, in the units of the columns; of rows, the part each column has in f.
+        """Return the weights by column name, in the units of the columns; for rows, what each column contributes to f.
 
         ``X``: rows (n, columns), dense or sparse, or a table like the one the model's store was made of. Raises UsageError for a kernel
-        model, which has no weights of columns, and for rows too many to be told of; DataError.
+        model, which has no weights of columns, and for too many rows; DataError.
         """
-        from streamsvm.model.explanation import Explanation
+        from streamsvm.model.explain import Explanation
 
         coef = self.coef
-        parts = None if X is None else load_name(PARTS)(self, X)
-        return Explanation(self.outcomes, load_name(NAMES)(self), coef, self.intercept, parts)
+        parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
+        return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
 
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
@@ -196,10 +214,7 @@ class Model:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The class that each decision value speaks for where it is positive; of a model of numbers ``TARGET``.
-
-        Of pairs of classes both, A/B: A is the one.
-        """
+        """The class that each decision value speaks for where it is positive; of a pair of classes 'A/B', A; for regression ``TARGET``."""
         if self.numeric:
             return (TARGET,)
         if self.pairs:
@@ -219,17 +234,17 @@ class Model:
         return values
 
     def probabilities(self, decision: Float64) -> Float64:
-        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError where there is none."""
+        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError where the model has none."""
         return self.check_probabilities().calibrator.probabilities(decision)
 
     def check_probabilities(self) -> Calibration:
-        """Return where its probabilities come from. Raises UsageError where it has none."""
+        """Return the calibration. Raises UsageError where the model has no probabilities."""
         if self.calibration is None:
             raise self._without_probabilities()
         return self.calibration
 
     def _without_probabilities(self) -> UsageError:
-        """Why there are none, and what to do."""
+        """Return the error that says why there are none, and what to do."""
         if self.numeric:
             return UsageError("this model predicts numbers: it has no probabilities", hint="ask for its predictions")
         if self.pairs:
@@ -244,10 +259,10 @@ class Model:
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""
-        return outcomes_of(decision, len(self.classes) if self.pairs else 0)
+        return predict_codes(decision, len(self.classes) if self.pairs else 0)
 
     def check_one_each(self) -> None:
-        """Raise UsageError where pairs of classes vote: for what has one function a class, or one for two."""
+        """Raise UsageError where pairs of classes vote: for formats with one function a class, or one for two."""
         if self.pairs:
             hint = "fit with --multi-class ovr, or export to libsvm, which lets pairs vote too"
             raise UsageError("the model lets pairs of classes vote", hint=hint)
@@ -256,7 +271,7 @@ class Model:
         """Write the model to a file, all of it or nothing. Raises StorageError, UsageError for a URL."""
         refuse_url(path)
         text, tensors = self._parts()
-        sealed = {"header": text, "sha256": seal(text, tensors)}
+        sealed = {"header": text, "sha256": hash_model(text, tensors)}
         durable.write_stream(path, pieces(tensors, sealed, by_name=True))
 
     def _parts(self) -> tuple[str, dict[str, Array]]:
@@ -268,7 +283,7 @@ class Model:
             "streamsvm": __version__,
             "provenance": self.provenance,
         }
-        if self.pairs:  # versions that know of no votes must not read it as one of a function a class
+        if self.pairs:  # a program that knows no votes must not read it as one function a class
             header |= {"format": VOTING_FORMAT, "pairs": True}
         tensors = {"weights": np.ascontiguousarray(self.weights)}
         if self.expansion is not None:
@@ -280,16 +295,16 @@ class Model:
         return json.dumps(header, sort_keys=True), tensors
 
 
-def model_of(value: Any) -> Model | None:
-    """Return the model that a program hands over: a model, the result of a fit, or a fitted estimator; None for all else."""
+def find_model(value: Any) -> Model | None:
+    """Return the model that an object is or has: a model, the result of a fit, or a fitted estimator; None for others."""
     for found in (value, getattr(value, "model", None), getattr(value, "model_", None)):
         if isinstance(found, Model):
             return found
     return None
 
 
-def seal(header: str, tensors: dict[str, Array]) -> str:
-    """Return the sha256 of all that a model consists of."""
+def hash_model(header: str, tensors: dict[str, Array]) -> str:
+    """Return the sha256 of the header and the arrays of a model."""
     digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         array = tensors[name]

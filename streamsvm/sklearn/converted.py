@@ -20,7 +20,7 @@ from sklearn.utils import check_array
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.features.expansion import Expansion
 from streamsvm.model import Model
-from streamsvm.model.text import check_columns
+from streamsvm.model.liblinear_libsvm import check_columns
 from streamsvm.rows import CSR, Float64
 
 ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}

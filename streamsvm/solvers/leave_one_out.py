@@ -34,7 +34,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored, Operand, projected_squares
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
@@ -87,7 +87,7 @@ def leave_one_out_bytes(problems: list[Problem], threads: int, entry: int = 4) -
 
 def terms(problem: Problem, y: Float32, s: Float32, f: Float64) -> tuple[Float64, Float64]:
     """Return a and b (n,) each of rows with decision values f, by the loss with its corner rounded."""
-    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, WIDTH))
+    cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, WIDTH))
     slopes, bends = np.empty(len(f)), np.empty(len(f))
     slopes_pass(y, s, f, cost, slopes, bends)
     return np.abs(slopes), bends

@@ -12,7 +12,7 @@ from streamsvm.compute.blocks.operators import UnformedRows, two_sum
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.elastic_net import regularizer as elastic_net
 from streamsvm.solvers.l1_ball.regularizer import best_multiple
@@ -209,6 +209,6 @@ def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
     """The dual variables of a block's rows."""
     f = operators.margins(block.X, dual_point.w)
     slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
-    cost = RowLoss(problem.C, problem.loss, rounded(problem.loss, dual_point.mu))
+    cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, dual_point.mu))
     slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
     return dual_point.t * slopes * problem.task.signs(block.y)

@@ -70,7 +70,7 @@ class Loss(Protocol):
         """Whether the conjugate is a parabola or a line in a, on each side of 0, so that a coordinate's optimum has a closed form."""
         ...
 
-    def rounded(self, mu: float) -> Loss:
+    def round_corners(self, mu: float) -> Loss:
         """Return a smooth loss that differs from this one within ``mu`` > 0 of its corner; itself where there is none.
 
         Its slopes are convex combinations of slopes of this one: dual points read off it are feasible for this one.

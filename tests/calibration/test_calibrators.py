@@ -15,12 +15,22 @@ from hypothesis import strategies as st
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.isotonic import IsotonicRegression
 
-from streamsvm.calibration import CALIBRATIONS, scores, stored
-from streamsvm.calibration.isotonic import Isotonic, isotonic_of, pooled
-from streamsvm.calibration.scores import ScoreCounts, ScoreTable, bins_of, counted, table_of
-from streamsvm.calibration.sigmoid import PlattSigmoid, sigmoid_of
-from streamsvm.calibration.stored import Calibration, of_logistic_loss
-from streamsvm.calibration.temperature import Temperature, inverse_of
+from streamsvm.calibration import scores
+from streamsvm.calibration.calibrators import (
+    CALIBRATIONS,
+    PREFIX,
+    Calibration,
+    Isotonic,
+    PlattSigmoid,
+    Temperature,
+    calibrate_by_loss,
+    fit_inverse,
+    fit_isotonic,
+    fit_sigmoid,
+    pool_violators,
+    read_calibration,
+)
+from streamsvm.calibration.scores import ScoreCounts, ScoreTable, build_score_table, count_scores, find_bins
 from streamsvm.errors import DataError, UsageError
 from streamsvm.model import Model, load
 
@@ -39,12 +49,12 @@ def drawn(rows: int = 4000, classes: int = 2, seed: int = 0) -> tuple[Any, Any, 
 
 def table(f: Any, truth: Any, weights: Any = None, seed: int = 0) -> ScoreTable:
     weights = np.ones(len(f)) if weights is None else weights
-    return table_of(f, truth, weights, np.random.default_rng(seed).random(len(f)))
+    return build_score_table(f, truth, weights, np.random.default_rng(seed).random(len(f)))
 
 
 def exact(f: Any, truth: Any, weights: Any = None) -> ScoreCounts:
     weights = np.ones(len(f)) if weights is None else weights
-    return counted(f[:, 0], weights * truth, weights * (1 - truth))
+    return count_scores(f[:, 0], weights * truth, weights * (1 - truth))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -52,7 +62,7 @@ def test_the_sigmoid_is_that_of_scikit_learn(weighted: bool) -> None:
     f, truth, weights = drawn()
     weights = weights if weighted else np.ones(len(f))
     theirs = _SigmoidCalibration().fit(f[:, 0], truth, weights).predict(f[:, 0])
-    A, B = sigmoid_of(exact(f, truth, weights))
+    A, B = fit_sigmoid(exact(f, truth, weights))
     assert np.allclose(scipy.special.expit(A * f[:, 0] + B), theirs, atol=1e-5)  # theirs ends at a gradient of 1e-6
 
 
@@ -66,7 +76,7 @@ def test_the_sigmoid_has_the_least_loss(seed: int, scale: float, kind: str) -> N
     f = np.ones_like(f) if kind == "equal" else f * scale
     if not 0 < truth.sum() < len(truth):
         return
-    A, B = sigmoid_of(exact(f, truth))
+    A, B = fit_sigmoid(exact(f, truth))
     targets = np.where(truth == 1, (truth.sum() + 1) / (truth.sum() + 2), 1 / (len(truth) - truth.sum() + 2))
 
     def loss(v: Any) -> float:
@@ -84,7 +94,7 @@ def test_isotonic_calibration_is_that_of_scikit_learn(weighted: bool) -> None:
     f = np.round(f, 2)  # many scores are equal
     weights = weights if weighted else np.ones(len(f))
     theirs = IsotonicRegression(out_of_bounds="clip", y_min=0, y_max=1).fit(f[:, 0], truth, weights)
-    ours = Isotonic((isotonic_of(exact(f, truth, weights)),))
+    ours = Isotonic((fit_isotonic(exact(f, truth, weights)),))
     at = np.linspace(-3, 3, 1001)
     assert np.allclose(ours.probabilities(at[:, None])[:, 1], theirs.predict(at), atol=1e-12)
 
@@ -99,7 +109,7 @@ def test_pooling_finds_the_nearest_rising_values(pairs: list[tuple[int, int]]) -
     mean = lambda i, k: hits[i : k + 1].sum() / total[i : k + 1].sum()  # noqa: E731
     n = len(kept)
     slow = [max(min(mean(i, k) for k in range(j, n)) for i in range(j + 1)) for j in range(n)]
-    firsts, values = pooled(hits, total)
+    firsts, values = pool_violators(hits, total)
     assert np.allclose(np.repeat(values, np.diff(np.append(firsts, n))), slow)
     assert (np.diff(values) > 0).all()
 
@@ -121,7 +131,7 @@ def test_the_temperature_has_the_least_loss(kind: str, scale: float) -> None:
     if kind == "apart":
         truth = f.argmax(axis=1).astype(np.int32)
     f = -f if kind == "contrary" else f
-    found = inverse_of(scores.Vectors(scale * f, truth, weights)) * scale
+    found = fit_inverse(scores.Vectors(scale * f, truth, weights)) * scale
     slow = scipy.optimize.minimize_scalar(
         smoothed_loss, bounds=(1e-9, 200), args=(f, truth, weights), method="bounded", options={"xatol": 1e-9}
     )
@@ -131,16 +141,16 @@ def test_the_temperature_has_the_least_loss(kind: str, scale: float) -> None:
 
 def test_two_classes_have_the_temperature_of_two_scores() -> None:
     f, truth, weights = drawn(800)
-    found = Temperature.of(table(f, truth, weights))
+    found = Temperature.fit(table(f, truth, weights))
     both = np.concatenate([np.zeros_like(f), f], axis=1)
-    assert found.inverse == pytest.approx(inverse_of(scores.Vectors(both, truth, weights)), rel=1e-4)
+    assert found.inverse == pytest.approx(fit_inverse(scores.Vectors(both, truth, weights)), rel=1e-4)
 
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
 @pytest.mark.parametrize("classes", [2, 4])
 def test_probabilities_are_some(method: str, classes: int) -> None:
     f, truth, weights = drawn(3000, classes)
-    found = CALIBRATIONS[method].of(table(f, truth, weights))
+    found = CALIBRATIONS[method].fit(table(f, truth, weights))
     p = found.probabilities(np.concatenate([f, 1e6 * f[:5], 0 * f[:2]]))
     assert p.shape == (3007, classes)
     assert (p >= 0).all()
@@ -155,19 +165,19 @@ def test_probabilities_are_some(method: str, classes: int) -> None:
 def test_a_weight_counts_as_copies(method: str, classes: int) -> None:
     f, truth, weights = drawn(600, classes)
     copies = np.repeat(np.arange(600), weights.astype(int))
-    one = CALIBRATIONS[method].of(table(f, truth, weights)).probabilities(f)
-    assert np.allclose(one, CALIBRATIONS[method].of(table(f[copies], truth[copies])).probabilities(f), atol=1e-9)
+    one = CALIBRATIONS[method].fit(table(f, truth, weights)).probabilities(f)
+    assert np.allclose(one, CALIBRATIONS[method].fit(table(f[copies], truth[copies])).probabilities(f), atol=1e-9)
 
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
 def test_a_class_without_rows_is_named(method: str) -> None:
     with pytest.raises(DataError, match="a class has no rows"):
-        CALIBRATIONS[method].of(table(np.ones((5, 1)), np.ones(5, np.int32)))
+        CALIBRATIONS[method].fit(table(np.ones((5, 1)), np.ones(5, np.int32)))
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=50))
 def test_bins_are_in_the_order_of_scores(values: list[float]) -> None:
-    found = bins_of(np.sort(np.array(values)))
+    found = find_bins(np.sort(np.array(values)))
     assert (np.diff(found) >= 0).all()
     assert found[0] >= 0
     assert found[-1] < scores.BINS
@@ -176,17 +186,19 @@ def test_bins_are_in_the_order_of_scores(values: list[float]) -> None:
 def test_a_score_is_near_the_mean_of_its_bin() -> None:
     f, truth, weights = drawn(20000)
     counts = table(f, truth, weights).counts(0)
-    means = counts.scores[np.searchsorted(np.unique(bins_of(f[:, 0])), bins_of(f[:, 0]))]
+    means = counts.scores[np.searchsorted(np.unique(find_bins(f[:, 0])), find_bins(f[:, 0]))]
     assert (np.abs(means - f[:, 0]) <= np.abs(f[:, 0]) / 256 + 2.0**-20).all()
-    assert np.allclose(sigmoid_of(counts), sigmoid_of(exact(f, truth, weights)), rtol=1e-4)
+    assert np.allclose(fit_sigmoid(counts), fit_sigmoid(exact(f, truth, weights)), rtol=1e-4)
 
 
 def test_tables_are_joined_in_any_parts() -> None:
     f, truth, weights = drawn(999, 3)
     draws = np.random.default_rng(1).random(999)
-    whole = table_of(f, truth, weights, draws)
-    cut = [table_of(f[a:b], truth[a:b], weights[a:b], draws[a:b]) for a, b in ((0, 100), (100, 700), (700, 999))]
-    joined = cut[0].joined(cut[1]).joined(cut[2])
+    whole = build_score_table(f, truth, weights, draws)
+    cut = [
+        build_score_table(f[a:b], truth[a:b], weights[a:b], draws[a:b]) for a, b in ((0, 100), (100, 700), (700, 999))
+    ]
+    joined = cut[0].merge(cut[1]).merge(cut[2])
     assert np.allclose(joined.sums, whole.sums)
     assert np.array_equal(joined.vectors.scores, whole.vectors.scores)
 
@@ -195,8 +207,10 @@ def test_a_sample_is_the_rows_of_the_lowest_draws(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(scores, "MOST_ROWS", 100)
     f, truth, weights = drawn(999, 3)
     draws = np.random.default_rng(1).random(999)
-    halves = [table_of(f[part], truth[part], weights[part], draws[part]) for part in (slice(500), slice(500, 999))]
-    kept = halves[0].joined(halves[1])
+    halves = [
+        build_score_table(f[part], truth[part], weights[part], draws[part]) for part in (slice(500), slice(500, 999))
+    ]
+    kept = halves[0].merge(halves[1])
     assert np.array_equal(np.sort(kept.draws), np.sort(draws)[:100])
     assert np.array_equal(kept.vectors.scores, f[np.isin(draws, kept.draws)])
 
@@ -205,7 +219,7 @@ def test_log_odds_come_back_where_classes_are_weighted() -> None:
     """A fit with class weights of a loss whose least value is at known f: 2 points, each of both classes."""
     true, ratio, sharpness = np.array([0.2, 0.7]), 5.0, 3.0
     f = (np.log(true / (1 - true)) + np.log(ratio)) / sharpness
-    found = of_logistic_loss(sharpness, np.array([ratio]), 10).calibrator.probabilities(f[:, None])
+    found = calibrate_by_loss(sharpness, np.array([ratio]), 10).calibrator.probabilities(f[:, None])
     assert np.allclose(found[:, 1], true)
     slope = ratio * true * -scipy.special.expit(-sharpness * f) + (1 - true) * scipy.special.expit(sharpness * f)
     assert np.allclose(slope, 0)  # f is where the weighted loss of each point is least
@@ -216,7 +230,7 @@ def test_log_odds_come_back_where_classes_are_weighted() -> None:
 def test_a_model_keeps_its_calibration(tmp_path: Path, method: str, classes: int) -> None:
     f, truth, weights = drawn(500, classes)
     plain = Model(np.ones((f.shape[1], 3)), tuple("abc"[:classes]))
-    calibrator = CALIBRATIONS[method].of(table(f, truth, weights))
+    calibrator = CALIBRATIONS[method].fit(table(f, truth, weights))
     model = Model(plain.weights, plain.classes, calibration=Calibration(calibrator, "5 folds", 500))
     model.save(tmp_path / "m")
     plain.save(tmp_path / "plain")
@@ -248,10 +262,10 @@ def test_a_model_keeps_its_calibration(tmp_path: Path, method: str, classes: int
 def test_what_is_no_calibration_is_refused(header: Any, arrays: Any) -> None:
     known = {"scores": "leave-one-out", "rows": 3, **json.loads(json.dumps(header))}
     with pytest.raises(DataError):
-        stored.read(known, {stored.PREFIX + name: np.array(values) for name, values in arrays.items()}, 1)
+        read_calibration(known, {PREFIX + name: np.array(values) for name, values in arrays.items()}, 1)
 
 
 def test_a_sigmoid_of_other_sizes_is_refused() -> None:
     found = Calibration(PlattSigmoid(np.ones(2), np.zeros(2)), "5 folds", 9)
     with pytest.raises(DataError, match="2 decision values"):
-        stored.read(found.header(), found.tensors(), 3)
+        read_calibration(found.header(), found.tensors(), 3)

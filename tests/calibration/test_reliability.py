@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from streamsvm.calibration.reliability import BINS, ProbabilityCounts, uncalibrated
+from streamsvm.calibration.reliability import BINS, ProbabilityCounts, read_as_log_odds
 
 
 def drawn(classes: int) -> tuple[Any, Any]:
@@ -24,7 +24,7 @@ def test_figures(classes: int) -> None:
     counts, more = ProbabilityCounts(), ProbabilityCounts()
     counts.add(p[:700], truth[:700])
     more.add(p[700:], truth[700:])
-    counts.count_in(more)
+    counts.merge(more)
     found = counts.figures()
     assert found is not None
     assert found.log_loss == pytest.approx(reference.log_loss(truth, p, labels=range(classes)))
@@ -60,5 +60,5 @@ def test_a_weight_counts_as_copies() -> None:
 
 
 def test_scores_as_log_odds() -> None:
-    assert np.allclose(uncalibrated(np.array([[0.0], [1e4]])), [[0.5, 0.5], [0.0, 1.0]])
-    assert np.allclose(uncalibrated(np.array([[1.0, 1.0, 1.0]])), 1 / 3)
+    assert np.allclose(read_as_log_odds(np.array([[0.0], [1e4]])), [[0.5, 0.5], [0.0, 1.0]])
+    assert np.allclose(read_as_log_odds(np.array([[1.0, 1.0, 1.0]])), 1 / 3)

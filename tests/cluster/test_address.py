@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.cluster.address import parse
+from streamsvm.cluster.connection import parse_address
 from streamsvm.errors import DataError, MissingError, SecurityError, UsageError
 
 OPEN = [
@@ -23,28 +23,28 @@ OPEN = [
     "text", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.9.9.9:1"]
 )
 def test_this_machine_needs_no_encryption(text: str) -> None:
-    assert parse(text).url == text
+    assert parse_address(text).url == text
 
 
 @pytest.mark.parametrize("text", OPEN)
 def test_an_open_network_is_refused(text: str) -> None:
     with pytest.raises(SecurityError, match="neither encrypted nor on this machine") as caught:
-        parse(text)
+        parse_address(text)
     assert caught.value.exit_code == 77
 
 
 @pytest.mark.parametrize("text", OPEN)
 def test_an_open_network_is_allowed_with_a_warning_each_time(text: str) -> None:
     with pytest.warns(UserWarning, match="can run programs as you"):
-        assert parse(text, insecure=True).url == text
+        assert parse_address(text, insecure=True).url == text
 
 
 def test_tls_goes_anywhere() -> None:
-    assert parse("tls://10.0.0.7:8786").encrypted
+    assert parse_address("tls://10.0.0.7:8786").encrypted
 
 
 def test_local_says_how_many() -> None:
-    assert parse("local:3").workers == 3
+    assert parse_address("local:3").workers == 3
 
 
 @pytest.mark.parametrize(
@@ -52,38 +52,38 @@ def test_local_says_how_many() -> None:
 )
 def test_what_is_no_cluster_is_said_so(text: str) -> None:
     with pytest.raises(UsageError):
-        parse(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize("end", ["/", "/status", "?x=1", "#x"])
 def test_nothing_stands_after_the_port(end: str) -> None:
     with pytest.raises(UsageError, match="after its port") as refused:
-        parse(f"tcp://127.0.0.1:8786{end}")
+        parse_address(f"tcp://127.0.0.1:8786{end}")
     hinted = refused.value.hint.split("--cluster ")[1]
-    assert parse(hinted).url == hinted
+    assert parse_address(hinted).url == hinted
 
 
 @pytest.mark.parametrize("text", ["tcp://me:secret@127.0.0.1:8786", "tls://me@host:8786", "http://me:secret@host/"])
 def test_a_password_is_no_part_of_it_and_is_not_repeated(text: str) -> None:
     with pytest.raises(UsageError, match="no password") as refused:
-        parse(text)
+        parse_address(text)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["local:1000000", f"local:{10**30}"])
 def test_more_workers_than_the_machine_can_have(text: str) -> None:
     with pytest.raises(UsageError, match="asks for more than") as refused:
-        parse(text)
-    assert parse(refused.value.hint.split()[-1]).workers
+        parse_address(text)
+    assert parse_address(refused.value.hint.split()[-1]).workers
 
 
 def test_a_scheduler_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.json"
     path.write_text(json.dumps({"address": "tcp://127.0.0.1:8786"}))
-    assert parse(f"scheduler-file:{path}").url == "tcp://127.0.0.1:8786"
+    assert parse_address(f"scheduler-file:{path}").url == "tcp://127.0.0.1:8786"
     path.write_text(json.dumps({"address": "tcp://10.0.0.7:8786"}))
     with pytest.raises(SecurityError):
-        parse(f"scheduler-file:{path}")
+        parse_address(f"scheduler-file:{path}")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", "[" * 100_000])
@@ -91,9 +91,9 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "scheduler.json"
     path.write_text(content)
     with pytest.raises(DataError):
-        parse(f"scheduler-file:{path}")
+        parse_address(f"scheduler-file:{path}")
 
 
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError):
-        parse(f"scheduler-file:{tmp_path}/nothing.json")
+        parse_address(f"scheduler-file:{tmp_path}/nothing.json")

@@ -24,9 +24,8 @@ from distributed import Client, Nanny
 
 import streamsvm as sv
 from streamsvm.cluster import connection, ingest_dask, using
-from streamsvm.cluster.connection import FAREWELL_SECONDS, connected
-from streamsvm.cluster.executor import DaskExecutor
-from streamsvm.cluster.worker_task import run_task
+from streamsvm.cluster.connection import WORKER_CLOSE_SECONDS, connected
+from streamsvm.cluster.executor import DaskExecutor, run_task
 from streamsvm.engine.checkpoint import signals
 from streamsvm.engine.executors.executor import SerialExecutor, Task
 from streamsvm.errors import BudgetError, ClusterError, DataError, InterruptedRun, UsageError
@@ -408,7 +407,7 @@ def test_workers_of_a_run_that_ends_are_not_waited_for(monkeypatch: pytest.Monke
     with connected("local:2") as executor:
         pids = list(executor._client.run(os.getpid).values())
         executor._client.submit(time.sleep, 3600)
-    assert waited == [FAREWELL_SECONDS] * 2
+    assert waited == [WORKER_CLOSE_SECONDS] * 2
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 

@@ -13,7 +13,7 @@ import scipy.sparse
 from dask.delayed import delayed
 
 from streamsvm.cluster import ingest_dask, predict_dask
-from streamsvm.cluster.dask_blocks import MOST_BLOCKS, array_blocks, grouped
+from streamsvm.cluster.dask_ingest import MAX_GROUP_BLOCKS, array_blocks, group_blocks
 from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -260,15 +260,15 @@ def test_who_names_no_store_is_told_how_to(tmp_path: Path, given: Any, written: 
 
 
 def test_small_blocks_are_put_into_few_tasks() -> None:
-    """As many as hold GROUP_BYTES, and never more than MOST_BLOCKS; none is lost, all are in order."""
+    """As many as hold GROUP_BYTES, and never more than MAX_GROUP_BLOCKS; none is lost, all are in order."""
     X = da.zeros((5_000, 4), chunks=(10, 4))
     blocks = array_blocks(X, da.zeros(5_000, chunks=10))
-    groups = grouped(blocks, 320.0, lambda tasks: [])
-    assert len(groups) == -(-500 // MOST_BLOCKS)
+    groups = group_blocks(blocks, 320.0, lambda tasks: [])
+    assert len(groups) == -(-500 // MAX_GROUP_BLOCKS)
     assert [block for group in groups for block in group.blocks] == blocks
-    assert [group.first for group in groups] == [k * MOST_BLOCKS for k in range(len(groups))]
-    assert len(grouped(blocks, 2.0**30, lambda tasks: [])) == 500
-    assert len(grouped(blocks, float("nan"), lambda tasks: [16 << 20])) == 250
+    assert [group.first for group in groups] == [k * MAX_GROUP_BLOCKS for k in range(len(groups))]
+    assert len(group_blocks(blocks, 2.0**30, lambda tasks: [])) == 500
+    assert len(group_blocks(blocks, float("nan"), lambda tasks: [16 << 20])) == 250
 
 
 def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:

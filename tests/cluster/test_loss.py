@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cluster import using
-from streamsvm.cluster.watch import workers_of
+from streamsvm.cluster.executor import list_workers
 from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit.options import FitJob
@@ -108,7 +108,7 @@ def test_a_worker_whose_memory_is_full_is_no_worker(processes: Processes) -> Non
         client.wait_for_workers(1, timeout=60)
         with using(client, patience=8) as executor:
             client.run(pause)
-            while {known["status"] for known in workers_of(client).values()} != {"paused"}:
+            while {known["status"] for known in list_workers(client).values()} != {"paused"}:
                 time.sleep(0.1)
             with pytest.raises(ClusterError, match="memory of all workers") as caught:
                 list(executor.map(Task("fit", len), [[1]]))

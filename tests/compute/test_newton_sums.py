@@ -28,7 +28,7 @@ PAIRS = [
     (Huber(0.25), Huber(0.25)),
     (Logistic(2.0), Logistic(2.0)),
     (SquaredEpsilonInsensitive(0.4), SquaredEpsilonInsensitive(0.4)),
-    (EpsilonInsensitive(0.4), EpsilonInsensitive(0.4).rounded(0.1)),
+    (EpsilonInsensitive(0.4), EpsilonInsensitive(0.4).round_corners(0.1)),
     (Squared(), Squared()),
 ]
 """A loss, and the smooth one that slopes are of."""

@@ -177,7 +177,7 @@ def test_fit(server: Server, tmp_path: Path, in_file: bool) -> None:
         assert not leftovers(tmp_path)
 
 
-@pytest.mark.parametrize(("folds", "place"), [(None, "leave_one_out.table_of"), (3, "folds._Decision")])
+@pytest.mark.parametrize(("folds", "place"), [(None, "leave_one_out.build_score_table"), (3, "folds._Decision")])
 def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | None, place: str) -> None:
     """Killed in the reading of the scores, and when the first fold is fitted: the same bytes, with and without a checkpoint."""
     settings: dict[str, Any] = {

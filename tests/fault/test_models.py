@@ -57,7 +57,7 @@ def resealed(raw: bytes, change: Callable[[dict[str, Any], dict[str, Any]], None
     header, tensors = json.loads(table["__metadata__"]["header"]), load(raw)
     change(header, tensors)
     text = json.dumps(header, sort_keys=True)
-    return bytes(save(tensors, {"header": text, "sha256": models.seal(text, tensors)}))
+    return bytes(save(tensors, {"header": text, "sha256": models.hash_model(text, tensors)}))
 
 
 def refused(path: Path) -> bool:

@@ -252,8 +252,8 @@ def expansion(kernel: str, parameters: dict[str, float], **scaling: Any) -> Expa
 SCHEMA = {"schema": {"columns": [{"name": "a", "kind": "number"}, {"name": "color", "kind": "category"}]}}
 ONES, TWOS = np.ones(2, np.float32), np.full(2, 2.0, np.float32)
 REFUSED = {
-    "words": ("liblinear", of([[1, 2, 3]], ("no", "yes")), "the class 'yes' is no whole number"),
-    "fractions": ("libsvm", of([[1, 2, 3]], ("0", "1.5")), "no whole number"),
+    "words": ("liblinear", of([[1, 2, 3]], ("no", "yes")), "the class 'yes' is not a whole number"),
+    "fractions": ("libsvm", of([[1, 2, 3]], ("0", "1.5")), "not a whole number"),
     "categories": ("liblinear", of([[1, 2, 3]], encoding=SCHEMA), "the column 'color' of the table is a category"),
     "kernel": ("liblinear", of([[1, 2]], expansion=expansion("rbf", {"gamma": 1.0})), "LIBLINEAR has no kernels"),
     "laplacian": ("libsvm", of([[1, 2]], expansion=expansion("laplacian", {"gamma": 1.0})), "no laplacian kernel"),
@@ -286,8 +286,8 @@ LIBSVM = (
     "1 1:0.5 2:1\n-1 2:0.25\n"
 )
 DAMAGED = [
-    (LIBLINEAR, "L2R_LR", "L2R_L2LOSS_SVR", "no classifier"),
-    (LIBLINEAR, "L2R_LR", "ONECLASS_SVM", "no classifier"),
+    (LIBLINEAR, "L2R_LR", "L2R_L2LOSS_SVR", "not a classifier"),
+    (LIBLINEAR, "L2R_LR", "ONECLASS_SVM", "not a classifier"),
     (LIBLINEAR, "nr_class 2", "nr_class 1", "nr_class is '1'"),
     (LIBLINEAR, "label 1 -1\n", "", "'label' is missing"),
     (LIBLINEAR, "label 1 -1", "label 1 +1", "not different whole numbers"),
@@ -297,8 +297,8 @@ DAMAGED = [
     (LIBLINEAR, "-0.25", "nan", "not all finite"),
     (LIBLINEAR, "-0.25", "x", "not all numbers"),
     (LIBLINEAR, "w\n", "v\n", "no line 'w'"),
-    (LIBLINEAR, "LR", "\u00fcber", "no text"),
-    (LIBSVM, "c_svc", "epsilon_svr", "no classifier"),
+    (LIBLINEAR, "LR", "\u00fcber", "not text"),
+    (LIBSVM, "c_svc", "epsilon_svr", "not a classifier"),
     (LIBSVM, "rbf", "precomputed", "a precomputed kernel"),
     (LIBSVM, "nr_class 2", "nr_class 3", "another length"),
     (LIBSVM, "total_sv 2", "total_sv 3", "2 support vectors and should have 3"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm import __version__
-from streamsvm.cluster import worker_task
+from streamsvm.cluster import executor
 from streamsvm.engine.groups.work import Partial
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.peak import PeakWatch
@@ -61,6 +61,6 @@ def test_the_thread_ends_with_the_watch() -> None:
 
 def test_a_worker_tells_what_a_task_took_with_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     before = anonymous_bytes()
-    monkeypatch.setattr(worker_task, "PeakWatch", Watch)
-    assert worker_task.run_task(_come_and_gone, __version__, SIZE).peak >= before + SIZE // 2
-    assert worker_task.run_task(len, __version__, "abc") == 3
+    monkeypatch.setattr(executor, "PeakWatch", Watch)
+    assert executor.run_task(_come_and_gone, __version__, SIZE).peak >= before + SIZE // 2
+    assert executor.run_task(len, __version__, "abc") == 3

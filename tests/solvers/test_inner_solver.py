@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
+from streamsvm.losses import Hinge, Huber, SquaredHinge, round_corners
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual, smoothing_of
 from streamsvm.solvers.newton.row_sample import Sample
@@ -98,7 +98,7 @@ def test_surrogate_counts_what_smoothing_costs_row_by_row() -> None:
     m = signed(X, y) @ w + y * model.offset
     b = np.clip((1.0 + mu - m) / (2.0 * mu), 0.0, 1.0)
     cost = C * s.astype(float) @ (np.maximum(0.0, 1.0 - m) - b * (1.0 - m))
-    assert smoothing_of(model, rounded(Hinge(), mu), w) == pytest.approx(cost, rel=1e-6)
+    assert smoothing_of(model, round_corners(Hinge(), mu), w) == pytest.approx(cost, rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.2)], ids=["squared hinge", "huber"])

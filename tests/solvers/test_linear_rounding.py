@@ -21,7 +21,7 @@ from streamsvm.losses import (
     Pinball,
     SquaredEpsilonInsensitive,
     SquaredHinge,
-    rounded,
+    round_corners,
 )
 from streamsvm.rows import Dense
 from streamsvm.solvers.linear_rounding import (
@@ -65,7 +65,7 @@ def test_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scal
     X = (scale * rng.normal(size=(ROWS, COLUMNS)) * 10.0 ** rng.uniform(-2, 2, COLUMNS)).astype(np.float32)
     y = np.where(X[:, 0] + scale * rng.normal(size=ROWS) > 0, 1, -1).astype(np.float32)
     w = rng.normal(size=COLUMNS + 1) / (scale * np.append(np.abs(X).mean(0), 1.0) / scale)
-    problem, smooth = Problem(loss, 10.0, ROWS, COLUMNS, 1), rounded(loss, 0.01)
+    problem, smooth = Problem(loss, 10.0, ROWS, COLUMNS, 1), round_corners(loss, 0.01)
     sums = PointSums(COLUMNS + 1)
     s, order = np.ones(ROWS, np.float32), np.arange(ROWS, dtype=np.int32)
     sums.add(problem, smooth, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks.operators import Factored
-from streamsvm.losses import Hinge, Huber, SquaredHinge, rounded
+from streamsvm.losses import Hinge, Huber, SquaredHinge, round_corners
 from streamsvm.rows import Dense
 from streamsvm.solvers.point_evaluation import NOTHING, DualPoint, DualSums, PointSums, Sums, slopes_at
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
@@ -42,7 +42,7 @@ def in_factors(block: Any) -> Any:
 @pytest.mark.parametrize("factored", [False, True])
 @pytest.mark.parametrize(("loss", "mu"), [(Hinge(), 0.3), (Huber(0.2), 0.0), (SquaredHinge(), 0.0)])
 def test_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, factored: bool) -> None:
-    problem, smooth = problem_of(loss, 0.7), rounded(loss, mu)
+    problem, smooth = problem_of(loss, 0.7), round_corners(loss, mu)
     sums = PointSums(COLUMNS + 1)
     for block in epoch_blocks(0):
         f = sums.add(problem, smooth, in_factors(block) if factored else block, WEIGHTS)
@@ -68,7 +68,7 @@ def test_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, fa
 @pytest.mark.parametrize("factored", [False, True])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
 def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: bool) -> None:
-    problem, a = problem_of(loss, 0.7), slopes(rounded(loss, 0.3), 0.7)
+    problem, a = problem_of(loss, 0.7), slopes(round_corners(loss, 0.3), 0.7)
     sums = DualSums(COLUMNS + 1)
     for block in epoch_blocks(0):
         sums.add(problem, in_factors(block) if factored else block, a[block.start : block.start + 100])
@@ -94,7 +94,7 @@ def test_sums_are_added_and_taken_away_and_forgotten() -> None:
     assert one.plus((10.0, 20.0, 30.0, 40.0), -1.0) == Sums(-9.0, -18.0, -27.0, -36.0)
     sums, problem = PointSums(COLUMNS + 1), problem_of(Hinge())
     np.testing.assert_array_equal(sums.vector(), 0.0)
-    sums.add(problem, rounded(Hinge(), 0.3), epoch_blocks(0)[0], WEIGHTS)
+    sums.add(problem, round_corners(Hinge(), 0.3), epoch_blocks(0)[0], WEIGHTS)
     assert sums.sums != NOTHING
     sums.clear()
     assert (sums.sums, sums.low) == (NOTHING, None)

@@ -77,7 +77,7 @@ def model(scratch: Path) -> Trial:
             name = draw.choice(list(tensors))
             tensors = {**tensors, name: _harmed(tensors[name], draw)}
         path = scratch / "changed"
-        path.write_bytes(save(tensors, {"header": text, "sha256": models.seal(text, tensors)}))
+        path.write_bytes(save(tensors, {"header": text, "sha256": models.hash_model(text, tensors)}))
         found = models.load(path)
         info(path)
         if found.columns == COLUMNS:

@@ -101,7 +101,7 @@ def model(data: bytes) -> None:
     quietly(lambda raw: models.load(_file("m.ssvm", raw)), data)
     tensors: dict[str, Any] = {"weights": np.ones((1, 4)), "points": np.ones((3, 2), np.float32)}
     header = data.decode("utf-8", "replace")
-    models.load(_file("m.ssvm", save(tensors, {"header": header, "sha256": models.seal(header, tensors)})))
+    models.load(_file("m.ssvm", save(tensors, {"header": header, "sha256": models.hash_model(header, tensors)})))
 
 
 def checkpoint(data: bytes) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.calibration.reliability import ProbabilityCounts, uncalibrated
+from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
-from streamsvm.model import Model, outcomes_of
+from streamsvm.model import Model, predict_codes
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
@@ -159,12 +159,12 @@ class ErrorCounts:
         self.squares = np.zeros(models)
 
     def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``outcomes_of``), or float64 numbers."""
+        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``predict_codes``), or float64 numbers."""
         if truth.dtype.kind == "f":
             error = decision[:, 0] - truth
             self.squares[model] += float(error @ error)
         else:
-            self.wrong[model] += np.count_nonzero(outcomes_of(decision, self._voting) != truth)
+            self.wrong[model] += np.count_nonzero(predict_codes(decision, self._voting) != truth)
         self.rows[model] += len(truth)
 
     def __add__(self, other: ErrorCounts) -> ErrorCounts:
@@ -320,7 +320,7 @@ class MetricAccumulator:
     def add_probabilities(self, truth: Int32, decision: Float64, probabilities: Float64) -> None:
         """Count the probabilities (n, classes) of rows, beside ``add``."""
         self.probabilities.add(probabilities, truth)
-        self.uncalibrated.add(uncalibrated(decision), truth)
+        self.uncalibrated.add(read_as_log_odds(decision), truth)
 
     def _add_binary(self, positive: NDArray[np.bool_], known: NDArray[np.bool_], f: Float64) -> None:
         slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
@@ -347,8 +347,8 @@ class MetricAccumulator:
         self._hinge += other._hinge
         self._squared += other._squared
         self._above += other._above
-        self.probabilities.count_in(other.probabilities)
-        self.uncalibrated.count_in(other.uncalibrated)
+        self.probabilities.merge(other.probabilities)
+        self.uncalibrated.merge(other.uncalibrated)
         if other.ranking is not None:
             self.ranking = self.ranking or Ranking()
             self.ranking.counts += other.ranking.counts

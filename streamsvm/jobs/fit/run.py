@@ -74,11 +74,11 @@ class FitResult(JobResult):
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the page of the run; None where its record is gone."""
-        from streamsvm.display.page.page import in_a_frame, page_of
-        from streamsvm.display.page.record import read_run
+        from streamsvm.display.page import build_page, frame_page
+        from streamsvm.display.run_record import read_run
 
         try:
-            return in_a_frame(page_of([read_run(self.run)]))
+            return frame_page(build_page([read_run(self.run)]))
         except (MissingError, DataError):
             return None
 

@@ -14,7 +14,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model
-from streamsvm.model.outcomes import votes
+from streamsvm.model.model import count_votes
 from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.classifier import StreamClassifier
 from streamsvm.sklearn.estimators.probabilities import AROUND, check_calibrated
@@ -224,4 +224,4 @@ def by_class(pairs: Float64, classes: int) -> Float64:
     for k, (first, second) in enumerate(combinations(range(classes), 2)):
         sums[:, first] += pairs[:, k]
         sums[:, second] -= pairs[:, k]
-    return votes(pairs, classes) + sums / (3.0 * (np.abs(sums) + 1.0))
+    return count_votes(pairs, classes) + sums / (3.0 * (np.abs(sums) + 1.0))

@@ -23,7 +23,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.newton import squares, trial_pass
 from streamsvm.compute.random import smallest_keys
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import PoolSolver, components, gram_of_pool
 from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
@@ -101,7 +101,7 @@ class ElasticNet(PoolSolver):
 
     def visit(self, state: ElasticNetState, block: Block) -> None:
         """Add the block to the sums at the point, and to the second derivatives of the pool."""
-        problem, smooth = state.problem, rounded(state.problem.loss, state.mu)
+        problem, smooth = state.problem, round_corners(state.problem.loss, state.mu)
         f = state.evaluation.add(problem, smooth, block, state.point)
         if state.passes == 0:
             state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)

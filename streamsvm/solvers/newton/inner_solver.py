@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.certificate import scaled_dual
 from streamsvm.compute.passes.newton import trial_pass
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.hessian import Hessian
 from streamsvm.solvers.newton.row_sample import Sample
@@ -67,13 +67,13 @@ class Descent:
         and no further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
         """
         loss = self._model.problem.loss
-        w, solved = self.minimize(rounded(loss, mu), w, crude=True)
+        w, solved = self.minimize(round_corners(loss, mu), w, crude=True)
         while mu and solved:
-            smoothing = smoothing_of(self._model, rounded(loss, mu), w)
+            smoothing = smoothing_of(self._model, round_corners(loss, mu), w)
             following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
             if smoothing <= goal or following < 0.99 * floor:
                 break
-            nearer, solved = self.minimize(rounded(loss, following), w, crude=True)
+            nearer, solved = self.minimize(round_corners(loss, following), w, crude=True)
             mu, w = (following, nearer) if solved else (mu, w)
         return w, mu
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from streamsvm.compute.blocks.sums import column_counts
 from streamsvm.compute.passes.newton import squares
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
 from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
@@ -115,8 +115,8 @@ class SampledSteps:
     def next_point(self, reading: Reading, narrowing: float) -> tuple[Float64, float]:
         """The minimum (p,) of the model of a sample, and the half width of corners there, no less than ``narrowing`` times what it was."""
         model, loss = self._model(reading), self.problem.loss
-        here, mu = rounded(loss, self.mu), self._next_mu(model, reading.primal, narrowing)
-        smooth = rounded(loss, mu)
+        here, mu = round_corners(loss, self.mu), self._next_mu(model, reading.primal, narrowing)
+        smooth = round_corners(loss, mu)
         outer = OuterTerms(1.0 + model.damping, model.shift - model.damping * self.center)
         rows = AllRows(replace(self.problem, loss=smooth), _counted(model), self.center, self.center, outer=outer)
         rows.wanted, rows.share = LEAST_SHARE * reading.gap, DECREASE_SHARE
@@ -131,7 +131,7 @@ class SampledSteps:
         if self.promised > NEAR * abs(found.value) or found.smoothing > WIDTHS * problem.tolerance * abs(found.primal):
             return -np.inf
         model = _around(problem, reading.sample, reading.sample.s.astype(np.float64), reading.point)
-        slopes = model.values_at(rounded(problem.loss, reading.mu), reading.point)
+        slopes = model.values_at(round_corners(problem.loss, reading.mu), reading.point)
         outer = OuterTerms(np.ones_like(reading.point), model.weighted_sum(slopes) - found.v)
         rows = AllRows(problem, _counted(model), reading.point, reading.point, outer=outer)
         rows.wanted = DUAL_SHARE * reading.gap
@@ -142,13 +142,13 @@ class SampledSteps:
         """Of the reading's sample, with the gradient of the whole at the center."""
         sample, problem = reading.sample, self.problem
         model = _around(problem, sample, sample.s / sample.probability, self.center)
-        model.shift = model.weighted_sum(model.values_at(rounded(problem.loss, self.mu), self.center)) - self.v
+        model.shift = model.weighted_sum(model.values_at(round_corners(problem.loss, self.mu), self.center)) - self.v
         model.damping = self.damping * problem.C * unknown_squares(sample, reading.squares)
         return model
 
     def _next_mu(self, model: Surrogate, primal: float, narrowing: float) -> float:
         """Half the width of corners from which smoothing may cost its share of the tolerance, as far as one step may narrow."""
-        goal, loss = SMOOTHING_SHARE * self.problem.tolerance * primal, rounded(self.problem.loss, self.mu)
+        goal, loss = SMOOTHING_SHARE * self.problem.tolerance * primal, round_corners(self.problem.loss, self.mu)
         smoothing = smoothing_of(model, loss, self.center) if self.mu else 0.0
         return self.mu if smoothing <= goal else self.mu * max(narrowing, float(np.sqrt(goal / smoothing)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.exact_steps import ExactSteps
 from streamsvm.solvers.newton.in_memory.all_rows import AllRows
@@ -94,4 +94,4 @@ class NewtonState:
     @property
     def smooth(self) -> Any:
         """The loss as the pass under way has it, its corner rounded over ``mu``."""
-        return rounded(self.problem.loss, self.mu)
+        return round_corners(self.problem.loss, self.mu)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm.compute.passes.newton import squares
-from streamsvm.losses import rounded, threshold
+from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.inner_solver import Descent
 from streamsvm.solvers.newton.row_sample import Sample
@@ -86,9 +86,9 @@ class TrustRegion:
     def _end(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
         model, loss, descent = self.model, self.model.problem.loss, Descent(self.model)
         w, mu = descent.follow(w, mu, floor, goal)
-        smooth = rounded(loss, mu)
+        smooth = round_corners(loss, mu)
         w, _ = descent.minimize(smooth, w)
-        start, before = (model.value(h, model.center) for h in (smooth, rounded(loss, self.mu)))
+        start, before = (model.value(h, model.center) for h in (smooth, round_corners(loss, self.mu)))
         self.reference, self.promised = self.value + start - before, start - model.value(smooth, w)
         return w, mu
 

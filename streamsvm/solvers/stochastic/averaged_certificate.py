@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
-from streamsvm.losses import rounded, threshold
+from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Loss, Problem
@@ -90,7 +90,7 @@ def evaluate(averaged: AveragedCertificate, block: Block) -> None:
 
 def slopes_of(loss: Loss) -> Loss:
     """The loss whose slopes give dual points of ``loss``: itself, or where it has a corner a rounded one."""
-    return rounded(loss, CORNER_WIDTH * threshold(loss))
+    return round_corners(loss, CORNER_WIDTH * threshold(loss))
 
 
 def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:

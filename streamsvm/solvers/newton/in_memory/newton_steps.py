@@ -22,7 +22,7 @@ import numpy as np
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.in_memory.all_rows import line_pass
 from streamsvm.compute.passes.newton import slopes_pass, trial_pass
-from streamsvm.losses import rounded
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.in_memory.line_search import step_length
 from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
@@ -142,7 +142,7 @@ class NewtonSteps:
         known, rows, rare = self._known, self._rows, self._rare
         if rare is None:
             return None
-        smooth = rounded(known.problem.loss, known.mu)
+        smooth = round_corners(known.problem.loss, known.mu)
         for length in SETTLED_LENGTHS:
             w, g = known.w + length * step, f + length * df
             rare.settle(w, g, smooth, known.allowed)
@@ -154,7 +154,7 @@ class NewtonSteps:
     def _evaluated(self, f: Float64) -> Here:
         """What there is at the iterate, whose margins are y f; slopes and second derivatives are filled in."""
         known, rows, loss = self._known, self._rows, self._known.problem.loss
-        cost = RowLoss(known.problem.C, loss, rounded(loss, known.mu))
+        cost = RowLoss(known.problem.C, loss, round_corners(loss, known.mu))
         losses, smoothed, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, self._slopes, self._h)
         v = rows.weighted_sum(self._slopes)
         known.seen(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
@@ -183,7 +183,7 @@ class NewtonSteps:
 
     def _length(self, f: Float64, df: Float64, step: Float64) -> float:
         known, rows = self._known, self._rows
-        smooth, (along, square) = rounded(known.problem.loss, known.mu), rows.outer.along(known.w, step)
+        smooth, (along, square) = round_corners(known.problem.loss, known.mu), rows.outer.along(known.w, step)
         y, s, C = rows.terms.y, rows.terms.s, rows.terms.C
 
         def slopes(t: float) -> tuple[float, float]:

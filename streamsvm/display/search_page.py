@@ -1,54 +1,51 @@
-"""What a search found: the path of C or nu, and how much the error depends on the settings."""
+"""The page of a search: the error over C or nu, and how much it depends on the settings."""
 
 from __future__ import annotations
 
 import math
 
 from streamsvm.config.units import percent
-from streamsvm.display.page.drawing.axis import finite, linear, logarithmic
-from streamsvm.display.page.drawing.chart import ACROSS, SERIES, UPWARDS, Chart
-from streamsvm.display.page.drawing.document import PagePart, table
-from streamsvm.display.page.drawing.markup import Markup, element, joined
-from streamsvm.display.page.findings import GridPoint, Search
-from streamsvm.display.page.sections.opening import tiles
+from streamsvm.display.chart import ACROSS, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
+from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, table
+from streamsvm.display.run_record import GridPoint, Search
 
 
-def search_opening(found: Search) -> Markup:
+def summarize_search(found: Search) -> Markup:
     """Return the sentence and the tiles of a search."""
-    best, kernel = found.best, _kernel(found.best)
+    best, kernel = found.best, _kernel_text(found.best)
     spread = [s for s in found.scores if s.error <= best.error + best.standard_error]
     said = [
         element("strong", f"Best: {found.axis} = {best.loss_weight:g}{kernel}. "),
         f"Its cross-validated {found.measure} is {found.text(best.error, 4)} ± {found.text(best.standard_error, 2)}; ",
         f"{len(spread)} of {len(found.scores)} points of the grid are within that.",
     ]
-    worst = max(finite(s.gap for s in found.scores), default=0.0)
+    worst = max(keep_finite(s.gap for s in found.scores), default=0.0)
     figures = [
         (found.measure, found.text(best.error, 4), f"± {found.text(best.standard_error, 2)}"),
         ("points", str(len(found.scores)), f"{found.settings.get('folds', '?')} folds each"),
         ("widest gap", percent(worst), f"of {percent(float(found.settings.get('tolerance', 0)))} asked for"),
     ]
-    return joined([element("p", *said, class_="verdict"), tiles(figures)])
+    return join([element("p", *said, class_="verdict"), build_tiles(figures)])
 
 
-def _kernel(score: GridPoint) -> str:
+def _kernel_text(score: GridPoint) -> str:
     found = [] if score.landmarks is None else [f"{score.landmarks} landmarks"]
     found += [] if score.gamma is None else [f"gamma = {score.gamma:.4g}"]
     return "".join(f", {one}" for one in found)
 
 
-def path(found: Search) -> PagePart | None:
-    """Return the error over C or nu, a line for each width and number of landmarks; None for a single one."""
+def draw_path(found: Search) -> PagePart | None:
+    """Return the section with the error over C or nu, a line for each gamma and number of landmarks; None for a single value."""
     weights = sorted({s.loss_weight for s in found.scores})
-    if len(weights) < 2 or not finite(s.error for s in found.scores):
+    if len(weights) < 2 or not keep_finite(s.error for s in found.scores):
         return None
     low = min(s.error - s.standard_error for s in found.scores)
     high = max(s.error + s.standard_error for s in found.scores)
     margin = 0.06 * (high - low) or 0.01
-    y = linear(
+    y = linear_axis(
         max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{(100 if found.in_percent else 1) * v:.3g}"
     )
-    x = logarithmic(weights[0] * 0.6, weights[-1] / 0.6, ACROSS, powers=False)
+    x = log_axis(weights[0] * 0.6, weights[-1] / 0.6, ACROSS, powers=False)
     axis, least = found.axis, found.text(found.best.error, 4)
     says = f"Cross-validated {found.measure} over {axis}: least {least} at {axis} = {found.best.loss_weight:g}."
     label = f"{found.measure}, %" if found.in_percent else found.measure
@@ -60,16 +57,16 @@ def path(found: Search) -> PagePart | None:
         for s in scores:
             ends = [(s.loss_weight, s.error + sign * s.standard_error) for sign in (-1, 1)]
             chart.line(ends, number, kind="range")
-        chart.line([(s.loss_weight, s.error) for s in scores], number, _kernel(scores[0])[2:], dots=True)
+        chart.line([(s.loss_weight, s.error) for s in scores], number, _kernel_text(scores[0])[2:], dots=True)
     more = f" The best {SERIES} of {len(kinds)} are drawn." if len(kinds) > SERIES else ""
     return PagePart(
-        "path", f"Path of {axis}", "Settings to be trusted lie where the line is level." + more, chart.drawn()
+        "path", f"Path of {axis}", "Settings to be trusted lie where the line is level." + more, chart.render()
     )
 
 
-def heat(found: Search) -> PagePart:
-    """Return the table of errors: landmarks by C, one for each width."""
-    errors = finite(s.error for s in found.scores)
+def draw_error_tables(found: Search) -> PagePart:
+    """Return the section with tables of errors, landmarks by C, one for each gamma."""
+    errors = keep_finite(s.error for s in found.scores)
     low, high = (min(errors), max(errors)) if errors else (0.0, 1.0)
     tables = []
     for gamma in dict.fromkeys(s.gamma for s in found.scores):
@@ -80,7 +77,7 @@ def heat(found: Search) -> PagePart:
             cells = {s.loss_weight: s for s in mine if s.landmarks == count}
             exact = "linear" if gamma is None else "exact"
             name = element("th", exact if count is None else str(count), scope="row")
-            rows.append([name, *(_cell(cells.get(weight), found, low, high) for weight in weights)])
+            rows.append([name, *(_error_cell(cells.get(weight), found, low, high) for weight in weights)])
         caption = (f"{found.measure.capitalize()} in %" if found.in_percent else found.measure) + (
             "" if gamma is None else f", gamma {gamma:.4g}"
         )
@@ -96,7 +93,7 @@ def heat(found: Search) -> PagePart:
     return PagePart("grid", "Grid", lead, element("div", *tables))
 
 
-def _cell(score: GridPoint | None, found: Search, low: float, high: float) -> Markup:
+def _error_cell(score: GridPoint | None, found: Search, low: float, high: float) -> Markup:
     if score is None or not math.isfinite(score.error):
         return element("td", "–")
     depth = int(9.99 * (1.0 - (score.error - low) / (high - low))) if high > low else 5

@@ -1,4 +1,4 @@
-"""Why a linear model answers as it does: f_k(x) = sum_j w_kj x_j + b_k, the weights by name and the parts of a sum."""
+"""Explain a linear model, f_k(x) = sum_j w_kj x_j + b_k: its weights by column name, and what each column adds to f."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from streamsvm.rows import Float64
 
-SHOWN = 10
-"""Columns of each problem that the text has."""
+COLUMNS_SHOWN = 10
+"""Number of columns of each problem that the text lists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,26 +19,26 @@ class Explanation:
     outcomes: tuple[str, ...]
     """The class that each problem's decision value speaks for, (k,)."""
     names: tuple[str, ...]
-    """Of the columns, (d,); their numbers where they have no names."""
+    """Names of the columns, (d,); their numbers where they have none."""
     weights: Float64
     """Float64 (k, d)."""
     intercept: Float64
     """Float64 (k,)."""
     contributions: Float64 | None = None
-    """Of rows, float64 (n, k, d): w_kj x_j, which add up with the intercept to the decision value; None without rows."""
+    """w_kj x_j of each row, float64 (n, k, d), which add up with the intercept to the decision value; None without rows."""
 
-    def largest(self, problem: int = 0, count: int = SHOWN) -> list[tuple[str, float]]:
+    def largest(self, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
         """Return the columns of largest weight |w_kj| with their weights, the largest first."""
         w = self.weights[problem]
         return [(self.names[j], float(w[j])) for j in np.argsort(-np.abs(w), kind="stable")[:count]]
 
-    def of_row(self, row: int, problem: int = 0, count: int = SHOWN) -> list[tuple[str, float]]:
+    def of_row(self, row: int, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
         """Return the columns that move the decision value of a row most, |w_kj x_j|, the largest first.
 
-        Raises ValueError where the explanation is of no rows.
+        Raises ValueError where no rows were explained.
         """
         if self.contributions is None:
-            raise ValueError("this explanation is of no rows: ask for model.explain(X)")
+            raise ValueError("no rows were explained: call model.explain(X)")
         parts = self.contributions[row, problem]
         return [(self.names[j], float(parts[j])) for j in np.argsort(-np.abs(parts), kind="stable")[:count]]
 

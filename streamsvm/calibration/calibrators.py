@@ -1,0 +1,424 @@
+"""Calibrators: from decision values to probabilities by a sigmoid, an isotonic function or a temperature.
+
+A calibrator is made of a ``ScoreTable`` (``scores.py``) and lives in the model it belongs to. Weights of rows count as copies.
+
+**Sigmoid** (Platt): p = 1 / (1 + e^-(A f + B)), one for each class against the rest. ``fit_sigmoid`` minimizes the log loss
+
+    - sum_i [t_i log p_i + (1 - t_i) log(1 - p_i)]   over (A, B),     t = (N+ + 1) / (N+ + 2) for positive rows, 1 / (N- + 2) for negative,
+
+(the targets of Platt's prior) by Newton's method with a line search that halves the step. Nothing overflows: log(1 + e^z) and p are
+written for z of either sign. Reference: Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector machines",
+Machine Learning 68, 2007, Algorithm 1 (their A and B are ours with the other sign).
+
+**Isotonic**: the rising function g that is nearest to the rows,
+
+    minimize  sum_i s_i (t_i - g(f_i))^2   over g that rises,     t_i = 1 for rows of the class, else 0,
+
+by pooling adjacent violators: each score is a block with a mean; a block whose mean is not above that of the one before joins it. Every
+row is looked at once and every block joined at most once. Between two scores g is a line, beyond the first and the last it is flat.
+References: Ayer et al., Annals of Mathematical Statistics 26, 1955; Zadrozny and Elkan, KDD 2002; the interpolation is that of
+scikit-learn.
+
+**Temperature**: the vector of decision values divided by one number T, then softmax; for two classes p = sigma(f / T). ``fit_inverse``
+minimizes over the inverse b = 1 / T >= 0 the log loss
+
+    L(b) = sum_i s_i [log sum_k e^(b f_ik) - b sum_k t_ik f_ik],
+
+which is convex: L' = sum s (E_p[f] - E_t[f]), L'' = sum s Var_p[f]. Newton's method in one variable, held between bounds on both sides
+of the root that every step brings closer; where a step would leave them they are halved. Targets are those of Platt's prior, so that
+the least loss is at a finite b even where every row is right: t = (N + 1) / (N + 2) for the row's class, which has weight N, and what is
+left is shared equally by the others. Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+
+from streamsvm.aliases import Array, JsonMapping, JsonObject
+from streamsvm.calibration import CALIBRATIONS
+from streamsvm.calibration.scores import ScoreCounts, ScoreTable, Vectors
+from streamsvm.errors import DataError, StreamSVMError
+from streamsvm.rows import Float64
+
+PREFIX = "calibration."
+"""Prefix of the names of a calibrator's arrays among those of its model."""
+BY_LOSS = "logistic loss"
+"""``Calibration.scores`` where the loss itself gives probabilities and nothing was learned."""
+
+SIGMOID_MAX_STEPS = 100
+SIGMOID_RIDGE = 1e-12
+"""Added to the diagonal of the Hessian, which is singular where all scores are equal."""
+SIGMOID_GRADIENT = 1e-10
+"""Stop where no component of the gradient, divided by the weight of the rows, is larger."""
+SUFFICIENT_DECREASE = 1e-4
+"""Share of the decrease promised by the slope that a step must bring (Armijo)."""
+MIN_STEP = 1e-10
+
+ROOT_MAX_STEPS = 200
+ROOT_WIDTH = 1e-12
+"""Stop where the bounds on 1 / T are this close, relative to it."""
+MIN_INVERSE = 1e-9
+"""Least 1 / T times the largest score. Scores that say nothing, or the contrary, then give every class nearly the same probability."""
+MAX_INVERSE = 1e9
+"""Largest 1 / T times the largest score that is tried as an upper bound."""
+
+
+class Calibrator(Protocol):
+    """Decision values (n, k) in, probabilities of all classes (n, classes) out; an immutable value."""
+
+    method: ClassVar[str]
+    """Its name in ``CALIBRATIONS``."""
+
+    @classmethod
+    def fit(cls, table: ScoreTable) -> Self:
+        """Return the calibrator for these scores. Raises DataError where a class has no rows."""
+        ...
+
+    @classmethod
+    def read(cls, facts: JsonObject, arrays: dict[str, Array]) -> Self:
+        """Return the calibrator that ``facts`` and ``arrays`` describe. Raises DataError, KeyError, TypeError."""
+        ...
+
+    @property
+    def problems(self) -> int:
+        """Number of decision values it takes; 0: any."""
+        ...
+
+    def probabilities(self, decision: Float64) -> Float64:
+        """Return the probability of each class (n, classes) for decision values (n, k); rows sum to 1."""
+        ...
+
+    def facts(self) -> JsonObject:
+        """Return its parameters as plain JSON, but for those in ``arrays``."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the parameters that are too large for JSON, by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlattSigmoid:
+    """p_k = sigma(slopes_k f_k + offsets_k), then divided by their sum for more than two classes."""
+
+    slopes: Float64
+    """A of each decision value, (k,)."""
+    offsets: Float64
+    """B of each, (k,)."""
+    method: ClassVar[str] = "sigmoid"
+
+    @classmethod
+    def fit(cls, table: ScoreTable) -> PlattSigmoid:
+        lines = [fit_sigmoid(table.counts(k)) for k in range(len(table.sums))]
+        return cls(np.array([A for A, _ in lines]), np.array([B for _, B in lines]))
+
+    @classmethod
+    def read(cls, facts: JsonObject, arrays: dict[str, Array]) -> PlattSigmoid:
+        del arrays
+        return cls(_read_numbers(facts["slopes"]), _read_numbers(facts["offsets"]))
+
+    @property
+    def problems(self) -> int:
+        return min(len(self.slopes), len(self.offsets))
+
+    def probabilities(self, decision: Float64) -> Float64:
+        return normalize(sigma(decision * self.slopes + self.offsets))
+
+    def facts(self) -> JsonObject:
+        return {"slopes": self.slopes.tolist(), "offsets": self.offsets.tolist()}
+
+    def arrays(self) -> dict[str, Array]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Isotonic:
+    """p_k = g_k(f_k), then divided by their sum for more than two classes."""
+
+    steps: tuple[tuple[Float64, Float64], ...]
+    """For each decision value the scores at which g bends, rising, and g there: (m,) each."""
+    method: ClassVar[str] = "isotonic"
+
+    @classmethod
+    def fit(cls, table: ScoreTable) -> Isotonic:
+        return cls(tuple(fit_isotonic(table.counts(k)) for k in range(len(table.sums))))
+
+    @classmethod
+    def read(cls, facts: JsonObject, arrays: dict[str, Array]) -> Isotonic:
+        scores, values = (_read_numbers(arrays[name]) for name in ("scores", "values"))
+        ends = np.cumsum([int(size) for size in facts["bends"]])
+        parts = list(zip(np.split(scores, ends)[:-1], np.split(values, ends)[:-1], strict=True))
+        usable = len(ends) and ends[-1] == len(scores) == len(values) and all(len(at) for at, _ in parts)
+        if not usable or not all(_is_rising(at) and _is_rising(g) and 0 <= g[0] and g[-1] <= 1 for at, g in parts):
+            raise DataError("the calibration is not usable")
+        return cls(tuple(parts))
+
+    @property
+    def problems(self) -> int:
+        return len(self.steps)
+
+    def probabilities(self, decision: Float64) -> Float64:
+        values = [np.interp(decision[:, k], at, values) for k, (at, values) in enumerate(self.steps)]
+        return normalize(np.column_stack(values))
+
+    def facts(self) -> JsonObject:
+        return {"bends": [len(at) for at, _ in self.steps]}
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "scores": np.concatenate([at for at, _ in self.steps]),
+            "values": np.concatenate([values for _, values in self.steps]),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature:
+    """softmax(f / T), and sigma(f / T) for two classes."""
+
+    inverse: float
+    """1 / T, above 0."""
+    method: ClassVar[str] = "temperature"
+
+    @classmethod
+    def fit(cls, table: ScoreTable) -> Temperature:
+        return cls(fit_inverse_of_two(table.counts(0)) if len(table.sums) == 1 else fit_inverse(table.vectors))
+
+    @classmethod
+    def read(cls, facts: JsonObject, arrays: dict[str, Array]) -> Temperature:
+        del arrays
+        (inverse,) = _read_numbers([facts["inverse"]]).tolist()
+        if inverse <= 0:
+            raise DataError("the calibration is not usable")
+        return cls(inverse)
+
+    @property
+    def problems(self) -> int:
+        return 0
+
+    def probabilities(self, decision: Float64) -> Float64:
+        import scipy.special
+
+        scaled = self.inverse * decision
+        if decision.shape[1] == 1:
+            return normalize(scipy.special.expit(scaled))
+        return scipy.special.softmax(scaled, axis=1)
+
+    def facts(self) -> JsonObject:
+        return {"inverse": self.inverse, "temperature": 1.0 / self.inverse}
+
+    def arrays(self) -> dict[str, Array]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """The calibrator of a model, and the scores it was learned from."""
+
+    calibrator: Calibrator
+    scores: str
+    """Origin of the scores: 'leave-one-out', '5 folds', or 'logistic loss' where none were needed."""
+    rows: int
+    """Number of rows with scores."""
+
+    @property
+    def method(self) -> str:
+        """'sigmoid', 'isotonic' or 'temperature'."""
+        return self.calibrator.method
+
+    def header(self) -> JsonObject:
+        """Return what a model's header says of it, as plain JSON."""
+        facts = self.calibrator.facts()
+        return {"method": self.method, "scores": self.scores, "rows": self.rows, "parameters": facts}
+
+    def tensors(self) -> dict[str, Array]:
+        """Return its arrays by their names in a model."""
+        return {PREFIX + name: np.ascontiguousarray(array) for name, array in self.calibrator.arrays().items()}
+
+
+def read_calibration(header: JsonMapping, tensors: dict[str, Array], problems: int) -> Calibration:
+    """Return the calibration of a model with so many decision values, from its header and arrays. Raises DataError."""
+    arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items() if name.startswith(PREFIX)}
+    try:
+        calibrator: Calibrator = CALIBRATIONS[str(header["method"])].read(header["parameters"], arrays)
+        calibration = Calibration(calibrator, str(header["scores"]), int(header["rows"]))
+    except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+        raise DataError("the calibration is not usable") from error
+    if calibrator.problems not in {0, problems}:
+        raise DataError(f"the calibration is of {calibrator.problems} decision values, the model of {problems}")
+    return calibration
+
+
+def calibrate_by_loss(sharpness: float, ratios: Float64, rows: int) -> Calibration:
+    """Return the probabilities that a fit of the logistic loss implies: p = 1 / (1 + e^-(k f - log r)).
+
+    ``sharpness`` k: that of the loss log(1 + e^-k m) / k. ``ratios`` r (problems,): the weight of the positive class over that of
+    the others, where classes have weights. At the optimum over all functions f the loss of a row of either class is in balance,
+    c+ p sigma(-k f) = c- (1 - p) sigma(k f), that is k f = log(p / (1 - p)) + log(c+ / c-): C and weights of rows, which are copies,
+    do not appear, those of classes are taken back.
+    """
+    return Calibration(PlattSigmoid(np.full(len(ratios), float(sharpness)), -np.log(ratios)), BY_LOSS, rows)
+
+
+def fit_sigmoid(counts: ScoreCounts) -> tuple[float, float]:
+    """Return A and B of the least log loss. Raises DataError where there are no rows of a class."""
+    high, low = _platt_targets(counts)
+    hits, total = high * counts.positive + low * counts.negative, counts.total
+    A, B = 0.0, float(np.log((counts.positive.sum() + 1.0) / (counts.negative.sum() + 1.0)))
+    scale = float(np.abs(counts.scores).max()) or 1.0  # Newton's steps do not depend on it, the ridge does
+    f = counts.scores / scale
+    value = _log_loss(A * f + B, hits, total)
+    for _ in range(SIGMOID_MAX_STEPS):
+        p = sigma(A * f + B)
+        residual, curvature = total * p - hits, total * p * (1.0 - p)
+        gradient = np.array([residual @ f, residual.sum()])
+        if np.abs(gradient).max() <= SIGMOID_GRADIENT * total.sum():
+            break
+        cross = float(curvature @ f)
+        hessian = np.array([[float(curvature @ (f * f)), cross], [cross, float(curvature.sum())]])
+        step = -np.linalg.solve(hessian + SIGMOID_RIDGE * np.eye(2), gradient)
+        length, slope = 1.0, float(gradient @ step)
+        while length >= MIN_STEP:
+            new = _log_loss((A + length * step[0]) * f + B + length * step[1], hits, total)
+            if new < value + SUFFICIENT_DECREASE * length * slope:
+                break
+            length /= 2.0
+        else:
+            break
+        A, B, value = A + length * step[0], B + length * step[1], new
+    return float(A / scale), float(B)
+
+
+def fit_isotonic(counts: ScoreCounts) -> tuple[Float64, Float64]:
+    """Return the scores at which g bends, and g there. Raises DataError where there are no rows of a class."""
+    _check_both_classes(counts.positive, counts.negative)
+    firsts, means = pool_violators(counts.positive, counts.total)
+    lasts = np.append(firsts[1:], len(counts.scores)) - 1
+    ends = np.unique(np.concatenate([firsts, lasts]))
+    return counts.scores[ends], means[np.searchsorted(firsts, ends, side="right") - 1]
+
+
+def pool_violators(hits: Float64, total: Float64) -> tuple[Array, Float64]:
+    """Return where each block begins and its mean, strictly rising, for weights of hits (m,) and of all rows (m,) in the order of scores."""
+    first: list[int] = []
+    blocks: list[tuple[float, float]] = []
+    for place, block in enumerate(zip(hits.tolist(), total.tolist(), strict=True)):
+        start = place
+        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
+            before, start = blocks.pop(), first.pop()
+            block = (before[0] + block[0], before[1] + block[1])  # noqa: PLW2901 (it grows while it joins)
+        first.append(start)
+        blocks.append(block)
+    return np.array(first), np.array([sum_ / weight for sum_, weight in blocks])
+
+
+def fit_inverse_of_two(counts: ScoreCounts) -> float:
+    """Return 1 / T for two classes. Raises DataError where there are no rows of a class."""
+    import scipy.special
+
+    high, low = _platt_targets(counts)
+    f, total, hits = counts.scores, counts.total, high * counts.positive + low * counts.negative
+
+    def slopes(b: float) -> tuple[float, float]:
+        p = scipy.special.expit(b * f)
+        return float((total * p - hits) @ f), float((total * p * (1.0 - p)) @ (f * f))
+
+    return _find_root(slopes, float(np.abs(f).max()))
+
+
+def fit_inverse(vectors: Vectors) -> float:
+    """Return 1 / T for several classes. Raises DataError where all rows are of one class."""
+    import scipy.special
+
+    f, truth, s = vectors
+    classes, rows = f.shape[1], np.arange(len(f))
+    weight: Float64 = np.bincount(truth, s, classes).astype(np.float64)
+    _check_both_classes(weight[weight > 0][:1], weight[weight > 0][1:])
+    right = (weight[truth] + 1.0) / (weight[truth] + 2.0)
+    others = (1.0 - right) / (classes - 1)
+    wanted = (right - others) * f[rows, truth] + others * f.sum(axis=1)
+
+    def slopes(b: float) -> tuple[float, float]:
+        p = scipy.special.softmax(b * f, axis=1)
+        mean = (p * f).sum(axis=1)
+        return float(s @ (mean - wanted)), float(s @ ((p * f * f).sum(axis=1) - mean * mean))
+
+    return _find_root(slopes, float(np.abs(f).max()))
+
+
+def _find_root(slopes: Callable[[float], tuple[float, float]], largest: float) -> float:
+    """Return where a rising slope is 0, by Newton's method between bounds; ``slopes`` returns it and its own slope."""
+    low, high = MIN_INVERSE / (largest or 1.0), 1.0 / (largest or 1.0)
+    if slopes(low)[0] >= 0.0:
+        return low
+    farthest = MAX_INVERSE * high
+    while slopes(high)[0] < 0.0 and high < farthest:
+        low, high = high, 2.0 * high
+    b = 0.5 * (low + high)
+    for _ in range(ROOT_MAX_STEPS):
+        slope, curvature = slopes(b)
+        low, high = (b, high) if slope < 0.0 else (low, b)
+        if high - low <= ROOT_WIDTH * high:
+            break
+        step = b - slope / curvature if curvature > 0.0 else low
+        if abs(step - b) <= ROOT_WIDTH * b:
+            return step
+        b = step if low < step < high else 0.5 * (low + high)
+    return b
+
+
+def normalize(values: Float64) -> Float64:
+    """Return probabilities (n, classes) from those of each class against the rest (n, k): divided by their sum.
+
+    With one value it is that of the second class. Where all are 0 every class has the same one (Zadrozny and Elkan, KDD 2002).
+    """
+    if values.shape[1] == 1:
+        return np.concatenate([1.0 - values, values], axis=1)
+    sums = values.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, values, 1.0) / np.where(sums > 0, sums, values.shape[1])
+
+
+def sigma(z: Float64) -> Float64:
+    """Return 1 / (1 + e^-z), to a few roundings of itself in both tails.
+
+    Every fit imports this module, and scipy.special, which has the function too, takes 0.07 s to import.
+    """
+    tail = np.exp(-np.abs(z))
+    values: Float64 = np.where(z < 0.0, tail, 1.0) / (1.0 + tail)
+    return values
+
+
+def _log_loss(z: Float64, hits: Float64, total: Float64) -> float:
+    """Return the log loss at z = A f + B: sum total log(1 + e^z) - hits z."""
+    return float(total @ (np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))) - hits @ z)
+
+
+def _platt_targets(counts: ScoreCounts) -> tuple[float, float]:
+    """Return the targets of positive and negative rows. Raises DataError where there are no rows of a class."""
+    _check_both_classes(counts.positive, counts.negative)
+    positive, negative = float(counts.positive.sum()), float(counts.negative.sum())
+    return (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0)
+
+
+def _check_both_classes(positive: Float64, negative: Float64) -> None:
+    if not (positive.sum() > 0 and negative.sum() > 0):
+        raise DataError(
+            "probabilities cannot be calibrated: a class has no rows among the scores",
+            code="E-CALIBRATION",
+            hint="leave out --calibrate, or train on rows of all classes",
+        )
+
+
+def _read_numbers(values: object) -> Float64:
+    """Return finite numbers (k,) of a file. Raises DataError, TypeError, ValueError."""
+    numbers = np.asarray(values, np.float64)
+    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+        raise DataError("the calibration is not usable")
+    return numbers
+
+
+def _is_rising(values: Float64) -> bool:
+    return bool((np.diff(values) >= 0).all())

@@ -1,0 +1,405 @@
+"""The page of a fit: its verdict, the way to the certificate, memory and time. ``model_figures`` draws what is known of the model."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+from streamsvm.config.units import memory_text, percent, seconds_text, size_text
+from streamsvm.display.chart import (
+    ACROSS,
+    INK,
+    SERIES,
+    UPWARDS,
+    Axis,
+    Chart,
+    count_axis,
+    group_digits,
+    keep_finite,
+    linear_axis,
+    log_axis,
+    side_by_side,
+    size_axis,
+    time_axis,
+)
+from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, table
+from streamsvm.display.run_record import End, HeldOut, Moment, Pass, Planned, PlannedTerm, RunRecord
+
+ENDS = {
+    "converged": "",
+    "patience": "It ended when the error on held-out rows had not fallen for long. ",
+    "max passes": "It ended because all passes were made. ",
+    "time limit": "It ended at its time limit. ",
+    "asked to end": "The program that ran it asked for its end. ",
+    "stalled": "The solver stalled. ",
+    "support limit": "The model may not have more support rows. ",
+}
+MAX_DRAWN_GAP = 4.0
+"""Largest gap that is drawn, as a multiple of the tolerance."""
+MIN_GAP = 1e-12
+"""Smallest gap on the axis."""
+MAX_PROBLEM_LINES = 12
+"""Largest number of problems that get a thin line each."""
+MAX_TABLE_ROWS = 60
+"""Passes in the table."""
+MIB = 1 << 20
+MIN_TERM_SHARE = 0.02
+"""Terms below this share of the plan are drawn as one."""
+MAX_TERMS = 5
+"""Largest number of terms that are drawn separately."""
+MAX_LIMIT_RATIO = 1.6
+"""The budget is drawn where it is at most this many times the rest of the drawing."""
+MAX_BINS = 60
+
+
+def summarize_fit(run: RunRecord) -> Markup:
+    """Return the sentence, the interval and the tiles of a fit."""
+    if run.end is None:
+        return _cut_short(run)
+    end = run.end
+    certified = end.gap <= end.tolerance
+    parts = [element("p", *_verdict(run, end), class_="verdict" if certified else "verdict open")]
+    parts += [_draw_tolerance(end), _tiles(run, end), *_warnings(run)]
+    return join(parts)
+
+
+def format_figure(value: float) -> str:
+    """Return a number of a certificate with seven digits, which show where P and D differ."""
+    return f"{value:,.7g}".replace(",", "\u202f").replace("-", "−")
+
+
+def _verdict(run: RunRecord, end: End) -> list[str | Markup]:
+    one = len(end.problems) <= 1
+    which = "" if one else f" (the widest of {len(end.problems)} problems)"
+    certified = end.gap <= end.tolerance
+    found: list[str | Markup] = [
+        element("strong", "Certified. " if certified else "Not certified. "),
+        ENDS.get(end.status, f"It ended: {end.status}. "),
+        f"No model can have an objective below {format_figure(end.dual)}; this one has {format_figure(end.primal)}{which}, ",
+        "a gap of ",
+        element("strong", percent(end.gap)),
+        f", where {percent(end.tolerance)} was asked for, ",
+        f"after {_count(end.passes, 'reading')} of the data in {seconds_text(end.seconds)}.",
+    ]
+    if run.plan is not None and run.plan.rows:
+        found.append(f" {format_figure(run.plan.rows)} rows of {_count(run.plan.columns, 'column')}.")
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{group_digits(number)} {what}" + ("" if number == 1 else "s")
+
+
+def _draw_tolerance(end: End) -> Markup:
+    """Draw the interval [D, P]: the gap as a share of the tolerance."""
+    width, left, right = 900, 8, 892
+    share = end.gap / end.tolerance if end.tolerance > 0 else math.inf
+    scale = max(1.0, min(share, MAX_DRAWN_GAP)) * 1.04
+
+    def place(x: float) -> float:
+        return left + (right - left) * min(x / scale, 1.0)
+
+    state = "f2" if share <= 1 else "f1"
+    says = f"The gap is {share:.2g} of what was asked for; the optimum lies between D and P."
+    marks = [
+        element("rect", class_="bars f5", x=left, y=16, width=place(1.0) - left, height=12, rx=3),
+        element("rect", class_=state, x=left, y=16, width=max(2.0, place(share) - left), height=12, rx=3),
+        element("line", class_="level", x1=place(1.0), x2=place(1.0), y1=11, y2=33),
+    ]
+    svg = element("svg", *marks, viewBox=f"0 8 {width} 28", class_="wide", role="img", aria_label=says)
+    text = f"The optimum lies in the filled part, {percent(end.gap)} of P wide; the dashed line is the tolerance, {percent(end.tolerance)}."
+    if share > MAX_DRAWN_GAP:
+        text += f" The gap, {share:.2g} times as wide, does not fit the drawing."
+    return element("figure", svg, element("p", text, class_="lead"))
+
+
+def _tiles(run: RunRecord, end: End) -> Markup:
+    found = [
+        ("gap", percent(end.gap), f"of {percent(end.tolerance)} asked for"),
+        ("readings", str(end.passes), f"{size_text(end.bytes_read)} read"),
+        ("time", seconds_text(end.seconds), f"{round(100 * end.compute_share)} % computing"),
+        ("peak memory", memory_text(end.peak), f"of {memory_text(end.limit)}"),
+    ]
+    if run.plan is not None:
+        found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
+    held = end.validation
+    if held is not None and isinstance(held.get("error"), float):
+        found.append((f"held-out {run.error_name}", run.error_text(held["error"]), f"C = {held.get('C', 0):g}"))
+    if run.evaluation is not None:
+        e = run.evaluation
+        found.append(("test error", percent(1.0 - e.accuracy, 4), f"{format_figure(e.rows)} rows"))
+        if e.AUC is not None:
+            found.append(("AUC", f"{e.AUC:.4f}", f"within {e.AUC_error or 0:.1g}"))
+    if run.number_evaluation is not None:
+        n = run.number_evaluation
+        found.append(("test RMSE", f"{n.RMSE:.4g}", f"{format_figure(n.rows)} rows"))
+        if n.R2 is not None:
+            found.append(("R2", f"{n.R2:.4f}", f"targets spread by {n.target_spread:.4g}"))
+    return build_tiles(found)
+
+
+def _warnings(run: RunRecord) -> list[Markup]:
+    if run.facts is None:
+        return []
+    found = [_warning(text, "warn") for text in run.facts.warnings]
+    notices = [_warning(text, "warn mild") for text in run.facts.notices]
+    return found + (notices if len(notices) < 3 else [fold(f"{len(notices)} notices", *notices)])
+
+
+def _warning(text: str, kind: str) -> Markup:
+    """Return a warning, with its next step on a separate line."""
+    what, _, step = text.partition("; next: ")
+    then = [element("br"), element("strong", "Next: "), step] if step else []
+    return element("p", what, *then, class_=kind)
+
+
+def _cut_short(run: RunRecord) -> Markup:
+    """Return what is known of a run without a certificate."""
+    known = max(run.passes, key=lambda one: one.number, default=None)
+    found: list[str | Markup] = [element("strong", "Not finished. ")]
+    again = ""
+    if run.stopped is not None:
+        what, _, again = run.stopped.message.partition(" Resume: ")
+        found.append(f"{what.rstrip('.')}. ")
+    else:
+        found.append("The log has no end: the run is under way, or was killed. ")
+    if known is not None:
+        found.append(
+            f"After {_count(known.number, 'reading')}, at {seconds_text(known.seconds)}, the gap was {percent(known.gap)}."
+        )
+    parts = [element("p", *found, class_="verdict open")]
+    if again:
+        parts.append(element("p", element("strong", "Next: "), "go on from the checkpoint.", class_="warn"))
+        parts.append(element("pre", element("code", again)))
+    if run.stopped is not None and run.stopped.hint:
+        parts.append(element("p", element("strong", "Next: "), run.stopped.hint, class_="warn"))
+    return join(parts)
+
+
+def draw_progress(run: RunRecord) -> PagePart | None:
+    """Return the section on the gap; None without passes."""
+    widest = run.widest()
+    if not widest:
+        return None
+    lead = (
+        "P is the objective of the model at hand and falls; D is a bound below which no model can be and rises. The optimum "
+        "lies between them."
+    )
+    gap, interval = _draw_gap(run, widest), _draw_interval(run)
+    return PagePart("gap", "Gap", lead, element("div", side_by_side(gap, interval), _passes_table(widest)))
+
+
+def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
+    values = [max(gap, MIN_GAP) for gap in keep_finite(one.gap for one in run.passes)]
+    if not values:
+        return None
+    tolerance = run.end.tolerance if run.end is not None else float(run.job.get("tolerance") or 0.0)
+    known = [*values, tolerance] if tolerance > 0 else values
+    y = log_axis(max(min(known), MIN_GAP), max(known), UPWARDS)
+    x = count_axis(widest[-1].number, ACROSS)
+    says = f"Relative gap over {widest[-1].number} readings, from {percent(values[0])} to {percent(widest[-1].gap)}."
+    chart = Chart("Relative gap over readings", says, x, y, ("readings of the data", "gap / P"))
+    problems = sorted({one.problem for one in run.passes})
+    if 1 < len(problems) <= MAX_PROBLEM_LINES:
+        for number in problems:
+            points = [(float(p.number), max(p.gap, MIN_GAP)) for p in run.of_problem(number) if p.gap == p.gap]
+            chart.line(points, number % SERIES, kind="thin")
+    points = [(float(p.number), max(p.gap, MIN_GAP)) for p in widest if keep_finite([p.gap])]
+    chart.line(points, 0, "the widest of all problems" if len(problems) > 1 else "", dots=len(points) <= 40)
+    if tolerance > 0:
+        chart.level(tolerance, f"asked for: {percent(tolerance)}", below=y.at(tolerance) < 60)
+    return chart.render()
+
+
+def _draw_interval(run: RunRecord) -> Markup | None:
+    """Draw [D, P] over time, for the problem with the widest gap at the end."""
+    last = run.passes[-1].number
+    number = max((p for p in run.passes if p.number == last), key=lambda p: p.gap).problem
+    passes = [p for p in run.of_problem(number) if len(keep_finite([p.primal, p.dual])) == 2]
+    if not passes:
+        return None
+    end = next((p for p in run.end.problems if p.problem == number), None) if run.end is not None else None
+    seconds = [p.seconds for p in passes]
+    high, low = [p.primal for p in passes], [p.dual for p in passes]
+    if end is not None and run.end is not None:
+        seconds, high, low = [*seconds, max(run.end.seconds, seconds[-1])], [*high, end.primal], [*low, end.dual]
+    y = _objective_axis(high, low)
+    several = "" if run.plan is None or run.plan.problems == 1 else f", problem {number + 1} of {run.plan.problems}"
+    says = (
+        f"The interval of the optimum over time: from {low[0]:.6g} .. {high[0]:.6g} to {low[-1]:.6g} .. {high[-1]:.6g}."
+    )
+    x = time_axis(max(seconds) * 1.02, ACROSS)
+    chart = Chart(f"Where the optimum lies, over time{several}", says, x, y, ("time", "objective"))
+    upper, lower = list(zip(seconds, high, strict=True)), list(zip(seconds, low, strict=True))
+    chart.band(lower, upper, 0)
+    chart.line(upper, 1, "P, the model at hand", dots=len(passes) <= 40)
+    chart.line(lower, 0, "D, the bound", dots=len(passes) <= 40)
+    return chart.render()
+
+
+def _objective_axis(high: list[float], low: list[float]) -> Axis:
+    """Return the axis for P and D: early values, which can be far off, are cut where they would hide the late ones."""
+    final = high[-1]
+    half = (len(high) - 1) // 2
+    reach = max(high[half] - low[half], 3.0 * (high[-1] - low[-1]), 1e-6 * abs(final), 1e-300) * 1.6
+    bottom, top = max(min(low), final - reach), min(max(high), final + 0.7 * reach)
+    margin = 0.06 * (top - bottom) or abs(final) or 1.0
+    return linear_axis(bottom - margin, top + margin, UPWARDS)
+
+
+def _passes_table(widest: list[Pass]) -> Markup:
+    rows = [
+        (str(p.number), f"{p.seconds:.2f}", f"{p.primal:.8g}", f"{p.dual:.8g}", percent(p.gap))
+        for p in widest[-MAX_TABLE_ROWS:]
+    ]
+    return fold("Numbers", table(("reading", "seconds", "P", "D", "gap"), rows))
+
+
+def draw_held_out(run: RunRecord) -> PagePart | None:
+    """Return the section on the error on held-out rows; None without such."""
+    found = [look for look in run.held_out if keep_finite([look.error])]
+    if not found:
+        return None
+    costs = sorted({look.C for look in found})
+    low, high = min(look.error for look in found), max(look.error for look in found)
+    margin = 0.08 * (high - low) or 0.01
+    in_percent = not run.is_regression
+    margin = margin if in_percent else 0.08 * (high - low) or 0.01 * high or 1.0
+    y = linear_axis(
+        max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v if in_percent else v:.3g}"
+    )
+    x = count_axis(max(look.number for look in found), ACROSS)
+    first, best, name = run.error_text(found[0].error), run.error_text(low), run.error_name
+    title = f"{name[0].upper()}{name[1:]} on held-out rows"
+    says = f"{title} over readings: {first} first, at best {best}."
+    chart = Chart(title, says, x, y, ("readings of the data", f"{name}, %" if in_percent else name))
+    for number, C in enumerate(costs[:SERIES]):
+        points = [(float(look.number), look.error) for look in found if look.C == C]
+        chart.line(points, number, f"C = {C:g}", dots=len(points) <= 40)
+    lead = "Rows that training does not see. The model that was written is that of the reading where this was least."
+    if len(costs) > SERIES:
+        lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
+    rows = [(f"{C:g}", str(b.number), run.error_text(b.error)) for C in costs for b in [_best_of(found, C)]]
+    return PagePart(
+        "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best at reading", name), rows))
+    )
+
+
+def _best_of(found: list[HeldOut], C: float) -> HeldOut:
+    return min((look for look in found if look.C == C), key=lambda look: look.error)
+
+
+def draw_resources(run: RunRecord) -> PagePart | None:
+    """Return the section on memory and time; None where neither was recorded."""
+    figures = [figure for figure in (_draw_memory(run), _draw_waiting(run), _draw_rate(run)) if figure is not None]
+    if not figures:
+        return None
+    lead = "The memory that was planned before the first row was read and that was measured, and where the time went."
+    below = [] if run.plan is None else [_plan_table(run.plan)]
+    return PagePart("resources", "Memory and time", lead, element("div", side_by_side(*figures), *below))
+
+
+def _draw_memory(run: RunRecord) -> Markup | None:
+    plan, moments = run.plan, run.moments
+    if plan is None or not moments:
+        return None
+    peak = max([m.memory for m in moments] + ([run.end.peak] if run.end is not None else []))
+    drawn = max(plan.total, peak)
+    near = plan.limit <= MAX_LIMIT_RATIO * drawn
+    top = 1.08 * (plan.limit if near else drawn)
+    x, y = time_axis(_duration(run), ACROSS), size_axis(top, UPWARDS)
+    says = f"Anonymous memory over time: {peak / MIB:.0f} MiB at most, of {plan.total / MIB:.0f} planned and {plan.limit / MIB:.0f} allowed."
+    chart = Chart("Memory by term, against the budget", says, x, y, ("time", "memory"))
+    floor = 0.0
+    for series, term in enumerate(_largest_terms(plan)):
+        ends = [(x.low, floor), (x.high, floor)]
+        floor += term.bytes
+        chart.band(ends, [(a, floor) for a, _ in ends], series % 6, f"{term.term} {term.bytes / MIB:.0f}", kind="stack")
+    chart.line([(m.seconds, float(m.memory)) for m in moments], INK, f"measured, at most {peak / MIB:.0f} MiB")
+    if near:
+        chart.level(float(plan.limit), f"budget {memory_text(plan.limit)}")
+        return chart.render()
+    return chart.render(element("p", f"The budget, {memory_text(plan.limit)}, is above the drawing.", class_="lead"))
+
+
+def _duration(run: RunRecord) -> float:
+    latest = max((m.seconds for m in run.moments), default=0.0)
+    return max(latest, run.end.seconds if run.end is not None else 0.0)
+
+
+def _largest_terms(plan: Planned) -> list[PlannedTerm]:
+    """Return the largest terms, in the order of the plan, then the sum of the rest."""
+    known = sorted(plan.memory, key=lambda term: -term.bytes)[:MAX_TERMS]
+    shown = [t for t in plan.memory if t in known and t.bytes > MIN_TERM_SHARE * plan.total]
+    rest = plan.total - sum(t.bytes for t in shown)
+    return [*shown, PlannedTerm("the rest", rest)] if rest > 0 else shown
+
+
+def _plan_table(plan: Planned) -> Markup:
+    rows = [(t.term, f"{t.bytes / MIB:.1f}", t.why) for t in plan.memory]
+    rows.append(("all", f"{plan.total / MIB:.1f}", f"of {plan.limit / MIB:.1f} MiB"))
+    return fold("The plan, term by term", table(("term", "MiB", "made of"), rows, kind="words"))
+
+
+def _timed_moments(run: RunRecord) -> list[Moment]:
+    """Return the moments with waiting time and bytes read, the end of the run among them."""
+    known = [m for m in run.moments if m.waited is not None and m.bytes_read is not None]
+    if run.end is not None and known:
+        end = run.end
+        if end.seconds > known[-1].seconds:
+            known.append(Moment(end.seconds, end.peak, (1.0 - end.compute_share) * end.seconds, end.bytes_read))
+    return [Moment(0.0, 0, 0.0, 0), *known] if known else []
+
+
+def _interpolate(known: list[Moment], values: list[float], at: float) -> float:
+    """Return a cumulative quantity at a moment, by linear interpolation."""
+    seconds = [m.seconds for m in known]
+    place = bisect_left(seconds, at)
+    if place == 0 or place >= len(seconds):
+        return values[min(place, len(values) - 1)]
+    before, after = seconds[place - 1], seconds[place]
+    share = (at - before) / (after - before) if after > before else 1.0
+    return values[place - 1] + share * (values[place] - values[place - 1])
+
+
+def _time_edges(known: list[Moment]) -> list[float]:
+    """Return the edges of equal parts of the time: as many as there are moments, at most ``MAX_BINS``."""
+    parts = max(1, min(MAX_BINS, len(known) - 1))
+    return [known[-1].seconds * k / parts for k in range(parts + 1)]
+
+
+def _draw_waiting(run: RunRecord) -> Markup | None:
+    known = _timed_moments(run)
+    if len(known) < 2 or known[-1].seconds <= 0:
+        return None
+    edges = _time_edges(known)
+    waited = [_interpolate(known, [m.waited or 0.0 for m in known], t) for t in edges]
+    shares = [
+        min(1.0, max(0.0, (b - a) / (t - s))) for a, b, s, t in zip(waited, waited[1:], edges, edges[1:], strict=False)
+    ]
+    x = time_axis(edges[-1], ACROSS)
+    y = linear_axis(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
+    total = waited[-1]
+    says = (
+        f"{seconds_text(total)} of {seconds_text(edges[-1])} were spent waiting for rows; the rest was spent computing."
+    )
+    count = None if run.plan is None else run.plan.threads
+    threads = "" if count is None else f", {count} thread" + ("" if count == 1 else "s")
+    chart = Chart(f"Computing and waiting{threads}", says, x, y, ("time", "share of the time, %"))
+    chart.bars(edges, shares, 0, f"computing {seconds_text(max(0.0, edges[-1] - total))}", hanging=True)
+    chart.bars(edges, shares, 1, f"waiting for rows {seconds_text(total)}")
+    return chart.render()
+
+
+def _draw_rate(run: RunRecord) -> Markup | None:
+    known = _timed_moments(run)
+    if len(known) < 3 or not known[-1].bytes_read:
+        return None
+    edges = _time_edges(known)
+    read = [_interpolate(known, [float(m.bytes_read or 0) for m in known], t) for t in edges]
+    rates = [(b - a) / (t - s) / 1e6 for a, b, s, t in zip(read, read[1:], edges, edges[1:], strict=False)]
+    x, y = time_axis(edges[-1], ACROSS), linear_axis(0.0, max(rates) * 1.08, UPWARDS)
+    says = f"{size_text(read[-1])} were read, {size_text(read[-1] / edges[-1])} a second on average."
+    chart = Chart("Reading", says, x, y, ("time", "MB/s"))
+    chart.bars(edges, rates, 2, f"read {size_text(read[-1])}, {size_text(read[-1] / edges[-1])}/s on average")
+    return chart.render()

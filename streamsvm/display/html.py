@@ -1,0 +1,250 @@
+"""HTML for pages: elements, the style, tables, and the document that holds them.
+
+Text is escaped where it is put into an element, and nowhere else: a name from a file - a column, a class, a path - may hold markup,
+control characters, or characters that reverse the direction of writing. ``element`` takes text and ``Markup``; text is escaped, and only
+what ``element`` has made is ``Markup``. A page has a policy that forbids everything but its own style: it loads and executes nothing.
+
+One style sheet serves light and dark, by the setting of the reader's system, and black on white in print. The colors of series are
+those of Okabe and Ito (2008), which people with any kind of color vision can tell apart; in the dark they are lighter. Text has a
+contrast of at least 4.5 to 1 with its background.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamsvm import __version__
+from streamsvm.errors import printable
+from streamsvm.outputs import PAGE_HEADER
+
+VOID = frozenset({"br", "meta", "line", "path", "rect", "circle", "polygon", "use", "hr", "link"})
+"""Elements without content."""
+LIGHT = """
+--paper:#ffffff;--panel:#f6f7f9;--ink:#1a1d21;--soft:#575e68;--rule:#d9dde3;--link:#0a5aa6;
+--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0568f;--c4:#b07d00;--c5:#3a8fc7;
+--good:#00704f;--bad:#b03a00;--heat:0,114,178;
+""".strip()
+DARK = """
+--paper:#14171b;--panel:#1d2127;--ink:#e8eaed;--soft:#a3abb6;--rule:#343a43;--link:#7cbcf0;
+--c0:#56b4e9;--c1:#ff9255;--c2:#3ccfa0;--c3:#e39bc8;--c4:#f0c24b;--c5:#9ad0f5;
+--good:#4fd6ab;--bad:#ff9b66;--heat:86,180,233;
+""".strip()
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """Return an element. In names of attributes a final _ is dropped and others become dashes; an attribute that is None is left out."""
+    shown = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{_format_attribute(value)}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in VOID:
+        return Markup(f"<{tag}{shown}/>")
+    return Markup(f"<{tag}{shown}>{''.join(escape(child) for child in children)}</{tag}>")
+
+
+def escape(text: str) -> Markup:
+    """Return text as markup that shows it; what is not a character is shown as an escape. A number stays beside its %."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(printable(text), quote=True).replace(" %", "\u00a0%"))
+
+
+def join(parts: list[Markup] | tuple[Markup, ...], between: str = "") -> Markup:
+    """Concatenate pieces of markup."""
+    return Markup(between.join(parts))
+
+
+def shorten(text: str, most: int = 48) -> str:
+    """Return the text, without its middle where it is long: names of columns differ at their ends."""
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
+
+
+def _format_attribute(value: str | float) -> str:
+    """Return an attribute's value as text; coordinates have at most two decimals."""
+    return escape(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "", caption: str = "") -> Markup:
+    """Return a table that scrolls by itself where it is wider than the page; keyboards reach it.
+
+    A cell is text, or markup: an element ``td`` or ``th`` of its own.
+    """
+    top = element("tr", *(element("th", cell, scope="col") for cell in head))
+    lines = [
+        element("tr", *(cell if isinstance(cell, Markup) else element("td", cell) for cell in row)) for row in rows
+    ]
+    captions = [element("caption", caption)] if caption else []
+    inner = element("table", *captions, element("thead", top), element("tbody", *lines), class_=kind or None)
+    return element(
+        "div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption or ", ".join(head[:3])
+    )
+
+
+def fold(summary: str, *content: Markup) -> Markup:
+    """Return content that is shown when its summary is clicked."""
+    return element("details", element("summary", summary), *content)
+
+
+def build_tiles(found: list[tuple[str, str, str]]) -> Markup:
+    """Return figures side by side, each with its name and what it is to be compared with."""
+    return element(
+        "dl",
+        *(
+            element("div", element("dt", name), element("dd", value, element("small", more)))
+            for name, value, more in found
+        ),
+        class_="tiles",
+    )
+
+
+class PagePart(NamedTuple):
+    """A section of a page."""
+
+    key: str
+    """Its anchor."""
+    title: str
+    """Its heading, and its name in the list of contents."""
+    lead: str
+    """What it shows and how to read it, in a sentence or two."""
+    body: Markup
+    """The drawings and tables."""
+
+    def render(self) -> Markup:
+        """Return the section as an element, with its heading."""
+        lead = [element("p", self.lead, class_="lead")] if self.lead else []
+        return element("section", element("h2", self.title), *lead, self.body, id=self.key)
+
+
+def build_document(title: str, subtitle: str, opening: Markup, parts: Sequence[PagePart]) -> str:
+    """Return a page: title, opening, contents and parts."""
+    policy = f"default-src 'none'; style-src '{_hash_style(STYLE)}'; base-uri 'none'; form-action 'none'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", **{"http-equiv": "Content-Security-Policy", "content": policy}),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"{title} · streamsvm"),
+        element("style", Markup(STYLE)),
+    )
+    links = [element("li", element("a", part.title, href=f"#{part.key}")) for part in parts]
+    contents = element("nav", element("ul", *links), aria_label="Contents")
+    header = element(
+        "header",
+        element("a", "Skip to the content", class_="skip", href="#content"),
+        element("h1", title),
+        element("p", subtitle, class_="sub"),
+        opening,
+        contents,
+    )
+    body = element("main", join([part.render() for part in parts]), id="content")
+    footer = element("footer", f"Made by streamsvm {__version__}. This page loads nothing and executes nothing.")
+    return PAGE_HEADER.decode() + element("html", head, element("body", header, body, footer), lang="en") + "\n"
+
+
+def _hash_style(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _series_colors() -> str:
+    """Return the classes of colors: s strokes, f fills, b backgrounds; 9 is the color of text."""
+    return (
+        "".join(
+            f".s{k}{{stroke:var(--c{k})}}.f{k}{{fill:var(--c{k})}}.b{k}{{background:var(--c{k})}}" for k in range(6)
+        )
+        + ".s9{stroke:var(--ink)}.b9{background:var(--ink)}"
+    )
+
+
+def _heat_colors() -> str:
+    """Return the classes of a cell's depth, q0 to q9; text on dark cells has the color of paper."""
+    shades = "".join(f".q{k}{{background:rgba(var(--heat),{0.02 + 0.085 * k:.3f})}}" for k in range(10))
+    return shades + ".q8,.q9{color:var(--paper)}"
+
+
+STYLE = (
+    f":root{{color-scheme:light dark;{LIGHT}}}"
+    f"@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}"
+    """
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%}
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-variant-numeric:tabular-nums}
+main,header,footer{max-width:1040px;margin:0 auto;padding:0 20px}
+header{padding-top:36px}
+h1{font-size:1.55rem;line-height:1.25;margin:0 0 4px;overflow-wrap:anywhere;letter-spacing:-.01em}
+h2{font-size:1.18rem;margin:44px 0 4px;padding-top:14px;border-top:1px solid var(--rule)}
+h3{font-size:1rem;margin:20px 0 4px}
+p{margin:6px 0 12px;max-width:72ch}
+.sub,.lead,footer{color:var(--soft)}
+.sub{margin:0 0 18px;overflow-wrap:anywhere}
+a{color:var(--link)}
+a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--c0);outline-offset:2px}
+.skip{position:absolute;left:-999px}.skip:focus{position:static}
+.verdict{font-size:1.12rem;line-height:1.5;max-width:none;margin:14px 0 8px;padding:14px 18px;background:var(--panel);border-left:5px solid var(--good);border-radius:0 6px 6px 0}
+.verdict.open{border-color:var(--bad)}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(162px,1fr));gap:10px;margin:16px 0 4px;padding:0}
+.tiles div{background:var(--panel);border-radius:6px;padding:10px 12px}
+.tiles dt{font-size:.8rem;color:var(--soft)}
+.tiles dd{margin:0;font-size:1.16rem;white-space:nowrap;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
+.tiles dd small{display:block;white-space:normal;font-size:.78rem;font-weight:400;color:var(--soft)}
+nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;list-style:none;margin:14px 0 0;padding:0;font-size:.92rem}
+.row{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:18px 36px;align-items:start}
+figure{margin:14px 0 6px;min-width:0}
+figcaption{font-weight:600;font-size:.95rem;margin-bottom:2px}
+.legend{display:flex;flex-wrap:wrap;gap:0 16px;list-style:none;margin:0 0 2px;padding:0;font-size:.84rem;color:var(--soft);overflow-wrap:anywhere}
+.key{display:inline-block;width:16px;height:3px;vertical-align:middle;margin-right:6px;border-radius:2px}
+.key.band,.key.bars,.key.stack{height:11px;opacity:.5}.key.stack{opacity:.45}
+svg{display:block;width:100%;height:auto;max-width:480px;font-family:inherit;overflow:visible}
+svg.wide{max-width:none}
+text{fill:var(--ink);font-size:12.5px}
+.tick{fill:var(--soft);font-size:11.5px}.tick.y{text-anchor:end}.x{text-anchor:middle}
+.axis{fill:var(--soft);font-size:12px}
+.note{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round;fill:var(--soft);font-size:11.5px}
+.grid{stroke:var(--rule);stroke-width:.8}.base,.mark{stroke:var(--soft);stroke-width:1}
+.level{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:5 4}
+.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
+.thin{fill:none;stroke-width:1;opacity:.55}
+.dashed{fill:none;stroke-width:1.6;stroke-dasharray:6 4}
+.plot{overflow:hidden;max-width:none}.band{opacity:.25;stroke:none}.bars{opacity:.5;stroke:none}.stack{stroke:none;opacity:.45}
+.range{stroke-width:1.5}
+.scroll{overflow-x:auto;max-width:100%}
+table{border-collapse:collapse;font-size:.88rem;margin:8px 0}
+th,td{padding:3px 10px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
+th{font-weight:600;color:var(--soft)}
+th:first-child,td:first-child,.words td,.words th{text-align:left}
+.words td{white-space:normal;overflow-wrap:anywhere;vertical-align:top;min-width:6em}
+.bar{width:34%;min-width:110px;padding:3px 4px}
+.bar svg{max-width:none;height:14px}
+.full{width:100%}
+caption{text-align:left;color:var(--soft);padding-bottom:4px}
+.heat td{text-align:center;min-width:3.1em}.heat .best{outline:2px solid var(--c1);outline-offset:-2px;font-weight:600}
+pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
+code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+details{margin:8px 0}summary{cursor:pointer;color:var(--link)}
+.warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
+.warn.mild{border-color:var(--c4)}
+footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
+@media(max-width:480px){body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
+@media print{
+@page{margin:14mm}
+"""
+    f":root{{color-scheme:light;{LIGHT}}}"
+    """
+body{font-size:10.5pt}main,header,footer{max-width:none;padding:0}
+nav,.skip{display:none}figure,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
+.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+}
+""" + _series_colors() + _heat_colors()
+).replace("\n", "")
+
+
+class Markup(str):
+    """Text that is already markup."""
+
+    __slots__ = ()

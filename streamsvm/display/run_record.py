@@ -1,0 +1,579 @@
+"""The record of a run: what a fit or a search wrote, read for its page.
+
+Files are read with bounds and checked, never trusted: they may be missing, damaged, or of another run. Each has a struct here with the
+fields that pages show; a file of another form is listed in ``RunRecord.unread``, other fields in it are ignored, and the parts of the page
+that need it are absent. The files of a fit are those of ``jobs.fit`` (plan, log, certificate, record, evaluation), the table of a search
+that of ``jobs.tune``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from streamsvm.aliases import ByName, JsonObject
+from streamsvm.config.units import percent
+from streamsvm.errors import DataError, MissingError
+from streamsvm.regular import is_folder, open_regular, read_whole
+from streamsvm.tasks import REGRESSION
+
+MAX_FILE_BYTES = 16 << 20
+MAX_LOG_LINES, MAX_LINE_BYTES = 100_000, 1 << 20
+MAX_POINTS = 300
+"""Points of a line that are drawn."""
+T = TypeVar("T")
+
+
+class ProblemEnd(msgspec.Struct):
+    """The certificate of one problem: primal P, dual D, and (P - D) / |P|, rounding counted."""
+
+    C: float
+    primal: float
+    dual: float
+    gap: float
+    problem: int = 0
+    rounding: float = 0.0
+
+
+class End(msgspec.Struct):
+    """How a run ended (``certificate.json``); primal, dual and gap are those of the problem with the widest gap."""
+
+    status: str
+    gap: float
+    primal: float
+    dual: float
+    tolerance: float
+    passes: int
+    seconds: float
+    peak: int
+    """Bytes of anonymous memory at most."""
+    limit: int
+    """Bytes that were allowed."""
+    bytes_read: int
+    compute_share: float
+    """The share of the time in which nothing was waited for."""
+    rounding: float = 0.0
+    validation: JsonObject | None = None
+    """The best error on held-out rows."""
+    problems: list[ProblemEnd] = []
+
+
+class PlannedTerm(msgspec.Struct):
+    """A term of the memory plan: its name, its bytes at most, and what it consists of."""
+
+    term: str
+    bytes: int
+    why: str = ""
+
+
+class Planned(msgspec.Struct):
+    """What was decided before the first read: the event ``plan``."""
+
+    rows: int
+    columns: int
+    chunks: int
+    bytes_per_pass: int
+    problems: int
+    """Number of problems that are solved side by side."""
+    C: list[float]
+    """The C of each problem."""
+    solver: str
+    why: str
+    memory: list[PlannedTerm]
+    total: int
+    """Sum of the terms of memory, in bytes."""
+    limit: int
+    """Bytes that are allowed."""
+    features: JsonObject | None = None
+    """What kernel features are made of."""
+    embedding: JsonObject | None = None
+    """Where kernel features are kept."""
+    threads: int | None = None
+    task: str = ""
+    together: int = 0
+    """Classes in each problem, where one problem has all classes; else 0."""
+
+
+class Moment(msgspec.Struct):
+    """A snapshot during a run: an event ``progress`` or ``pass``."""
+
+    seconds: float
+    """Since the run began."""
+    memory: int
+    """Bytes of anonymous memory."""
+    waited: float | None = None
+    """Seconds spent waiting for blocks so far."""
+    bytes_read: int | None = None
+
+
+class Pass(Moment, kw_only=True):
+    """The certificate of a problem after a pass: an event ``pass``."""
+
+    number: int = msgspec.field(name="pass")
+    """The number of the pass, from 1."""
+    primal: float
+    dual: float
+    gap: float
+    problem: int = 0
+    exact: bool = True
+    """Whether P and D are those of all rows."""
+
+
+class HeldOut(msgspec.Struct, kw_only=True):
+    """The error on held-out rows after a pass: an event ``validation``."""
+
+    number: int = msgspec.field(name="pass")
+    C: float
+    error: float
+
+
+class Stopped(msgspec.Struct):
+    """The error that ended a run early."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Began(msgspec.Struct):
+    """The start of a run."""
+
+    at: str
+    """UTC."""
+    command: str
+    """The command that repeats the fit."""
+    resumed: bool = False
+    machine: ByName = {}
+    """Versions and hardware, by name."""
+
+
+class Stored(msgspec.Struct):
+    """The data of a fit."""
+
+    path: str
+    digest: str
+    classes: list[tuple[str, int]]
+    """The classes with most rows, and how many rows they have."""
+
+
+class TopColumns(msgspec.Struct):
+    """The columns with the largest effect on a class."""
+
+    positive: str
+    """The class they speak for."""
+    rows: list[tuple[str, float, float]]
+    """Name, weight in raw units, and standard deviation of each."""
+    intercept: float
+    of: int
+    """Number of all columns."""
+
+
+class Shares(msgspec.Struct):
+    """The share of each class in parts of the store."""
+
+    rows: list[float]
+    """Rows up to the end of each part."""
+    shares: dict[str, list[float]]
+    """By class, its share in each part."""
+
+
+class Drifting(msgspec.Struct):
+    """The means of a column in chunks of the store, less that of all rows, in standard deviations."""
+
+    column: str
+    means: list[float]
+    errors: float
+    """The largest of them in standard errors."""
+
+
+class Margins(msgspec.Struct):
+    """A histogram of margins by class, with the loss at its edges."""
+
+    range: tuple[float, float]
+    """Start of the first bin and end of the last one."""
+    counts: dict[str, list[int]]
+    """By class, the rows in each bin."""
+    rows: int
+    loss: list[float] = []
+
+
+class Reliability(msgspec.Struct):
+    """A reliability diagram: predicted probability and share that came true, in bins; the scores of the probabilities."""
+
+    said: list[float]
+    """Mean probability of each bin."""
+    came_true: list[float]
+    weight: list[float]
+    log_loss: float | None = None
+    Brier: float | None = None
+    ECE: float | None = None
+
+
+class ReliabilityRecord(msgspec.Struct):
+    """Reliability of decision values taken for log odds (before) and of a model's probabilities (after)."""
+
+    before: Reliability
+    after: Reliability
+
+
+class CalibrationRecord(msgspec.Struct):
+    """A calibration and the scores it was learned from: an event ``calibration``."""
+
+    C: float
+    method: str
+    scores: str
+    rows: int
+    before: Reliability
+    after: Reliability
+
+
+class Facts(msgspec.Struct):
+    """What a fit recorded of its data and model (``record.json``)."""
+
+    store: Stored
+    model: ByName
+    """The classes, and for kernels the number of points."""
+    loss: ByName = {}
+    warnings: list[str] = []
+    notices: list[str] = []
+    coefficients: list[TopColumns] = []
+    label_drift: Shares | None = None
+    margins: Margins | None = None
+    """Margins of a sample of the training rows."""
+    feature_drift: list[Drifting] = []
+
+
+class Evaluated(msgspec.Struct):
+    """An evaluation of a classifier (``evaluation.json``)."""
+
+    data: list[str]
+    """The store or the files."""
+    rows: int
+    accuracy: float
+    balanced_accuracy: float
+    F1_macro: float
+    classes: list[str]
+    """The classes of the model."""
+    truths: list[str]
+    """The labels that occurred."""
+    confusion: list[list[int]]
+    """Rows of each of ``truths`` by predicted class."""
+    precision: list[float]
+    """Of each of ``truths``."""
+    recall: list[float]
+    """Of each of ``truths``."""
+    at: str = ""
+    """UTC."""
+    primals: list[float] = []
+    """P of each problem of the model, which tell whether it is the model of the run."""
+    AUC: float | None = None
+    AUC_error: float | None = None
+    average_precision: float | None = None
+    roc: list[tuple[float, float]] = []
+    precision_recall: list[tuple[float, float]] = []
+    margins: Margins | None = None
+    reliability: ReliabilityRecord | None = None
+
+
+class EvaluatedNumbers(msgspec.Struct):
+    """An evaluation of a regression model (``evaluation.json``)."""
+
+    data: list[str]
+    rows: int
+    MAE: float
+    RMSE: float
+    largest_error: float
+    target_mean: float
+    target_spread: float
+    """Standard deviation of the targets."""
+    R2: float | None = None
+    """None where all targets are equal."""
+    at: str = ""
+    primals: list[float] = []
+    """P of the problem of the model, which tells whether it is the model of the run."""
+
+
+class GridPoint(msgspec.Struct):
+    """A point of a search: the mean error over the folds, and the settings."""
+
+    error: float
+    standard_error: float
+    C: float | None = None
+    """None where nu stands in its place."""
+    nu: float | None = None
+    landmarks: int | None = None
+    gamma: float | None = None
+    passes: int = 0
+    """The most passes of all folds."""
+    gap: float = 0.0
+    """The widest gap of all folds."""
+
+    @property
+    def loss_weight(self) -> float:
+        """C or nu."""
+        return next((weight for weight in (self.nu, self.C) if weight is not None), math.nan)
+
+
+class Search(msgspec.Struct):
+    """The result of a search (``table.json``)."""
+
+    settings: ByName
+    store: str
+    """Digest of the store."""
+    best: GridPoint
+    scores: list[GridPoint]
+    measure: str = "error"
+    """What the error is."""
+    in_percent: bool = True
+    """Whether the error is a share, shown in percent."""
+
+    @property
+    def axis(self) -> str:
+        """'C' or 'nu', whichever was searched."""
+        return "C" if self.best.nu is None else "nu"
+
+    def text(self, error: float, digits: int) -> str:
+        """Return an error as people read it."""
+        return percent(error, digits) if self.in_percent else f"{error:.{digits}g}"
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The record of a run or a search; fields are None or empty where nothing was written."""
+
+    name: str
+    """The model, or the folder of a search."""
+    job: ByName = field(default_factory=dict)
+    """The settings of the fit."""
+    plan: Planned | None = None
+    end: End | None = None
+    """None where it has not ended."""
+    facts: Facts | None = None
+    evaluation: Evaluated | None = None
+    number_evaluation: EvaluatedNumbers | None = None
+    search: Search | None = None
+    """None for a fit."""
+    began: Began | None = None
+    stopped: Stopped | None = None
+    passes: list[Pass] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    held_out: list[HeldOut] = field(default_factory=list)
+    calibrations: list[CalibrationRecord] = field(default_factory=list)
+    done: bool = False
+    """Whether the log says that the run came to its end."""
+    unread: list[str] = field(default_factory=list)
+    """Files that exist and could not be understood."""
+
+    @property
+    def settings(self) -> ByName:
+        """The settings of the fit or the search."""
+        return self.job if self.search is None else self.search.settings
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the model predicts numbers."""
+        return self.plan is not None and self.plan.task == REGRESSION
+
+    def in_class_order(self, names: Iterable[str]) -> list[str]:
+        """Return names of classes in the order of the model's classes, others after them: a class has one color on the whole page."""
+        recorded = None if self.facts is None else self.facts.model.get("classes")
+        classes = recorded if isinstance(recorded, list) else []
+        return sorted(dict.fromkeys(names), key=lambda name: classes.index(name) if name in classes else len(classes))
+
+    def error_text(self, error: float) -> str:
+        """Return an error on held-out rows: a share in percent, of a regression in the units of the target."""
+        return f"{error:.4g}" if self.is_regression else percent(error, 4)
+
+    @property
+    def error_name(self) -> str:
+        """'error', a share of wrong answers, or 'RMSE'."""
+        return "RMSE" if self.is_regression else "error"
+
+    def widest(self) -> list[Pass]:
+        """Return the certificate with the largest gap of each pass: of several problems, that of the one furthest behind."""
+        widest: dict[int, Pass] = {}
+        for one in self.passes:
+            if one.number not in widest or not one.gap <= widest[one.number].gap:
+                widest[one.number] = one
+        return thin([widest[number] for number in sorted(widest)])
+
+    def of_problem(self, number: int) -> list[Pass]:
+        """Return the certificates of one problem, pass by pass."""
+        return thin([one for one in self.passes if one.problem == number])
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read the record of the run of a model, or of a search. ``path``: the model, its run's folder, or that of the search.
+
+    Raises MissingError where there is no run, DataError for a path that is something else.
+    """
+    folder = path if is_folder(path) else path.with_name(path.name + ".run")
+    if not is_folder(folder):
+        hint = "name a model that has its MODEL.run beside it, a MODEL.run, or the folder of a search"
+        raise MissingError(f"there is no run at {path}", hint=hint)
+    record = RunRecord(folder.name.removesuffix(".run"))
+    if (folder / "table.json").is_file():
+        record.search = _read_file(folder / "table.json", Search, record)
+    else:
+        _read_fit(folder, record)
+    if record.search is None and record.plan is None and record.end is None and record.began is None:
+        raise DataError(
+            f"{path} holds no record of a run", code="E-FILE", hint="name a model, or what tune has written"
+        )
+    return record
+
+
+def _read_fit(folder: Path, record: RunRecord) -> None:
+    record.job = _read_file(folder / "job.json", dict, record) or {}
+    record.plan = _read_file(folder / "plan.json", Planned, record)
+    for event in _events_of_last_run(folder / "events.jsonl", record):
+        _take_event(event, record)
+    _keep_bounds(record.passes)
+    record.moments = thin(record.moments)
+    if record.began is None or record.done:  # else they are of an earlier run
+        record.end = _read_file(folder / "certificate.json", End, record)
+        record.facts = _read_file(folder / "record.json", Facts, record)
+        _read_evaluation(folder / "evaluation.json", record)
+
+
+def _keep_bounds(passes: list[Pass]) -> None:
+    """Give every certificate the best bound so far: a bound stays valid, whatever a later pass finds."""
+    best: dict[int, float] = {}
+    for one in passes:
+        if one.exact:
+            best[one.problem] = max(one.dual, best.get(one.problem, one.dual))
+            one.dual = best[one.problem]
+            if one.primal:
+                one.gap = min(one.gap, (one.primal - one.dual) / abs(one.primal))
+
+
+def _read_evaluation(path: Path, record: RunRecord) -> None:
+    """Read the evaluation, of a classifier or of a regression, unless it is one of an earlier model of the same name."""
+    content = _read_file(path, dict, record)
+    kind: type[Evaluated | EvaluatedNumbers] = (
+        EvaluatedNumbers if content is not None and "RMSE" in content else Evaluated
+    )
+    evaluation: Evaluated | EvaluatedNumbers | None = None if content is None else _convert(content, kind)
+    if content is not None and evaluation is None:
+        record.unread.append(path.name)
+    if evaluation is None or record.end is None:
+        return
+    if set(evaluation.primals) <= {one.primal for one in record.end.problems}:
+        if isinstance(evaluation, Evaluated):
+            record.evaluation = evaluation
+        else:
+            record.number_evaluation = evaluation
+
+
+def _take_event(event: JsonObject, record: RunRecord) -> None:
+    """Add an event to the record; unknown events are ignored."""
+    match event.get("event"):
+        case "plan":
+            record.plan = record.plan or _convert(event, Planned)
+        case "began":
+            record.began = record.began or _convert(event, Began)
+        case "calibration" if (learned := _convert(event, CalibrationRecord)) is not None:
+            record.calibrations.append(learned)
+        case "done":
+            record.done = True
+        case "stopped":
+            record.stopped = _convert(event, Stopped)
+        case "pass" if (one := _convert(event, Pass)) is not None:
+            record.passes.append(one)
+            record.moments.append(one)
+        case "progress" if (moment := _convert(event, Moment)) is not None:
+            record.moments.append(moment)
+        case "validation" if (look := _convert(event, HeldOut)) is not None:
+            record.held_out.append(look)
+        case _:
+            pass
+
+
+def _events_of_last_run(path: Path, record: RunRecord) -> list[JsonObject]:
+    """Return the events of the last run and of those it resumed, with accumulated seconds."""
+    events: list[JsonObject] = []
+    try:
+        for event in _read_lines(path):
+            if event.get("event") == "began":
+                events = _drop_end(events) if event.get("resumed") else []
+            events.append(event)
+    except FileNotFoundError:
+        return []
+    except (OSError, DataError):
+        record.unread.append(path.name)
+    return list(_accumulate_seconds(events))
+
+
+def _accumulate_seconds(events: list[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the events with seconds that never decrease: a resumed run, and a pass that only certifies, count from 0."""
+    offset = latest = 0.0
+    for event in events:
+        seconds = event.get("seconds")
+        if isinstance(seconds, float | int) and event.get("event") != "done":
+            if seconds + offset < latest:
+                offset = latest
+            latest = seconds + offset
+            event["seconds"] = latest
+        yield event
+
+
+def _drop_end(events: list[JsonObject]) -> list[JsonObject]:
+    return [event for event in events if event.get("event") not in ("stopped", "done")]
+
+
+def _read_lines(path: Path) -> Iterator[JsonObject]:
+    """Yield the events of a log; lines that are cut off, too long or not events are skipped."""
+    with open(open_regular(path), "rb") as file:
+        for _ in range(MAX_LOG_LINES):
+            line = file.readline(MAX_LINE_BYTES)
+            if not line:
+                return
+            try:
+                event = _parse_json(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def _read_file(path: Path, kind: type[T], record: RunRecord) -> T | None:
+    """Return the content of a JSON file; None where it is missing, or of another kind, which is noted in ``unread``."""
+    try:
+        value = _convert(_parse_json(read_whole(path, MAX_FILE_BYTES)), kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError, DataError):
+        value = None
+    if value is None:
+        record.unread.append(path.name)
+    return value
+
+
+def _parse_json(text: bytes) -> Any:
+    """Parse JSON; NaN, infinity and numbers beyond float64 become None."""
+    return json.loads(text, parse_constant=lambda _: None, parse_float=_parse_number)
+
+
+def _parse_number(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _convert(value: Any, kind: type[T]) -> T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for text with lone surrogates
+        return None
+
+
+def thin(points: list[T]) -> list[T]:
+    """Return at most MAX_POINTS of many points, evenly, with the first and the last."""
+    if len(points) <= MAX_POINTS:
+        return points
+    return [points[round(k * (len(points) - 1) / (MAX_POINTS - 1))] for k in range(MAX_POINTS)]

@@ -1,0 +1,399 @@
+"""Models as the text that LIBLINEAR and LIBSVM write and read.
+
+Both formats: a head of lines 'key value ...' ends with a line that is one word; numbers follow. Classes are whole numbers, and with two of
+them f > 0 stands for the first label. Columns are counted from 1: column j of a model is index j + 1. Numbers are written with
+17 format_numbers, which is every bit of a float64.
+
+**LIBLINEAR**: one weight a column and class, f_k(x) = w_k.x + w_k,bias B, the largest f or the sign of the only one. After the head stands
+one line a column, with the weight of every problem; with B >= 0 the last line is that of the constant feature, whose value is B. Two
+classes are one problem, except in a model of Crammer and Singer.
+
+**LIBSVM**: support vectors z_i with a coefficient for each pair of classes, f_ab(x) = sum_i c_i k(x, z_i) - rho_ab. f_ab > 0 votes for a,
+and the class with most votes is predicted. Our models have one function a class and predict the largest; written as the pairs
+f_ab = f_a - f_b, in which the largest wins all of its votes, they predict the same. The vectors of class a are all points of f_a: their
+coefficient is c in its pairs (a, b), and -c in pairs (b, a). A linear function has one point, its weights. A model whose pairs vote is
+written as it is: the vectors of class a are all points of its pairs with later classes. A regression model has one function, no labels,
+and what LIBSVM calls two classes.
+
+References: README and linear.cpp of LIBLINEAR, README and svm.cpp of LIBSVM.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from streamsvm.aliases import Array
+from streamsvm.compute.kernel_values.gram import dense_rows
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.features.expansion import Expansion
+from streamsvm.kernels import KERNELS
+from streamsvm.model import Model
+from streamsvm.regular import read_whole
+from streamsvm.rows import CSR, Float64, Int32, Int64, row_slice
+
+MAX_FILE_BYTES = 1 << 34
+"""Largest file that is read, in bytes."""
+MAX_LABEL = 2**31 - 1
+"""Both libraries hold labels as C integers."""
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+KEEP_MODEL = "keep the model as it is and use 'streamsvm predict'"
+SOLVERS = {"hinge": "L2R_L1LOSS_SVC_DUAL", "squared_hinge": "L2R_L2LOSS_SVC", "logistic": "L2R_LR"}
+"""LIBLINEAR's name of the solver of each loss; it gives probabilities for that of the logistic loss."""
+OTHER_SOLVER = "L2R_L1LOSS_SVC_DUAL"
+"""The solver that models of other losses are said to come from."""
+SQUARED_EPSILON_SVR, EPSILON_SVR = "L2R_L2LOSS_SVR", "L2R_L1LOSS_SVR_DUAL"
+"""The solvers that regression models are said to come from; predictions do not depend on it."""
+CRAMMER_SINGER = "MCSVM_CS"
+LIBLINEAR_CLASSIFIERS = {
+    *SOLVERS.values(),
+    CRAMMER_SINGER,
+    "L2R_L2LOSS_SVC_DUAL",
+    "L1R_L2LOSS_SVC",
+    "L1R_LR",
+    "L2R_LR_DUAL",
+}
+LIBSVM_KERNELS = ("linear", "polynomial", "rbf", "sigmoid")
+"""Kernels that LIBSVM has, too, under the same name and with the same meaning of gamma and coef0."""
+KERNEL_PARAMETERS = {
+    "linear": (),
+    "polynomial": ("gamma", "coef0", "degree"),
+    "rbf": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+}
+LIBSVM_CLASSIFIERS = ("c_svc", "nu_svc")
+MAX_INDEX = 10**8
+"""Largest index of a column that is read: a linear model has that many weights. Files of rows have the same limit."""
+Entries: TypeAlias = tuple[Int32 | Int64, Float64]
+"""The columns and the numbers of a point that are not 0."""
+Points: TypeAlias = Callable[[int], Entries]
+"""Returns a point by its number."""
+
+
+def write_liblinear(model: Model) -> Iterator[bytes]:
+    """Yield the text of a linear model, whose weights are those of the columns as the sources have them.
+
+    A regression model has no labels, and LIBLINEAR wants it to have two classes. Raises UsageError for a kernel, for columns that are not
+    numbers of the source, and for labels that are not whole numbers.
+    """
+    if model.expansion is not None:
+        raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
+    check_columns(model)
+    model.check_one_each()
+    head = _describe_kind(model) | {"nr_feature": model.columns, "bias": 1}
+    yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"w\n"
+    for weights in (*model.coef.T, model.intercept):
+        yield f"{format_numbers(weights)}\n".encode()
+
+
+def _describe_kind(model: Model) -> dict[str, object]:
+    """Return the lines that say what kind of model it is, with its labels. Raises UsageError for labels that are not whole numbers."""
+    loss = str((model.provenance.get("settings") or {}).get("loss"))
+    if model.numeric:
+        return {
+            "solver_type": SQUARED_EPSILON_SVR if loss == "squared_epsilon_insensitive" else EPSILON_SVR,
+            "nr_class": 2,
+        }
+    labels = read_whole_labels(model)
+    return {
+        "solver_type": SOLVERS.get(loss, OTHER_SOLVER),
+        "nr_class": len(labels),
+        "label": " ".join(map(str, labels)),
+    }
+
+
+def read_liblinear(path: Path) -> Model:
+    """Return the model of a file. Raises DataError E-MODEL, also for regression and one-class models."""
+    text = read_text(path, "w")
+    (solver,) = text.words("solver_type", 1)
+    if solver not in LIBLINEAR_CLASSIFIERS:
+        raise unusable(path, f"{solver} is not a classifier")
+    labels = text.labels(text.whole("nr_class", 2))
+    pair = len(labels) == 2
+    problems = 1 if pair and solver != CRAMMER_SINGER else len(labels)
+    bias = float(text.numbers(text.words("bias", 1), "bias")[0])
+    columns, values = text.whole("nr_feature", 1), text.numbers(text.body.split(), "weights")
+    if len(values) != problems * (columns + (bias >= 0.0)):
+        raise unusable(path, f"it has {len(values)} weights for {columns} columns and {problems} problem(s)")
+    weights = values.reshape(-1, problems).T
+    constant = weights[:, columns] * bias if bias >= 0.0 else np.zeros(problems)
+    functions = np.column_stack([weights[:, :columns], constant])
+    if pair and problems == 2:  # the larger of two functions is the sign of their difference
+        functions = functions[:1] - functions[1:]
+    return Model(functions, labels[::-1] if pair else labels, {"made_by": f"LIBLINEAR {solver}"})
+
+
+def write_libsvm(model: Model) -> Iterator[bytes]:
+    """Yield the text of a model, linear or of kernel values, over columns as the sources have them.
+
+    Raises UsageError for kernels LIBSVM has not, for columns that are standardized or no numbers of the source, and for labels
+    that are not whole numbers.
+    """
+    check_columns(model)
+    labels = [] if model.numeric else read_whole_labels(model)
+    kernel, points, weights = (
+        _linear_points(model) if model.expansion is None else _kernel_points(model, model.expansion)
+    )
+    rho, of_classes = (-model.intercept, [weights]) if model.numeric else _split_into_pairs(model, weights, len(labels))
+    chosen = [np.flatnonzero(np.abs(coefficients).max(axis=0)) for coefficients in of_classes]
+    lengths = [len(mine) for mine in chosen]
+    head: dict[str, object] = {
+        "svm_type": "epsilon_svr" if model.numeric else "c_svc",
+        **kernel,
+        "nr_class": len(labels) or 2,
+        "total_sv": sum(lengths),
+        "rho": format_numbers(rho),
+    }
+    if labels:
+        head |= {"label": " ".join(map(str, labels)), "nr_sv": " ".join(map(str, lengths))}
+    yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"SV\n"
+    for coefficients, mine in zip(of_classes, chosen, strict=True):
+        for i in mine.tolist():
+            yield _format_vector(coefficients[:, i], *points(i))
+
+
+def read_whole_labels(model: Model) -> list[int]:
+    """Return the classes as whole numbers, of two the one that f > 0 stands for first. Raises UsageError for other names."""
+    names = model.classes[::-1] if len(model.weights) == 1 else model.classes
+    for name in names:
+        if not WHOLE.fullmatch(name) or abs(int(name)) > MAX_LABEL:
+            raise UsageError(
+                f"the class {quote(name)} is not a whole number, and this format has no other labels",
+                hint=f"ingest with labels that are whole numbers, or {KEEP_MODEL}",
+            )
+    return [int(name) for name in names]
+
+
+def check_columns(model: Model) -> None:
+    """Raise UsageError where a column of the model is not a number of its source: the format cannot express it."""
+    schema = (model.provenance.get("encoding") or {}).get("schema") or {}
+    for column in schema.get("columns", ()):
+        if column["kind"] != "number":
+            raise UsageError(
+                f"the column {quote(column['name'])} of the table is a {column['kind']}, but this format has only numbers",
+                hint=f"ingest a table of numbers, or {KEEP_MODEL}",
+            )
+
+
+def explain_text(model: Model) -> tuple[str, ...]:
+    """Return what people have to know to apply the text of a model to their files, as lines."""
+    encoding = model.provenance.get("encoding") or {}
+    lines = []
+    if encoding.get("index_base") == 0:
+        lines.append("the files of the model count columns from 0, the text from 1: add 1 to their indices")
+    if encoding.get("schema"):
+        lines.append(f"the columns of the table are {', '.join(model.names or ())} in this order, from index 1 on")
+    if model.calibration is not None:
+        lines.append("the text has the decision function alone: the probabilities of the model are not in it")
+    return tuple(lines)
+
+
+def format_numbers(values: Float64) -> str:
+    """Return numbers with all their digits, separated by spaces."""
+    return " ".join([f"{value:.17g}" for value in values.tolist()])
+
+
+class ModelText(NamedTuple):
+    """A parsed file."""
+
+    path: Path
+    head: dict[str, list[str]]
+    """The words after each key."""
+    body: str
+    """What follows the head."""
+
+    def words(self, key: str, count: int | None = None) -> list[str]:
+        """Return the words of a key, ``count`` of them. Raises DataError E-MODEL."""
+        words = self.head.get(key)
+        if words is None or (count is not None and len(words) != count):
+            raise unusable(self.path, f"its line '{key}' is {'missing' if words is None else 'of another length'}")
+        return words
+
+    def whole(self, key: str, least: int) -> int:
+        """Return the whole number of a key. Raises DataError E-MODEL."""
+        (word,) = self.words(key, 1)
+        if not WHOLE.fullmatch(word) or int(word) < least:
+            raise unusable(self.path, f"{key} is {quote(word)}")
+        return int(word)
+
+    def labels(self, count: int) -> tuple[str, ...]:
+        """Return the labels as models call classes. Raises DataError E-MODEL."""
+        words = self.words("label", count)
+        if not all(WHOLE.fullmatch(word) for word in words) or len(set(map(int, words))) != count:
+            raise unusable(self.path, "its labels are not different whole numbers")
+        return tuple(str(int(word)) for word in words)
+
+    def numbers(self, words: list[str], what: str) -> Float64:
+        """Return words as finite numbers. Raises DataError E-MODEL."""
+        try:
+            numbers = np.array(words, np.float64)
+        except ValueError as error:
+            raise unusable(self.path, f"its {what} are not all numbers") from error
+        if not np.isfinite(numbers).all():
+            raise unusable(self.path, f"its {what} are not all finite")
+        return numbers
+
+
+def read_text(path: Path, end: str) -> ModelText:
+    """Parse a file whose head ends with the line ``end``. Raises DataError, OSError."""
+    try:
+        text = read_whole(path, MAX_FILE_BYTES, follow=True).decode("ascii").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise unusable(path, "it is not text") from error
+    head, separator, body = text.partition(f"\n{end}\n")
+    if not separator:
+        raise unusable(path, f"it has no line '{end}'")
+    if "_" in body:  # Python takes 1_0 for a number
+        raise unusable(path, "its numbers have underscores")
+    lines = [line.split() for line in head.split("\n") if line.strip()]
+    return ModelText(path, {words[0]: words[1:] for words in lines}, body)
+
+
+def unusable(path: Path, why: str) -> DataError:
+    """Return the error for a file that does not hold a model of its format."""
+    return DataError(
+        f"{path} is not a usable model: {why}", code="E-MODEL", hint="write the file again where it was made"
+    )
+
+
+def _split_into_pairs(model: Model, weights: Float64, classes: int) -> tuple[Float64, list[Float64]]:
+    """Return rho of all pairs, and for each class the coefficients of all points (classes - 1, points) in its pairs with the others."""
+    constants = model.intercept
+    if len(weights) == 1 or model.pairs:
+        pairs = list(combinations(range(classes), 2))
+        coefficients = [np.zeros((classes - 1, weights.shape[1])) for _ in range(classes)]
+        for (first, second), w in zip(pairs, weights, strict=True):
+            coefficients[first][second - 1] = w
+        return -constants, coefficients
+    signs = [np.array([-1] * k + [1] * (classes - 1 - k)) for k in range(classes)]
+    rho = np.array([b - a for a, b in combinations(constants, 2)])
+    return rho, [np.outer(sign, w) for sign, w in zip(signs, weights, strict=True)]
+
+
+def _format_vector(coefficients: Float64, columns: Int32 | Int64, values: Float64) -> bytes:
+    """Return the line of a support vector: its coefficients, then its entries."""
+    entries = "".join([f" {j + 1}:{value:.17g}" for j, value in zip(columns.tolist(), values.tolist(), strict=True)])
+    return f"{format_numbers(coefficients)}{entries}\n".encode()
+
+
+def _linear_points(model: Model) -> tuple[dict[str, str], Points, Float64]:
+    """Return kernel, points and coefficients of a linear function: point k is the weights of problem k."""
+    coef = model.coef
+    return {"kernel_type": "linear"}, lambda i: _entries(coef[i]), np.eye(len(coef))
+
+
+def _kernel_points(model: Model, expansion: Expansion) -> tuple[dict[str, str], Points, Float64]:
+    """Return kernel, points and coefficients of a function of kernel values."""
+    if expansion.kernel not in LIBSVM_KERNELS:
+        raise UsageError(f"LIBSVM has no {expansion.kernel} kernel", hint=KEEP_MODEL)
+    moved = _total_shift(model, expansion)
+    parameters = {key: f"{expansion.parameters[key]:.17g}" for key in KERNEL_PARAMETERS[expansion.kernel]}
+    factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
+
+    def point(i: int) -> Entries:
+        row = row_slice(expansion.points, i, i + 1)
+        if isinstance(row, CSR) and moved is None:
+            return row.indices, row.data.astype(np.float64)
+        values = dense_rows(row, np.arange(1), expansion.columns)[0].astype(np.float64)
+        return _entries(values if moved is None else values + moved)
+
+    return {"kernel_type": expansion.kernel, **parameters}, point, factor * model.weights[:, :-1]
+
+
+def _entries(values: Float64) -> Entries:
+    """Return the nonzero entries of a point."""
+    columns = np.flatnonzero(values)
+    return columns, values[columns]
+
+
+def _total_shift(model: Model, expansion: Expansion) -> Float64 | None:
+    """Return what must be added to points (d,) because the model subtracts a shift and an offset from columns; None where it does not.
+
+    k(x - s, z) = k(x, z + s) for a translation-invariant kernel. Raises UsageError for others.
+    """
+    if expansion.scale is not None and bool((expansion.scale != 1.0).any()):
+        raise UsageError("LIBSVM cannot standardize columns", hint=f"fit without --standardize, or {KEEP_MODEL}")
+    moved = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
+    moved[list(model.offsets)] += list(model.offsets.values())
+    if not moved.any():
+        return None
+    if not KERNELS[expansion.kernel](**expansion.parameters).translation_invariant():
+        raise UsageError(
+            f"the model moves columns that lie far from 0, which a {expansion.kernel} kernel of LIBSVM cannot undo",
+            hint=f"use the rbf kernel, or {KEEP_MODEL}",
+        )
+    return moved
+
+
+def read_libsvm(path: Path) -> Model:
+    """Return the model of a file; points are rounded to float32 as rows are, a linear kernel becomes weights, and pairs of several classes vote.
+
+    Raises DataError E-MODEL, also for regression, one-class models and precomputed kernels.
+    """
+    text = read_text(path, "SV")
+    (kind,), (kernel,) = text.words("svm_type", 1), text.words("kernel_type", 1)
+    if kind not in LIBSVM_CLASSIFIERS:
+        raise unusable(path, f"{kind} is not a classifier")
+    if kernel not in LIBSVM_KERNELS:
+        raise unusable(path, f"it has a {kernel} kernel")
+    classes = text.labels(text.whole("nr_class", 2))
+    coefficients, points = _read_vectors(text, len(classes))
+    several = len(classes) > 2
+    intercept = -text.numbers(text.words("rho", math.comb(len(classes), 2)), "rho")[:, np.newaxis]
+    functions, classes = (_arrange_by_pair(text, coefficients), classes) if several else (coefficients, classes[::-1])
+    columns = int(points.indices.max()) + 1
+    made_by = {"made_by": f"LIBSVM {kind} {kernel}"}
+    if kernel == "linear":
+        X = scipy.sparse.csr_matrix((points.data, points.indices, points.indptr), (functions.shape[1], columns))
+        return Model(np.hstack([(X.T @ functions.T).T, intercept]), classes, made_by, pairs=several)
+    parameters = {key: float(text.numbers(text.words(key, 1), key)[0]) for key in KERNEL_PARAMETERS[kernel]}
+    with np.errstate(over="ignore"):
+        rounded = points.data.astype(np.float32)
+    if not np.isfinite(rounded).all():
+        raise unusable(path, "its support vectors have numbers that float32 has not")
+    expansion = Expansion(kernel, parameters, points._replace(data=rounded), columns)
+    return Model(np.hstack([functions, intercept]), classes, made_by, expansion, pairs=several)
+
+
+def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
+    """Return the coefficients of all points in each pair (pairs, points), 0 for points of other classes. Raises DataError E-MODEL."""
+    classes = len(coefficients) + 1
+    lengths = text.numbers(text.words("nr_sv", classes), "nr_sv")
+    if (lengths < 0).any() or (lengths % 1).any() or lengths.sum() != coefficients.shape[1]:
+        raise unusable(text.path, "nr_sv does not say of which class each support vector is")
+    own = np.repeat(np.arange(classes), lengths.astype(np.int64))
+    by_pair = np.zeros((math.comb(classes, 2), coefficients.shape[1]))
+    for w, (first, second) in zip(by_pair, combinations(range(classes), 2), strict=True):
+        for mine, place in ((own == first, second - 1), (own == second, first)):
+            w[mine] = coefficients[place, mine]
+    return by_pair
+
+
+def _read_vectors(text: ModelText, classes: int) -> tuple[Float64, CSR]:
+    """Return the coefficients (classes - 1, m) and the support vectors, in float64. Raises DataError E-MODEL."""
+    lines = [line.split() for line in text.body.split("\n") if line.strip()]
+    count = text.whole("total_sv", 1)
+    if len(lines) != count:
+        raise unusable(text.path, f"it has {len(lines)} support vectors and should have {count}")
+    first = classes - 1
+    entries = [entry.split(":") for words in lines for entry in words[first:]]
+    if not entries or any(len(entry) != 2 or not WHOLE.fullmatch(entry[0]) for entry in entries):
+        raise unusable(text.path, "its support vectors are not written as INDEX:VALUE")
+    indptr = np.cumsum([0, *(max(0, len(words) - first) for words in lines)])
+    indices = np.array([int(index) - 1 for index, _ in entries])
+    falling = np.diff(indices, prepend=-1) <= 0
+    falling[indptr[:-1][np.diff(indptr) > 0]] = False
+    if indices.min() < 0 or indices.max() >= MAX_INDEX or falling.any():
+        raise unusable(text.path, "the indices of a support vector do not rise from 1 to 10^8 at most")
+    data: Array = text.numbers([value for _, value in entries], "support vectors")
+    coefficients = text.numbers([word for words in lines for word in words[:first]], "coefficients")
+    if len(coefficients) != count * first:
+        raise unusable(text.path, f"a support vector has fewer than {first} coefficients")
+    return coefficients.reshape(count, first).T, CSR(data, indices.astype(np.int32), indptr)
