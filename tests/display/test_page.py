@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.display.page.page import page_of
-from streamsvm.display.page.record import read_run
+from streamsvm.display.page import build_page
+from streamsvm.display.run_record import read_run
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
@@ -111,7 +111,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, tmp
     found.feed(shown)
     assert found.tags == ["iframe"]
     assert dict(found.attributes)["sandbox"] == ""
-    assert dict(found.attributes)["srcdoc"] == page_of([read_run(result.run)])
+    assert dict(found.attributes)["srcdoc"] == build_page([read_run(result.run)])
     for file in result.run.iterdir():
         file.unlink() if file.is_file() else None
     assert result._repr_html_() is None
@@ -123,7 +123,7 @@ def test_an_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:
     assert "evaluation" in found.headings
     assert "area 0." in found.text
     assert made.bytes == (tmp_path / "p.html").stat().st_size
-    again = page_of([read_run(place / "m.ssvm.run")])
+    again = build_page([read_run(place / "m.ssvm.run")])
     assert again == (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
@@ -324,9 +324,9 @@ def test_reliability_is_drawn_before_and_after(tmp_path: Path) -> None:
     for name, method in (("plain", None), ("m", "sigmoid")):
         fit(FitJob(str(tmp_path / "s.zarr"), str(tmp_path / name), solver="newton", calibrate=method))
         evaluate(EvaluateJob(str(tmp_path / name), (str(tmp_path / "s.zarr"),)))
-    assert "Reliability" not in page_of([read_run(tmp_path / "plain.run")])
+    assert "Reliability" not in build_page([read_run(tmp_path / "plain.run")])
     run = read_run(tmp_path / "m.run")
-    page = page_of([run])
+    page = build_page([run])
     seen = Seen()
     seen.feed(page)
     assert "Reliability on the evaluated rows" in seen.text
@@ -336,7 +336,7 @@ def test_reliability_is_drawn_before_and_after(tmp_path: Path) -> None:
     assert sum(run.evaluation.reliability.after.weight) == 2000
     assert sum(run.calibrations[0].before.weight) == 2000
     (tmp_path / "m.run" / "evaluation.json").unlink()
-    assert "Reliability on the evaluated rows" not in page_of([read_run(tmp_path / "m.run")])
+    assert "Reliability on the evaluated rows" not in build_page([read_run(tmp_path / "m.run")])
 
 
 def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> None:

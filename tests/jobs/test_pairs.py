@@ -19,7 +19,7 @@ from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.model import Model, load, outcomes_of
+from streamsvm.model import Model, load, predict_codes
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store import create
@@ -90,7 +90,7 @@ def test_linear_pairs_are_those_of_liblinear(sparse: bool, tmp_path: Path) -> No
 
 def test_most_votes_win_and_of_equals_the_first() -> None:
     f = np.array([[1.0, -1.0, 1.0], [1.0, 2.0, -3.0], [-1.0, -1.0, -1.0], [0.0, 5.0, 1.0]])
-    assert outcomes_of(f, 3).tolist() == [
+    assert predict_codes(f, 3).tolist() == [
         0,
         0,
         2,

@@ -16,8 +16,7 @@ from sklearn import metrics
 
 import streamsvm as sv
 from streamsvm import model as models
-from streamsvm.calibration.sigmoid import PlattSigmoid
-from streamsvm.calibration.stored import Calibration
+from streamsvm.calibration.calibrators import Calibration, PlattSigmoid
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.calibration.isotonic import Isotonic
-from streamsvm.calibration.stored import Calibration
+from streamsvm.calibration.calibrators import Calibration, Isotonic
 from tests.axes import each_value
 
 RNG = np.random.default_rng(3)
