@@ -116,7 +116,7 @@ def of_hdf5(folder: Path) -> Any:
     return file.create_dataset("X", data=X, chunks=(700, 12))
 
 
-ARRAYS: dict[str, Callable[[Path], Any]] = {
+ARRAY_BYTES: dict[str, Callable[[Path], Any]] = {
     "numpy": lambda folder: X,
     "float64": lambda folder: X.astype(np.float64),
     "lists": lambda folder: X.tolist(),
@@ -127,13 +127,13 @@ ARRAYS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.parametrize("kind", ARRAY_BYTES)
 def test_an_array_is_the_store_of_its_file(tmp_path: Path, kind: str) -> None:
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y)
     sv.ingest(tmp_path / "X.npy", tmp_path / "file.zarr", labels=tmp_path / "y.npy", chunk="64KiB")
     labels = pytest.importorskip("dask.array").from_array(Y, chunks=800) if kind == "dask" else Y
-    sv.ingest(ARRAYS[kind](tmp_path), tmp_path / "rows.zarr", y=labels, chunk="64KiB")
+    sv.ingest(ARRAY_BYTES[kind](tmp_path), tmp_path / "rows.zarr", y=labels, chunk="64KiB")
     assert digest(tmp_path / "rows.zarr") == digest(tmp_path / "file.zarr")
 
 

@@ -136,7 +136,7 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         ingest_dask(given, store=tmp_path / "s.zarr", label="y")
 
 
-ARRAYS: dict[str, tuple[Any, Any, str, str]] = {
+ARRAY_BYTES: dict[str, tuple[Any, Any, str, str]] = {
     "text": (np.array([["1"], ["2"]]), [0, 1], "E-DTYPE", "block 0 holds text, not numbers"),
     "dates": (np.array([["2001-01-01"], ["2001-01-02"]], "M8[D]"), [0, 1], "E-DTYPE", "not numbers"),
     "NaN": (np.array([[1.0], [np.nan]]), [0, 1], "E-NONFINITE", "block 1 row 1, column 1: nan is not finite"),
@@ -153,7 +153,7 @@ ARRAYS: dict[str, tuple[Any, Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("X", "y", "code", "said"), ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize(("X", "y", "code", "said"), ARRAY_BYTES.values(), ids=ARRAY_BYTES)
 def test_an_array_is_refused_as_its_file_is(tmp_path: Path, X: Any, y: Any, code: str, said: str) -> None:
     rows, labels = da.from_array(X, chunks=(1, 1)), da.from_array(np.asarray(y), chunks=1)
     with pytest.raises(DataError) as caught:

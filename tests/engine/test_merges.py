@@ -12,10 +12,10 @@ from streamsvm.engine.groups.work import part_of
 from streamsvm.engine.state.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
-from streamsvm.solvers.active_set.kernel import KernelActiveSet
-from streamsvm.solvers.active_set.solver import ActiveSet
+from streamsvm.solvers.active_set import ActiveSet
 from streamsvm.solvers.cutting_plane.solver import CuttingPlane
 from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.kernel_active_set import KernelActiveSet
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.types import Problem
@@ -126,7 +126,7 @@ def test_merge_of_kernel_active_set_gathers_rows_and_reach() -> None:
             solver.visit(state, replace(block, rows={solver.row_state[0].name: np.zeros(100)}))
     merged = solver.merge([one, other])
     assert merged.reach == alone.reach
-    found, expected = merged.gatherer.joined(), alone.gatherer.joined()
+    found, expected = merged.gatherer.join(), alone.gatherer.join()
     np.testing.assert_array_equal(found.X.values, expected.X.values)
     X, y, s = rows_of()
     for values, expected_rows in zip((found.X.values, found.y, found.s), (X, y, s), strict=True):

@@ -12,14 +12,12 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.kernels import RBF
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers import kernel_active_set as kernel_machine
 from streamsvm.solvers import losses_of
-from streamsvm.solvers.active_set import kernel as kernel_machine
-from streamsvm.solvers.active_set.exchange import ActiveSetMethod, terms_of
-from streamsvm.solvers.active_set.gathered import GatheredRows
-from streamsvm.solvers.active_set.kernel import KernelActiveSet
-from streamsvm.solvers.active_set.linear_problem import exact
-from streamsvm.solvers.active_set.solver import ActiveSet
-from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.solvers.active_set import ActiveSet, solve_exactly
+from streamsvm.solvers.active_set_method import ActiveSetMethod, GramSpace, dual_terms
+from streamsvm.solvers.gathered_rows import GatheredRows
+from streamsvm.solvers.kernel_active_set import KernelActiveSet
 from streamsvm.types import DUAL, Block, Certificate, Problem
 from tests.arrays import csr_of
 from tests.axes import each_value
@@ -146,9 +144,9 @@ def test_any_feasible_start_leads_to_the_same_end() -> None:
     here = s > 0
     rows = GatheredRows(Dense(X[here], 1.0), y[here], s[here], np.flatnonzero(here))
     problem = linear_problem(X, Hinge(), C)
-    first = exact(problem, rows)
+    first = solve_exactly(problem, rows)
     start = np.random.default_rng(0).random(here.sum()) * C * s[here]
-    again = exact(problem, rows, a=start)
+    again = solve_exactly(problem, rows, a=start)
     assert first.finished
     assert again.finished
     np.testing.assert_allclose(again.w, first.w, rtol=1e-9, atol=1e-12)
@@ -158,7 +156,7 @@ def test_a_late_end_is_feasible_and_goes_on() -> None:
     """No time at all: what was solved for is a bound, and another pass with time finishes it."""
     X, y, s, C = fuzzed(7)
     K = gram64(X, X, 0.5)[np.ix_(s > 0, s > 0)]
-    terms = terms_of(Hinge(), y[s > 0], C * s[s > 0].astype(np.float64))
+    terms = dual_terms(Hinge(), y[s > 0], C * s[s > 0].astype(np.float64))
     a = np.zeros(len(K))
     method = ActiveSetMethod(terms, GramSpace(K), a, free_bias=True)
     assert not method.run(-np.inf)

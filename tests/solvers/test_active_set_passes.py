@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.losses import Hinge
-from streamsvm.solvers.active_set.solver import ActiveSet
+from streamsvm.solvers.active_set import ActiveSet
 from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
 from streamsvm.types import Problem
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import SquaredHinge
-from streamsvm.solvers.active_set.exchange import ActiveSetMethod, DualTerms, terms_of
-from streamsvm.solvers.active_set.factor import FreeBlock
-from streamsvm.solvers.active_set.spaces import GramSpace
+from streamsvm.solvers.active_set_method import ActiveSetMethod, DualTerms, FreeBlock, GramSpace, dual_terms
 
 
 def method_at(a: Any, f: Any, y: Any, z: Any, upper: Any, *, b: float = 0.0, free_bias: bool = False) -> Any:
@@ -38,7 +36,7 @@ def test_exchange_ends_with_decision_values_computed_anew() -> None:
     rng = np.random.default_rng(3)
     A, y = rng.normal(size=(20, 30)), rng.choice([-1.0, 1.0], 20)
     K = A @ A.T
-    method = ActiveSetMethod(terms_of(SquaredHinge(), y, np.ones(20)), GramSpace(K), np.zeros(20), free_bias=True)
+    method = ActiveSetMethod(dual_terms(SquaredHinge(), y, np.ones(20)), GramSpace(K), np.zeros(20), free_bias=True)
     assert method.run()
     best = method.dual()
     method.at.f += 1e-3 * rng.normal(size=20)
@@ -55,7 +53,7 @@ def test_exchange_step_solves_both_equations_of_a_free_intercept(seed: int) -> N
     A, y = rng.normal(size=(80, 90)), rng.choice([-1.0, 1.0], 80)
     H, block = A @ A.T, FreeBlock(constrained=True)
     for row in rng.permutation(80).tolist():
-        assert block.offer(row, y[row], H[row, block.rows], H[row, row])
+        assert block.try_add(row, y[row], H[row, block.rows], H[row, row])
         if block.size % 5 == 4:
             block.remove(int(rng.integers(0, block.size)))
     rows, right, total = block.rows, rng.normal(size=block.size), 0.7

@@ -40,7 +40,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.rows import CSR, Float64, Int64
-from streamsvm.solvers.active_set.gathered import ARRAYS, JOINING, GatheredRows, Gatherer
+from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
@@ -339,7 +339,9 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of all rows, twice while they are joined and once in float64, of the matrix of all weights, and of numbers of rows."""
         p, n, classes = problem.columns + 1, problem.rows, self.classes
-        row = JOINING * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + ARRAYS)
+        row = COPIES_WHILE_JOINED * (
+            bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + ARRAY_BYTES
+        )
         row += 8 * p * (2 + classes) + ROW_NUMBERS * classes
         fixed = n * row + MATRIX_BYTES * problem.components**2 + 8 * 8 * problem.components
         return Cost(fixed, sum(state.nbytes for state in self.row_state), per_block_row=3 * 8 * classes)
@@ -377,7 +379,7 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
         state.dual = max(state.dual, state.gain - 0.5 * float(state.v @ state.v))
         certificate = Certificate(state.primal, state.dual, final=state.solved, facts={"iterations": state.steps})
         if not state.solved and state.primal - state.dual > state.problem.tolerance * abs(state.primal):
-            rows = state.gatherer.joined()
+            rows = state.gatherer.join()
             found = solve(state.problem, rows, state.deadline)
             state.point, state.a, state.row = found.W.ravel(), found.a, rows.row
             state.solved, state.steps = True, found.steps

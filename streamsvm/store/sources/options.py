@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamsvm.store.sources.missing_words import MissingWords
 
 
-SVMLIGHT, CSV, KEYED, ARRAYS = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
+SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
 TABLES = ("csv", "parquet", "jsonl")
 """The formats of tables: columns have names and kinds in each, and a model takes each."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
@@ -134,7 +134,7 @@ class ReadOptions(TextEndOptions):
         Option(
             "Tables and arrays: the column that is the label, as first, last, none or by its name.",
             "labels",
-            formats=(*TABLES, *ARRAYS, *KEYED),
+            formats=(*TABLES, *ARRAY_BYTES, *KEYED),
         ),
     ] = None
     labels: Annotated[Path | None, LABELS_FILE] = None

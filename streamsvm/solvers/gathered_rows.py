@@ -1,4 +1,4 @@
-"""All rows of a problem that count, gathered block by block in a pass and joined by their numbers when it ends."""
+"""All rows of positive weight, gathered block by block in a pass and joined by their numbers when it ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types import Block
 
-JOINING = 2
-"""Times the rows are held while they are joined."""
-ARRAYS = 120
+COPIES_WHILE_JOINED = 2
+"""Copies of the rows in memory while they are joined."""
+ARRAY_BYTES = 120
 """Bytes a row beside its entries: sign, weight, number, and the float64 arrays of the methods that solve in memory."""
 
 
 @saved_as("active_set.rows")
 class GatheredRows(NamedTuple):
-    """Rows of weight above 0; after ``joined`` in the order of their global numbers."""
+    """Rows of weight above 0; after ``Gatherer.join`` in the order of their global numbers."""
 
     X: Any
-    """The rows, dense or CSR."""
     y: Targets
-    """(n,) +1 or -1, or numbers."""
+    """(n,) +1 or -1, or targets of a regression."""
     s: Float32 | Float64
     """(n,) row weight times class weight."""
     row: Int64
@@ -37,10 +36,10 @@ class GatheredRows(NamedTuple):
 @saved_as("active_set.gatherer")
 @dataclass(slots=True)
 class Gatherer:
-    """What was gathered so far."""
+    """The rows that were gathered so far."""
 
     parts: list[GatheredRows] = field(default_factory=list)
-    """One a block, copied."""
+    """One for each block, copied."""
 
     def add(self, block: Block) -> None:
         """Copy the rows of a block that have a weight."""
@@ -51,11 +50,11 @@ class Gatherer:
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
 
     def merge(self, other: Gatherer) -> None:
-        """Add what another worker gathered."""
+        """Add the rows that another worker gathered."""
         self.parts = self.parts + other.parts
 
-    def joined(self) -> GatheredRows:
-        """Return all rows by number; nothing stays here. Raises DataError where no row has a weight."""
+    def join(self) -> GatheredRows:
+        """Return all rows by number, and forget them here. Raises DataError where no row has a weight."""
         parts, self.parts = self.parts, []
         if not parts:
             raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")

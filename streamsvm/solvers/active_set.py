@@ -1,0 +1,347 @@
+"""The active set method as a solver of linear problems: for rows that fit in memory, and to the last digits of float64.
+
+The first pass gathers the rows and evaluates the weights it starts with; the problem is solved when it ends. The second pass
+writes the dual variables to their rows and sums up both bounds: the certificate is that of a reading, like any other.
+
+In memory (``solve_exactly``) a second-order method (``newton``) comes near the optimum, and then
+
+- **smooth losses with fewer columns than rows** are solved on the primal,
+
+      P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     grad = w - sum_i a_i y_i x_i,     H = I + sum_i C_i l''(m_i) x_i x_i'
+
+  Between two sets of rows on curved pieces of the loss P is a quadratic: once a step finds the set of the optimum, the next one
+  lands on it exactly. With exact line searches that takes finitely many steps (Keerthi and DeCoste, JMLR 2005, section 3).
+  Rounding in H costs a step more and no accuracy: the gradient is summed in float64.
+- **all others** on the dual, by exchanging rows (``active_set_method.py``). The gap of what comes back is rounding, wherever the
+  start was.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.compute.blocks.sums import dual_sum
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.in_memory.all_rows import Interior, line_pass
+from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.active_set_method import (
+    ActiveSetMethod,
+    DualTerms,
+    RowSpace,
+    dual_terms_of_sides,
+    join_sides,
+    space_of_sides,
+    split_sides,
+)
+from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
+from streamsvm.solvers.newton.explicit import factorized_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.in_memory.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory.line_search import step_length
+from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
+from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    DUAL,
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+)
+
+FACTOR_BYTES = 40
+"""Bytes per entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
+VECTORS = 40
+"""Vectors of length p of what starts, steps and sums hold."""
+START_GAP = 1e-7
+"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
+START_ROUNDS = 40
+"""Calls of that method at most, each of which ends after a certain amount of work."""
+SNAP_SHARE = 1e-6
+"""A start variable within this share of C of a bound is put there."""
+MAX_STEPS = 200
+"""Newton steps on the primal at most: some ten are usual."""
+FLAT = 4e-16
+"""P has come to its end where it falls by no more than this share of itself."""
+LAST_STEPS = 3
+"""Steps after P has come to its end: they make the gradient as small as float64 can."""
+
+
+@saved_as("active_set.state")
+@dataclass(slots=True)
+class ActiveSetState:
+    """The rows until the problem is solved, its solution, and the sums of the pass under way."""
+
+    problem: Problem
+    point: Float64
+    """(columns + 1,) the weights that the pass evaluates, the first ones until the problem is solved."""
+    evaluation: PointSums
+    """The sums of the pass at ``point``."""
+    v: Float64
+    """(columns + 1,) sum a_i y_i x_i of the dual variables, over the rows met in this pass."""
+    best: Float64
+    """(columns + 1,) the point of least exact P so far, which is the solution."""
+    primal: float = np.inf
+    """P of ``best``; inf before the first pass."""
+    dual: float = -np.inf
+    """The largest D of variables that were written to rows; -inf before the first pass."""
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    """The rows, until the problem is solved."""
+    row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n,) the global numbers of the rows that have dual variables, rising."""
+    a: Float64 = field(default_factory=lambda: np.empty(0))
+    """(n,) those variables."""
+    gain: float = 0.0
+    """sum a_i - conjugate(a_i) over the rows met in this pass."""
+    solved: bool = False
+    """Whether ``point`` is the optimum, to rounding."""
+    exchanges: int = 0
+    """Rows that became free while the problem was solved."""
+    deadline: float = np.inf
+    """The moment of ``time.perf_counter`` at which work in memory ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSet(Solver[ActiveSetState]):
+    """The method, which has no settings."""
+
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
+    """The dual variable of every row, once they are known."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
+    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Return the bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and of vectors."""
+        p, rows = problem.columns + 1, problem.rows
+        sides = 2 if problem.loss.numeric() else 1
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + sides * ARRAY_BYTES
+        nonzeros = problem.nonzeros or rows * p
+        start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), layout.entry_bytes)
+        free, matrix = FACTOR_BYTES * min(p, rows) ** 2, matrix_bytes(min(p, rows), layout.entry_bytes)
+        held = COPIES_WHILE_JOINED * rows * row + max(start, free, matrix)
+        return Cost(fixed=held + VECTORS * 8 * p, per_row=8, per_block_row=24)
+
+    def start(self, problem: Problem) -> ActiveSetState:
+        """Begin at w = 0, or at the warm weights."""
+        p, point = problem.columns + 1, problem.first_weights()
+        return ActiveSetState(problem, point, PointSums(p), np.zeros(p), point)
+
+    def visit(self, state: ActiveSetState, block: Block) -> None:
+        """Add the block to both bounds; gather its rows, or write their dual variables."""
+        state.evaluation.add(state.problem, state.problem.loss, block, state.point)
+        if not state.solved:
+            state.gatherer.add(block)
+        part, places = block.members(state.row)
+        alpha = np.zeros(len(block.y))
+        alpha[places] = state.a[part]
+        entries = alpha * state.problem.task.signs(block.y)
+        state.v += operators.adjoint(block.X, entries, state.problem.columns)
+        state.gain += dual_sum(alpha, block.y, block.s, state.problem.C, state.problem.loss)
+        if DUAL in block.rows:
+            block.rows[DUAL][:] = alpha
+
+    def set_deadline(self, state: ActiveSetState, moment: float) -> None:
+        """Exchange rows until that moment, and certify what is feasible then."""
+        state.deadline = moment
+
+    def finish(self, state: ActiveSetState) -> Certificate:
+        """Close the pass: both bounds are exact for the point it began with; then solve the problem, once.
+
+        The slopes of the loss may prove more than the variables that were written to the rows. They end no run: the bound must be
+        that of the variables.
+        """
+        found = state.evaluation.close(state.problem, state.point)
+        if found.primal < state.primal:
+            state.primal, state.best = found.primal, state.point
+        state.dual = max(state.dual, state.gain - 0.5 * float(state.v @ state.v))
+        wanted = state.problem.tolerance * abs(state.primal)
+        dual = max(state.dual, found.dual) if state.primal - found.dual > wanted else state.dual
+        certificate = Certificate(state.primal, dual, final=state.solved, facts={"exchanges": state.exchanges})
+        if not state.solved and state.primal - state.dual > wanted:
+            rows = state.gatherer.join()
+            known = state.a if np.array_equal(rows.row, state.row) else None
+            solved = solve_exactly(state.problem, rows, state.deadline, known)
+            state.point, state.a, state.row = solved.w, solved.a, rows.row
+            state.solved, state.exchanges = solved.finished, state.exchanges + solved.exchanges
+        state.evaluation.clear()
+        state.v[:], state.gain = 0.0, 0.0
+        return certificate
+
+    def certify(self, state: ActiveSetState) -> None:
+        """Do nothing: every pass is an exact evaluation."""
+
+    def merge(self, states: list[ActiveSetState]) -> ActiveSetState:
+        """Add up the sums of each worker, and put together what they gathered."""
+        first, *others = states
+        for other in others:
+            first.evaluation.merge(other.evaluation)
+            first.gatherer.merge(other.gatherer)
+            first.v = first.v + other.v
+            first.gain += other.gain
+        return first
+
+    def solution(self, state: ActiveSetState) -> LinearSolution:
+        """Return the weights of the least P that a pass has evaluated."""
+        return LinearSolution(state.best.copy(), state.problem.bias)
+
+
+# In memory
+
+
+class ExactOptimum(NamedTuple):
+    """The optimum over rows in memory."""
+
+    w: Float64
+    """(columns + 1,) the weights."""
+    a: Float64
+    """(n,) the dual variables."""
+    finished: bool
+    """Whether it is the optimum to rounding; False: the deadline came first."""
+    exchanges: int
+    """Rows that became free, 0 where the primal was solved."""
+
+
+def solve_exactly(
+    problem: Problem, rows: GatheredRows, deadline: float = np.inf, a: Float64 | None = None
+) -> ExactOptimum:
+    """Return the optimum over the rows. ``a`` (n,): feasible dual variables to start from; None: from ``problem.warm``, or nothing."""
+    primal = problem.loss.smooth() and problem.columns < len(rows.y)
+    if primal or a is None:
+        known = _approach_optimum(problem, rows, deadline)
+        if primal:
+            w, finished = minimize_primal(problem, rows, known.best, deadline)
+            return ExactOptimum(w, _dual_variables_at(problem, rows, w), finished, 0)
+        a = _start_variables(problem, rows, known)
+    loss, space = problem.loss, RowSpace(rows.X, problem.columns)
+    sides = split_sides(loss, a)
+    method = ActiveSetMethod(_terms(problem, rows), space_of_sides(loss, space), sides, free_bias=False)
+    finished = method.run(deadline)
+    a = join_sides(loss, sides)
+    support = np.flatnonzero(a)
+    entries = (problem.task.signs(rows.y) * a)[support]
+    return ExactOptimum(space.weights(support, entries), a, finished, method.exchanges)
+
+
+def _terms(problem: Problem, rows: GatheredRows) -> DualTerms:
+    return dual_terms_of_sides(problem.loss, rows.y, problem.C * rows.s.astype(np.float64))
+
+
+def _approach_optimum(problem: Problem, rows: GatheredRows, deadline: float) -> AllRows:
+    """Solve the problem to START_GAP by a second-order method."""
+    n, w = len(rows.y), problem.first_weights()
+    sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=True)
+    known = AllRows(replace(problem, tolerance=START_GAP), sample, w, w)
+    for _ in range(START_ROUNDS):
+        known.advance(deadline)
+        if known.solved:
+            break
+    return known
+
+
+def _start_variables(problem: Problem, rows: GatheredRows, known: AllRows) -> Float64:
+    """Return feasible dual variables (n,) to begin with."""
+    if known.interior is not None:
+        return _snap_interior(known.interior, _terms(problem, rows))
+    if problem.loss.numeric() and known.slopes is not None:
+        return _snap_to_bounds(problem, rows, known.slopes)
+    return _dual_variables_at(problem, rows, known.best)
+
+
+def _dual_variables_at(problem: Problem, rows: GatheredRows, w: Float64) -> Float64:
+    """Return a_i = -C_i l'(m_i) at the weights (n,)."""
+    slopes, h = np.empty(len(rows.y)), np.empty(len(rows.y))
+    cost = RowLoss(problem.C, problem.loss, problem.loss)
+    slopes_pass(rows.y, rows.s.astype(np.float64), operators.margins(rows.X, w), cost, slopes, h)
+    found: Float64 = slopes * problem.task.signs(rows.y)
+    return found
+
+
+def _snap_to_bounds(problem: Problem, rows: GatheredRows, a: Float64) -> Float64:
+    """Return dual variables for regression (n,), those next to 0 or a bound put there."""
+    loss, C = problem.loss, problem.C * rows.s.astype(np.float64)
+    high, low = np.array([loss.upper(c) for c in C]), -C * loss.slope(np.inf)
+    next_to = SNAP_SHARE * np.minimum(C, np.minimum(high, -low))
+    a = np.clip(a, low, high)
+    a = np.where(np.abs(a) <= next_to, 0.0, a)
+    return np.where(high - a <= next_to, high, np.where(a - low <= next_to, low, a))
+
+
+def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
+    """Return dual variables (n,), put on a bound where its multiplier is larger, both on the same scale."""
+    with np.errstate(invalid="ignore"):
+        share = at.a / terms.upper if np.isfinite(terms.upper).all() else at.a * terms.curvature
+        room = (terms.upper - at.a) / terms.upper
+    a = np.where(share < at.below / terms.z, 0.0, at.a)
+    return np.where(np.isfinite(terms.upper) & (room < at.above / terms.z), terms.upper, a)
+
+
+FACTOR_BYTES = 40
+"""Of an entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
+VECTORS = 40
+"""Of length p: what starts, steps and sums hold."""
+
+
+# On the primal
+
+
+def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: float) -> tuple[Float64, bool]:
+    """Return the minimum (columns + 1,) of P over the rows, from w on, and whether it was reached before the ``deadline``."""
+    y, s, loss = rows.y, rows.s.astype(np.float64), problem.loss
+    slopes, h, cost = np.empty(len(y)), np.empty(len(y)), RowLoss(problem.C, loss, loss)
+    f, best, least, smallest, flat = operators.margins(rows.X, w), w, np.inf, np.inf, 0
+    for _ in range(MAX_STEPS):
+        losses, *_ = slopes_pass(y, s, f, cost, slopes, h)
+        gradient = w - operators.adjoint(rows.X, slopes, problem.columns)
+        value, size = 0.5 * float(w @ w) + losses, float(gradient @ gradient)
+        flat = flat + 1 if value >= least * (1.0 - FLAT) else 0
+        least = min(least, value)
+        if size < smallest:
+            smallest, best = size, w
+        if flat > LAST_STEPS or size == 0.0:
+            return best, True
+        if time.perf_counter() > deadline:
+            break
+        step = _newton_step(operators.gram(rows.X, h, problem.columns), gradient)
+        df = operators.margins(rows.X, step)
+        along, square = float(w @ step), float(step @ step)
+
+        def line(
+            t: float, f: Float64 = f, df: Float64 = df, along: float = along, square: float = square
+        ) -> tuple[float, float]:
+            slope, curvature = line_pass(y, s, f, df, problem.C, loss, t)
+            return along + t * square + slope, square + curvature
+
+        length = 1.0 if flat else step_length(line)
+        w = w + length * step
+        f = operators.margins(rows.X, w)
+    return best, False
+
+
+def _newton_step(gram: Float64, gradient: Float64) -> Float64:
+    """Return -(I + gram)^-1 gradient. Changes gram."""
+    gram[np.diag_indices_from(gram)] += 1.0
+    return factorized_after_rounding(gram)(-gradient)
+
+
+START_GAP = 1e-7
+"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
+NEXT = 1e-6
+"""Of C: what is nearer to a bound is put there."""
+START_ROUNDS = 40
+"""Calls of that method at most, each of which ends after so much work."""

@@ -1,0 +1,445 @@
+"""The active set method for the dual, in memory: finite and exact (the lecture's third method; Scheinberg, JMLR 2006, SVM-QP).
+
+    min_a  1/2 a'Qa + sum_i (conjugate(a_i) - a_i)    subject to  0 <= a_i <= U_i,    Q_ij = y_i y_j K_ij,
+
+and y'a = 0 where the intercept b is free. Rows are at 0, at U_i, or free. With f = K (y a), the gradient of a row is
+
+    g_i = y_i (f_i + b) - z_i + curvature_i a_i,        z_i = 1 - conjugate'(0).
+
+A step goes to the minimum over the free rows, g = 0 there, by the factor of their block of the Hessian; the first row to meet
+a bound on the way stays there, and the step is solved for again. At the minimum the bound row that violates most, g_i < 0 at
+0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective is a line along it: a is
+moved along that line until a row meets a bound, and is out of the block. Every step lowers the objective or ends at a bound, so
+that no set of free rows comes twice; where rounding keeps violations alive, the method ends when D stands still.
+
+A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the block one
+after the other, and a dependent one is moved along its line to a bound, as a simplex method purifies an interior solution.
+
+**The free block** of the Hessian, H = diag(y) (K + tau) diag(y) + diag(curvature), is kept by its Cholesky factor. A free intercept is
+a constraint y'd = 0 on every step d. tau > 0 changes nothing on such steps, and makes H positive definite where it only was on them.
+
+**Regression.** The method knows variables a >= 0 alone; a row with a target t has one signed variable. With a = a+ - a-, both 0 or
+more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C the dual of the row is
+
+    a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,      0 <= a+ <= upper,  0 <= a- <= -lower,
+
+where one of both is 0, as it is at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So a row counts twice,
+on the side with sign +1 and z = t - epsilon, and on the side with sign -1 and z = -t - epsilon; K has its rows and columns twice.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.selection import row_squares, take_rows
+from streamsvm.compute.passes.active_set import backward, forward, remove_row
+from streamsvm.compute.targets import LEAST
+from streamsvm.rows import Float64, Int64, Rows, row_count
+from streamsvm.types import Loss
+
+PRECISION = 1e-13
+"""A violation of less, relative to the terms of g, is rounding."""
+MAX_IDLE_EXCHANGES = 200
+"""After this many exchanges without an increase of D that float64 shows there is nothing left to gain."""
+CONFIRMATIONS = 3
+"""The optimum is confirmed at most this often with f and the factor computed from scratch."""
+FIRST_ROOM = 64
+"""Rows the factor has room for at first; it doubles."""
+DEPENDENT = 1e-11
+"""A pivot that is this share of its diagonal entry is 0: the row's direction is a combination of those in the block."""
+
+
+# The problem: what rows add to the dual, and their inner products
+
+
+class DualTerms(NamedTuple):
+    """What a row adds to the dual, all float64 (n,)."""
+
+    y: Float64
+    """The sign, +1 or -1."""
+    z: Float64
+    """1 - conjugate'(0), the margin from which on the row costs nothing; for regression with the target."""
+    curvature: Float64
+    """The second derivative of the conjugate, a constant."""
+    upper: Float64
+    """U_i > 0, inf where there is no bound."""
+
+
+def dual_terms(loss: Any, y: Any, C: Float64) -> DualTerms:
+    """Return the terms of rows of two classes with C_i = C s_i above 0 (n,), for a loss whose conjugate is a parabola or a line."""
+    z = np.array([1.0 - loss.conjugate_slope(0.0, c) for c in C])
+    curvature, upper = (np.array([part(c) for c in C]) for part in (loss.curvature, loss.upper))
+    return DualTerms(np.asarray(y, np.float64), z, curvature, upper)
+
+
+def dual_terms_of_sides(loss: Any, y: Any, C: Float64) -> DualTerms:
+    """Return ``dual_terms``, (n,); for regression those of both sides, (2 n,), the sides with sign +1 first."""
+    if not loss.numeric():
+        return dual_terms(loss, y, C)
+    t, ones = np.asarray(y, np.float64), np.ones(len(C))
+    above = t + np.array([1.0 - loss.conjugate_slope(0.0, c) for c in C])
+    below = np.array([loss.conjugate_slope(-LEAST, c) - 1.0 for c in C]) - t
+    curvature, upper = (np.array([part(c) for c in C]) for part in (loss.curvature, loss.upper))
+    lower = -C * loss.slope(np.inf)
+    return DualTerms(
+        np.append(ones, -ones),
+        np.append(above, below),
+        np.append(curvature, curvature),
+        np.append(upper, -lower),
+    )
+
+
+def split_sides(loss: Loss, a: Float64) -> Float64:
+    """Return a copy of the dual variables (n,), for regression as those of both sides (2 n,)."""
+    return np.append(np.maximum(a, 0.0), np.maximum(-a, 0.0)) if loss.numeric() else a.copy()
+
+
+def join_sides(loss: Loss, a: Float64) -> Float64:
+    """Return the dual variables (n,) of rows from those that ``split_sides`` returned."""
+    n = len(a) // 2
+    return a[:n] - a[n:] if loss.numeric() else a
+
+
+class Space(ABC):
+    """The inner products K_ij = k(x_i, x_j) of n rows."""
+
+    diagonal: Float64
+    """(n,) K_ii."""
+
+    @abstractmethod
+    def column(self, row: int) -> Float64:
+        """Return K[:, row], (n,)."""
+
+    @abstractmethod
+    def values(self, rows: Int64, coefficients: Float64) -> Float64:
+        """Return sum_j coefficients_j K[:, rows_j], (n,)."""
+
+
+class GramSpace(Space):
+    """K as it is given: (n, n) float64, symmetric."""
+
+    def __init__(self, K: Float64) -> None:
+        self._K, self.diagonal = K, np.ascontiguousarray(np.diagonal(K))
+
+    def column(self, row: int) -> Float64:
+        return self._K[row]
+
+    def values(self, rows: Int64, coefficients: Float64) -> Float64:
+        found: Float64 = coefficients @ self._K[rows]
+        return found
+
+
+class RowSpace(Space):
+    """K = X X', the constant feature included: nothing of the size of K is ever made."""
+
+    def __init__(self, X: Rows, columns: int) -> None:
+        self._X, self._columns = X, columns
+        self.diagonal = np.empty(row_count(X))
+        row_squares(X, self.diagonal)
+
+    def column(self, row: int) -> Float64:
+        return self.values(np.array([row]), np.ones(1))
+
+    def weights(self, rows: Int64, coefficients: Float64) -> Float64:
+        """Return sum_j coefficients_j x_j (columns + 1,)."""
+        return operators.adjoint(take_rows(self._X, rows), coefficients, self._columns)
+
+    def values(self, rows: Int64, coefficients: Float64) -> Float64:
+        return operators.margins(self._X, self.weights(rows, coefficients))
+
+
+class TwiceSpace(Space):
+    """K of rows each of which is there twice: row i is rows i and n + i."""
+
+    def __init__(self, space: Space) -> None:
+        self._space, self._rows = space, len(space.diagonal)
+        self.diagonal = np.tile(space.diagonal, 2)
+
+    def column(self, row: int) -> Float64:
+        return np.tile(self._space.column(row % self._rows), 2)
+
+    def values(self, rows: Int64, coefficients: Float64) -> Float64:
+        return np.tile(self._space.values(rows % self._rows, coefficients), 2)
+
+
+def space_of_sides(loss: Loss, space: Space) -> Space:
+    """Return the inner products of what ``dual_terms_of_sides`` has terms of."""
+    return TwiceSpace(space) if loss.numeric() else space
+
+
+# The free block
+
+
+class Step(NamedTuple):
+    """A solution of H d + y beta = right, y'd = total; beta is 0 where there is no such constraint."""
+
+    d: Float64
+    """(k,) of the free rows."""
+    beta: float
+    """The change of the intercept that goes with it."""
+
+
+class FreeBlock:
+    """H of the free rows by its Cholesky factor; rows come and go."""
+
+    def __init__(self, *, constrained: bool) -> None:
+        self.rows: list[int] = []
+        """The free rows in the order of the factor."""
+        self._signs = np.empty(FIRST_ROOM)
+        self._L = np.zeros((FIRST_ROOM, FIRST_ROOM))
+        self._constrained = constrained
+
+    @property
+    def size(self) -> int:
+        """The number of free rows."""
+        return len(self.rows)
+
+    @property
+    def signs(self) -> Float64:
+        """(k,) y of the free rows."""
+        return self._signs[: self.size]
+
+    def try_add(self, row: int, sign: float, column: Float64, diagonal: float) -> bool:
+        """Add a row unless it depends on those in the block; return whether it was added.
+
+        ``column`` (k,) and ``diagonal`` are its entries of H.
+        """
+        k = self.size
+        if k == len(self._L):
+            self._grow()
+        pivot = column.astype(np.float64)
+        forward(self._L, k, pivot)
+        left = diagonal - float(pivot @ pivot)
+        if left <= DEPENDENT * diagonal:
+            return False
+        self._L[k, :k], self._L[k, k], self._signs[k] = pivot, np.sqrt(left), sign
+        self.rows.append(row)
+        return True
+
+    def remove(self, place: int) -> None:
+        """Remove the row at a place of ``rows``."""
+        k = self.size
+        remove_row(self._L, k, place)
+        self._signs[place : k - 1] = self._signs[place + 1 : k].copy()
+        del self.rows[place]
+
+    def solve(self, right: Float64, total: float = 0.0) -> Step:
+        """Return the step for a right side (k,); ``total``: the value of y'd."""
+        d = self._inverse(right)
+        if not self._constrained:
+            return Step(d, 0.0)
+        y = self.signs
+        q = self._inverse(y)
+        beta = (float(y @ d) - total) / float(y @ q)
+        return Step(d - beta * q, beta)
+
+    def _inverse(self, right: Float64) -> Float64:
+        x = np.array(right, np.float64)
+        forward(self._L, self.size, x)
+        backward(self._L, self.size, x)
+        return x
+
+    def _grow(self) -> None:
+        k = len(self._L)
+        L, signs = np.zeros((2 * k, 2 * k)), np.empty(2 * k)
+        L[:k, :k], signs[:k] = self._L, self._signs
+        self._L, self._signs = L, signs
+
+
+# The method
+
+
+@dataclass(slots=True)
+class Point:
+    """Where the method is: feasible at every moment."""
+
+    a: Float64
+    """(n,) the dual variables."""
+    f: Float64
+    """(n,) K (y a), without the intercept."""
+    b: float
+    """The free intercept; 0 where there is none."""
+
+
+class ActiveSetMethod:
+    """From a feasible ``a`` (n,), which is changed, to the optimum. ``free_bias``: y'a = 0 holds and is kept."""
+
+    def __init__(self, terms: DualTerms, space: Space, a: Float64, *, free_bias: bool) -> None:
+        self._terms, self._space, self._free_bias = terms, space, free_bias
+        self._tau = float(space.diagonal.mean()) if free_bias else 0.0
+        support = np.flatnonzero(a)
+        self.at = Point(a, space.values(support, (terms.y * a)[support]), 0.0)
+        self._block = FreeBlock(constrained=free_bias)
+        self._inside = np.zeros(len(a), np.bool_)
+        self._confirmed = 0
+        self.exchanges = 0
+        """Rows that came into the block so far."""
+
+    @property
+    def free_rows(self) -> int:
+        """The number of free rows."""
+        return self._block.size
+
+    def run(self, deadline: float = np.inf) -> bool:
+        """Exchange rows until the point is optimal to rounding; return False where the ``deadline`` came first."""
+        self._purify()
+        idle, best = 0, -np.inf
+        while time.perf_counter() <= deadline:
+            if not self._descend():
+                continue
+            row = self._most_violating()
+            value = self.dual()
+            idle, best = (0, value) if value > best else (idle + 1, best)
+            if row is None or idle > MAX_IDLE_EXCHANGES:
+                if self._confirmed >= CONFIRMATIONS or self._confirm_optimum():
+                    return True
+                idle = 0
+                continue
+            self._free(row)
+        return False
+
+    def recompute(self) -> None:
+        """Compute f from a, without the rounding that steps have left in it."""
+        support = np.flatnonzero(self.at.a)
+        self.at.f = self._space.values(support, (self._terms.y * self.at.a)[support])
+
+    def dual(self) -> float:
+        """Return D of the present a."""
+        a, f, (y, z, curvature, _) = self.at.a, self.at.f, self._terms
+        return float(z @ a) - 0.5 * float(curvature @ (a * a)) - 0.5 * float((y * a) @ f)
+
+    def gradient(self) -> Float64:
+        """Return g (n,)."""
+        y, z, curvature, _ = self._terms
+        return y * (self.at.f + self.at.b) - z + curvature * self.at.a
+
+    def intercept(self) -> float:
+        """Return b: where no row is free, the middle of those that are optimal."""
+        if self._free_bias and not self._block.size:
+            (top, _), (bottom, _) = self._intercept_bounds()
+            found = [bound for bound in (top, bottom) if np.isfinite(bound)]
+            return float(np.mean(found)) if found else 0.0
+        return self.at.b
+
+    def _purify(self) -> None:
+        """Take the rows between their bounds into the block."""
+        a, upper = self.at.a, self._terms.upper
+        for row in np.flatnonzero((a > 0.0) & (a < upper) & ~self._inside):
+            self._free(int(row))
+
+    def _confirm_optimum(self) -> bool:
+        """Compute f and the factor from scratch, and step once more; return whether there is still no row that violates."""
+        self._confirmed += 1
+        self.recompute()
+        self._block = FreeBlock(constrained=self._free_bias)
+        self._inside[:] = False
+        self._purify()
+        return self._descend() and self._most_violating() is None
+
+    def _descend(self) -> bool:
+        """Step towards the minimum over the free rows; return whether it was reached."""
+        rows = np.array(self._block.rows, np.int64)
+        if len(rows) == 1 and self._free_bias and not 0.0 < self.at.a[rows[0]] < self._terms.upper[rows[0]]:
+            self._block.remove(0)  # alone it cannot move, and beside another one perhaps only out of its bounds
+            self._inside[rows[0]] = False
+            return True
+        if not len(rows):
+            return True
+        total = -float(self._terms.y @ self.at.a) if self._free_bias else 0.0
+        step = self._block.solve(-self.gradient()[rows], total)
+        length, place = self._longest(rows, step.d)
+        if length >= 1.0:
+            self._move(rows, step.d)
+            self.at.b += step.beta
+            return True
+        self._move(rows, length * step.d)
+        self.at.b += length * step.beta
+        self._stop_at_bound(rows, place, step.d[place])
+        return False
+
+    def _longest(self, rows: Any, d: Float64) -> tuple[float, int]:
+        """Return how far along d the rows stay within their bounds, and the place of the one that meets its bound first."""
+        a, upper = self.at.a[rows], self._terms.upper[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = np.where(d < 0.0, -a / d, np.where(d > 0.0, (upper - a) / d, np.inf))
+        place = int(np.argmin(lengths))
+        return max(float(lengths[place]), 0.0), place
+
+    def _move(self, rows: Any, d: Float64) -> None:
+        self.at.a[rows] += d
+        self.at.f += self._space.values(rows, self._terms.y[rows] * d)
+
+    def _stop_at_bound(self, rows: Any, place: int, d: float) -> None:
+        """Put a free row on the bound it moved towards, and out of the block."""
+        row = rows[place]
+        self.at.a[row] = 0.0 if d < 0.0 else self._terms.upper[row]
+        self._inside[row] = False
+        self._block.remove(place)
+
+    def _most_violating(self) -> int | None:
+        """Return the bound row that would gain most by leaving its bound; None where none would."""
+        if self._free_bias and not self._block.size:
+            return self._first_of_pair()
+        a, upper, g = self.at.a, self._terms.upper, self.gradient()
+        gain = np.where(a <= 0.0, -g, np.where(a >= upper, g, -np.inf))
+        gain[self._inside] = -np.inf
+        row = int(np.argmax(gain))
+        return row if gain[row] > self._rounding() else None
+
+    def _rounding(self) -> float:
+        """Return a bound of the error of a gradient."""
+        return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.at.f).max() + abs(self.at.b))
+
+    def _intercept_bounds(self) -> tuple[tuple[float, int], tuple[float, int]]:
+        """Return the largest b that some row asks for at least, the smallest that some row allows, each with its row."""
+        a, f, (y, z, curvature, upper) = self.at.a, self.at.f, self._terms
+        bound = y * (z - curvature * a) - f
+        rising = np.where(y > 0.0, a < upper, a > 0.0)
+        falling = np.where(y > 0.0, a > 0.0, a < upper)
+        low, high = np.where(rising, bound, -np.inf), np.where(falling, bound, np.inf)
+        i, j = int(np.argmax(low)), int(np.argmin(high))
+        return (float(low[i]), i), (float(high[j]), j)
+
+    def _first_of_pair(self) -> int | None:
+        """Free one row of the pair that violates most, and return the other: no row is free, and none can move alone."""
+        (top, row), (bottom, other) = self._intercept_bounds()
+        if top - bottom <= self._rounding():
+            return None
+        self.at.b = top
+        self._free(row)
+        return other
+
+    def _free(self, row: int) -> None:
+        """Take a row into the block; where it depends on those in it, move along a line first."""
+        self.exchanges += 1
+        y = self._terms.y
+        while True:
+            column = (self._space.column(row)[self._block.rows] + self._tau) * y[row] * self._block.signs
+            diagonal = float(self._space.diagonal[row] + self._tau + self._terms.curvature[row])
+            if self._block.try_add(row, y[row], column, diagonal):
+                self._inside[row] = True
+                return
+            if self._move_along_line(row, column):
+                return
+
+    def _move_along_line(self, row: int, column: Float64) -> bool:
+        """Move along the direction in which H is 0 until a row meets a bound; return whether that was ``row`` itself, or none."""
+        y, g = self._terms.y, self.gradient()
+        free = self._block.solve(-column, -float(y[row]))
+        rows, d = np.array([*self._block.rows, row]), np.append(free.d, 1.0)
+        d = -d if float(g[rows] @ d) > 0.0 else d
+        length, place = self._longest(rows, d)
+        if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, and so is the step
+            return True
+        self._move(rows, length * d)
+        if place == len(rows) - 1:
+            self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
+            return True
+        self._stop_at_bound(rows, place, d[place])
+        return False
