@@ -216,7 +216,7 @@ def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_v
         given.append(terms)
         return 0.0
 
-    monkeypatch.setattr(kernel_machine, "rounding_of", noted)
+    monkeypatch.setattr(kernel_machine, "bound_rounding", noted)
     X, y, s, C = fuzzed(7)
     problem, solver = replace(linear_problem(X, loss, C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
     state, rows = solver.start(problem), {DUAL: np.zeros(len(X))}
