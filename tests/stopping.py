@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint.interruption import current
+from streamsvm.engine.signals import current
 from streamsvm.errors import InterruptedRun
 
 SIGNAL = "SIGTEST"

@@ -44,7 +44,7 @@ from safetensors.numpy import load
 from streamsvm.cluster import using
 from streamsvm.cluster.connection import connected
 from streamsvm.engine import partition
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.ending import end_fit
+from streamsvm.engine.loop import end_fit
 from streamsvm.types import Report
 
 OnPass = Callable[[JsonObject], object]

@@ -15,7 +15,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.api.passes import OnPass, told
 from streamsvm.config.checks import Checked
 from streamsvm.display.terminal import open_notebook_report
-from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.engine.signals import interruptible
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
 from streamsvm.types import Report, silent

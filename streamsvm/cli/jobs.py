@@ -34,7 +34,7 @@ LEAVING = {"fit": "model", "tune": "out"}
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and show what came of it; ``alone``: not as one of several steps."""
     with no_collection():
-        from streamsvm.engine.checkpoint.signals import listening
+        from streamsvm.engine.signals import listening
         from streamsvm.schedule.budget import check_addresses, check_groups
 
         check_addresses()

@@ -21,7 +21,7 @@ from distributed import Client
 
 from streamsvm.cluster.connection import default_client, using
 from streamsvm.config.fields import options_of
-from streamsvm.engine.executors.executor import Task
+from streamsvm.engine.executor import Task
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.ingest.given import BESIDE, column_of
 from streamsvm.jobs.ingest.job import IngestJob

@@ -24,8 +24,7 @@ from streamsvm import __version__
 from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
-from streamsvm.engine.checkpoint.interruption import check_time
-from streamsvm.engine.executors.executor import (
+from streamsvm.engine.executor import (
     Joins,
     OnProgress,
     Part,
@@ -34,11 +33,12 @@ from streamsvm.engine.executors.executor import (
     Shared,
     Task,
     ignore_progress,
+    spans_of,
 )
-from streamsvm.engine.groups.join_tree import spans_of
-from streamsvm.engine.groups.work import Partial
+from streamsvm.engine.groups import Partial
 from streamsvm.engine.partition import tree_reduce
-from streamsvm.engine.state.state_transfer import bytes_of
+from streamsvm.engine.signals import check_time
+from streamsvm.engine.state_transfer import bytes_of
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError
 from streamsvm.schedule.peak import PeakWatch
 

@@ -1,26 +1,40 @@
-"""Problems under way, and what a training of them has come to: the same in one process and over many workers."""
+"""What a fit knows of itself while it trains: the states and certificates of its problems, what was spent, and reports of progress."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.engine.block_visitor import ActiveProblem
-from streamsvm.engine.progress import Stopwatch
+from streamsvm.engine.block import ActiveProblem
 from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.types import (
-    AnySolver,
-    Certificate,
-    Layout,
-    Problem,
-    Report,
-    State,
-    Status,
-    Stop,
-)
+from streamsvm.types import AnySolver, Certificate, Layout, Problem, Report, State, Status, Stop
+
+REPORT_SECONDS = 0.2
+"""Between two reports of progress, at least."""
+
+
+class Stopwatch:
+    """Counts seconds from the moment it is made, and says when it is time to report again."""
+
+    def __init__(self) -> None:
+        self.began = self._last = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was made."""
+        return time.perf_counter() - self.began
+
+    def due(self) -> bool:
+        """Whether REPORT_SECONDS have passed since this was last true."""
+        now = time.perf_counter()
+        if now - self._last < REPORT_SECONDS:
+            return False
+        self._last = now
+        return True
 
 
 class CheckpointedRows(Protocol):

@@ -17,9 +17,8 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss
-from streamsvm.engine.checkpoint.checkpointer import NoCheckpoint
-from streamsvm.engine.executors.executor import Executor
-from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.checkpoint import NoCheckpoint
+from streamsvm.engine.executor import Executor, local_executor
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding

@@ -24,8 +24,8 @@ from streamsvm.calibration.scores import ScoreTable, build_score_table
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.threading import in_strips
-from streamsvm.engine.executors.executor import Executor, Task
-from streamsvm.engine.trainer import FitLoop
+from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.loop import FitLoop
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import Outcomes, TimeLeft
 from streamsvm.jobs.fit.planning.plan import Plan

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.engine.ending import end_fit
+from streamsvm.engine.loop import end_fit
 from streamsvm.engine.training import Training
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate import (

@@ -26,8 +26,8 @@ import streamsvm as sv
 from streamsvm.cluster import connection, ingest_dask, using
 from streamsvm.cluster.connection import WORKER_CLOSE_SECONDS, connected
 from streamsvm.cluster.executor import DaskExecutor, run_task
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import SerialExecutor, Task
+from streamsvm.engine import signals
+from streamsvm.engine.executor import SerialExecutor, Task
 from streamsvm.errors import BudgetError, ClusterError, DataError, InterruptedRun, UsageError
 from streamsvm.jobs import calibration_scores as leave_one_out
 from streamsvm.jobs.apply.evaluate import evaluate

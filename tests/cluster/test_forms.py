@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cluster import using
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import EvaluateResult, evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.options import FitJob

@@ -15,7 +15,7 @@ from distributed import Client
 
 from streamsvm.cluster import using
 from streamsvm.cluster.executor import list_workers
-from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task
+from streamsvm.engine.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

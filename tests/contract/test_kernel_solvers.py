@@ -14,9 +14,9 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.compute.kernel_values import expansion
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.checkpoint import Decoder, Encoder
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.embed.kernel_map import make_map

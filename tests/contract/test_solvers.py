@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.problem_rows import targets_and_weights
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.engine import partition
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import FitResult, fit

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint import checkpointer
-from streamsvm.engine.checkpoint.checkpointer import SAVED_FIELDS, RunCheckpointer
-from streamsvm.engine.checkpoint.interruption import Interruption
+from streamsvm.engine import checkpoint
+from streamsvm.engine.checkpoint import SAVED_FIELDS, RunCheckpointer
+from streamsvm.engine.signals import Interruption
 from streamsvm.errors import InterruptedRun
 from streamsvm.types import Status
 
@@ -31,7 +31,7 @@ class Clock:
 
 
 def made(clock: Clock, every: float, monkeypatch: pytest.MonkeyPatch, deadline: float = float("inf")) -> Any:
-    monkeypatch.setattr(checkpointer, "time", clock)
+    monkeypatch.setattr(checkpoint, "time", clock)
     checkpoints: Any = clock
     guard: Any = SimpleNamespace()
     return RunCheckpointer(

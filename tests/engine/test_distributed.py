@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine import progress, trainer
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, ignore_progress
+from streamsvm.engine import loop, signals, training
+from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.state.state_files import GroupRows, GroupStateFiles, Versions
-from streamsvm.engine.state.state_transfer import Zeros, bytes_of, clone, serialize
+from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
+from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -297,7 +296,7 @@ class Slow(SerialExecutor):
 
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.rounds = seconds, 0
-        for looks in (trainer, progress):
+        for looks in (loop, training):
             monkeypatch.setattr(looks, "time", self)
 
     def perf_counter(self) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint import interruption
-from streamsvm.engine.checkpoint.interruption import Interruption, watch
+from streamsvm.engine import signals as interruption
+from streamsvm.engine.signals import Interruption, watch
 
 SOON, LATER, WAIT = 0.05, 0.3, 5.0
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.executors.executor import Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.executors.thread_executor import ThreadExecutor
-from streamsvm.engine.groups.join_tree import JoinTree, PartSpan, spans_of
+from streamsvm.engine.executor import (
+    Joins,
+    JoinTree,
+    PartSpan,
+    SerialExecutor,
+    Task,
+    ThreadExecutor,
+    ignore_progress,
+    spans_of,
+)
 from streamsvm.engine.partition import tree_reduce
 
 

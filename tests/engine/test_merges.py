@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.groups.work import part_of
-from streamsvm.engine.state.state_transfer import clone
+from streamsvm.engine.groups import part_of
+from streamsvm.engine.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.solvers.active_set import ActiveSet

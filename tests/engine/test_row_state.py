@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.state.row_state import RowStates
+from streamsvm.engine.row_state import RowStates
 from streamsvm.errors import DataError, StorageError
 from streamsvm.types import Layout, RowState
 

@@ -11,9 +11,8 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine import partition
-from streamsvm.engine.final_evaluation import evaluated, weight_that_costs
-from streamsvm.engine.rows_in_groups import ProblemBlock, RowsInGroups, Summation, summed
-from streamsvm.engine.state.row_state import RowStates
+from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, evaluated, summed, weight_that_costs
+from streamsvm.engine.row_state import RowStates
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute import threading as cores
-from streamsvm.engine.executors.executor import Executor, Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.executors.thread_executor import ThreadExecutor, _Lanes
+from streamsvm.engine.executor import Executor, Joins, SerialExecutor, Task, ThreadExecutor, _Lanes, ignore_progress
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream

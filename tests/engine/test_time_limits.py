@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.checkpoint.interruption import current
+from streamsvm.engine import signals
+from streamsvm.engine.signals import current
 
 
 @pytest.mark.parametrize(

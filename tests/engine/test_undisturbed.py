@@ -13,9 +13,8 @@ import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
 from streamsvm.compute import threading as cores
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import Task
-from streamsvm.engine.executors.thread_executor import ThreadExecutor
+from streamsvm.engine import signals
+from streamsvm.engine.executor import Task, ThreadExecutor
 from streamsvm.errors import InterruptedRun
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream

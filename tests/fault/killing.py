@@ -110,12 +110,12 @@ def counted(trial: dict[str, Any]) -> tuple[int, int, str]:
 def run(trial: dict[str, Any]) -> None:
     """Execute one job by name, with journals and checkpoints as often as can be."""
     from streamsvm.config.job_file import STEPS, load, make_job
-    from streamsvm.engine.checkpoint import checkpointer
+    from streamsvm.engine import checkpoint
     from streamsvm.store.hdf5 import store as hdf5_store
     from streamsvm.store.write import writer
 
     writer.SYNC_EVERY, hdf5_store.PART_BYTES = 2, SMALL_PART
-    checkpointer.PAUSE_FACTOR = 0
+    checkpoint.PAUSE_FACTOR = 0
     settings = dict(trial["settings"])
     with pytest.MonkeyPatch.context() as patch:
         if settings.pop("in_file", False):

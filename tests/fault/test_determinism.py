@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.planning.problems import costs_of_loss

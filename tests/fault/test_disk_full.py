@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from streamsvm import durable
-from streamsvm.engine.checkpoint import checkpointer
+from streamsvm.engine import checkpoint
 from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -180,7 +180,7 @@ def test_a_fit_goes_on_when_there_is_room(
 ) -> None:
     """Per-row state in a file and a checkpoint after every visit."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
+    monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
     job = fit_job(source / "s.zarr", tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(job)
     small = replace(job, model=str(disk(kib) / "m"))

@@ -43,7 +43,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     directory = tmp_path_factory.mktemp("good")
     store = ingested(directory)
     fit(fit_job(store, directory / "m", max_passes=1))
-    from streamsvm.engine.checkpoint.checkpoint_file import write
+    from streamsvm.engine.checkpoint import write
 
     write(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
     seeds = {name: found[0] for name, found in FUZZ.SEEDS.items()}

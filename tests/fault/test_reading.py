@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.checkpoint import checkpointer
+from streamsvm.engine import checkpoint
 from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.run import fit
@@ -167,7 +167,7 @@ def test_the_checkpoint_before_a_fault_is_good(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Any
 ) -> None:
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
+    monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=str(tmp_path / "whole")))
     with monkeypatch.context():

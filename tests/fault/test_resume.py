@@ -13,10 +13,14 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.cli import cli
-from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.checkpoint import checkpoint_file, checkpointer
-from streamsvm.engine.checkpoint.checkpoint_file import GENERATIONS, CheckpointDirectory
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine import checkpoint
+from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.checkpoint import (
+    GENERATIONS,
+    CheckpointDirectory,
+    Decoder,
+    Encoder,
+)
 from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -132,7 +136,7 @@ def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path) -> None
 def test_stopped_many_times(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After every third visit, with checkpoints in between, until it is done."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
+    monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=job.model + ".whole"))
     for _ in range(100):
@@ -149,14 +153,14 @@ def test_a_damaged_generation_gives_way_to_the_other(
 ) -> None:
     """The older checkpoint is whole to the last row although training went on for up to a checkpoint after it."""
     placed(monkeypatch, resident=False)
-    monkeypatch.setattr(checkpointer, "PAUSE_FACTOR", 0)
+    monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
     job = fit_job(store, tmp_path / "m", checkpoint_every=1e-9)
     reference = fitted(replace(job, model=job.model + ".whole"))
     for k in range(3, job.max_passes * len(chunks(job)), 4):
         with pytest.raises(InterruptedRun):
             visited(replace(job, overwrite=True), k)
         directory = tmp_path / "m.run" / "checkpoint"
-        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint_file.read(p).number)
+        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint.read(p).number)
         raw = bytearray(newest.read_bytes())
         raw[len(raw) // 2] ^= 1
         newest.write_bytes(raw)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.final_evaluation import Evaluation, MarginChange, margins_apart
+from streamsvm.engine.evaluation import Evaluation, MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized

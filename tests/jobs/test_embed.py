@@ -17,7 +17,7 @@ import pytest
 
 import streamsvm as sv
 from streamsvm import model as models
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.cli import cli
-from streamsvm.engine.checkpoint import signals
+from streamsvm.engine import signals
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan

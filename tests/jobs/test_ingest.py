@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine import progress
+from streamsvm.engine import training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest, ingest_from
@@ -292,7 +292,7 @@ def test_what_was_read_of_many_files_is_not_added_up_for_each(
     source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was, for every batch: 100,000 files took as long as ten billion additions."""
-    monkeypatch.setattr(progress, "REPORT_SECONDS", float("inf"))  # none is due but the last, however long it takes
+    monkeypatch.setattr(training, "REPORT_SECONDS", float("inf"))  # none is due but the last, however long it takes
     paths = tuple(source(CSV, f"{k}.csv") for k in range(300))
     seen: list[int] = []
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest

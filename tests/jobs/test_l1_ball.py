@@ -11,8 +11,8 @@ import pytest
 
 from streamsvm import load_model
 from streamsvm.cli.descriptions import model_lines
-from streamsvm.engine.block_visitor import BlockVisitor
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob

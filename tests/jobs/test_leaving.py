@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamsvm.display.terminal import Lines
-from streamsvm.engine.checkpoint import signals
+from streamsvm.engine import signals
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning import solver_choice

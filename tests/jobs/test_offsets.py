@@ -19,7 +19,7 @@ from sklearn.svm import LinearSVC, OneClassSVM
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.cli import cli
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict

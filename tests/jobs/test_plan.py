@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.checkpoint.checkpoint_file import Saved
+from streamsvm.engine.checkpoint import Saved
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit import identity
 from streamsvm.jobs.fit.options import FitJob

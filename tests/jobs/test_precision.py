@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from streamsvm.display.terminal import Lines
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine import signals
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamsvm.engine.executors.executor import SerialExecutor
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.options import FitJob

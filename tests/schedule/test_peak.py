@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm import __version__
 from streamsvm.cluster import executor
-from streamsvm.engine.groups.work import Partial
+from streamsvm.engine.groups import Partial
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.peak import PeakWatch
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import streamsvm as sv
 from streamsvm.compute.passes.in_memory import all_rows as passes
 from streamsvm.compute.passes.in_memory import central_path
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import memory_settings
 from streamsvm.jobs.fit.planning.plan import make_plan

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.problem_rows import targets_and_weights
-from streamsvm.engine.state.row_state import RowStates
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
+from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized
 from streamsvm.losses import LOSSES, Hinge, SquaredHinge

@@ -16,9 +16,9 @@ import pytest
 from sklearn.svm import SVR
 
 from streamsvm import model as models
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.checkpoint import Decoder, Encoder
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.final_evaluation import MultinomialEvaluation
+from streamsvm.engine.evaluation import MultinomialEvaluation
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import cocoa

@@ -12,10 +12,10 @@ from streamsvm.compute.blocks.operators import Factored, UnformedRows, arrays_of
 from streamsvm.compute.kernel_values.gram import kernel_block, points_of
 from streamsvm.compute.passes import newton as passes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.state.state_transfer import bytes_of
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine.checkpoint import Decoder, Encoder
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
+from streamsvm.engine.state_transfer import bytes_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.kernels import RBF

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streamsvm.engine.checkpoint.codec import Decoder, Encoder
+from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit

@@ -106,7 +106,7 @@ def model(data: bytes) -> None:
 
 def checkpoint(data: bytes) -> None:
     """A checkpoint file."""
-    from streamsvm.engine.checkpoint.checkpoint_file import read
+    from streamsvm.engine.checkpoint import read
 
     read(_file("ckpt-A", data)).content()
 

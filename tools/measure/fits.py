@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import FitLoop, RunSettings
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.options import KernelOptions

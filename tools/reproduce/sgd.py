@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.engine.trainer import FitLoop
+from streamsvm.engine.loop import FitLoop
 from streamsvm.rows import Float64
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Stop

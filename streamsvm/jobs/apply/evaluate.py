@@ -19,10 +19,9 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.engine.executors.executor import Executor, Joins, Task, executor_for, ignore_progress, task_limit
-from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
 from streamsvm.engine.partition import Group
-from streamsvm.engine.progress import Stopwatch
+from streamsvm.engine.training import Stopwatch
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import (

@@ -14,8 +14,7 @@ import numpy as np
 from streamsvm import model as models
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
-from streamsvm.engine.executors.executor import Task
-from streamsvm.engine.executors.thread_executor import AHEAD, local_executor
+from streamsvm.engine.executor import AHEAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES

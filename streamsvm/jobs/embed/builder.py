@@ -23,9 +23,9 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.kernel_values.gram import Points
 from streamsvm.config.units import mib
-from streamsvm.engine.executors.executor import Executor
-from streamsvm.engine.job_store import reference_to
-from streamsvm.engine.progress import Stopwatch
+from streamsvm.engine.executor import Executor
+from streamsvm.engine.stores import reference_to
+from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map

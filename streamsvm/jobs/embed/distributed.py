@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executors.executor import Executor, Task
-from streamsvm.engine.job_store import StoreReference
-from streamsvm.engine.part_stores import build_part, chunks_of, part_path
+from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_path
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.projection import Projection

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.checks import build
 from streamsvm.config.units import mib
-from streamsvm.engine.executors.thread_executor import AHEAD
+from streamsvm.engine.executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, centered
 from streamsvm.jobs.options import KernelOptions

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.engine.executors.executor import Task
-from streamsvm.engine.executors.thread_executor import local_executor
+from streamsvm.engine.executor import Task, local_executor
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, row_count

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
 from streamsvm.config.units import mib
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import Executor, executor_for, task_limit
+from streamsvm.engine import signals
+from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.errors import UsageError
 from streamsvm.features.part_sizes import part_rows
 from streamsvm.features.scaling import scaling_of

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.engine.executors.executor import Executor, task_limit
-from streamsvm.engine.groups.group_trainer import GroupFit
-from streamsvm.engine.groups.work import Work
-from streamsvm.engine.job_store import reference_to
-from streamsvm.engine.local import groups_of
-from streamsvm.engine.state.state_files import DriverState, GroupStateFiles
+from streamsvm.engine.executor import Executor, task_limit
+from streamsvm.engine.groups import GroupFit, Work, groups_of
+from streamsvm.engine.row_state import DriverState, GroupStateFiles
+from streamsvm.engine.stores import reference_to
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan

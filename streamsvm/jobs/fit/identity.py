@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.checkpoint.checkpoint_file import Saved
-from streamsvm.engine.executors.executor import Executor
+from streamsvm.engine.checkpoint import Saved
+from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.distributed import with_groups

@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.command_line import command_of
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory
-from streamsvm.engine.executors.executor import Executor, executor_for
+from streamsvm.engine import signals
+from streamsvm.engine.checkpoint import CheckpointDirectory
+from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.training import Training
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs import JobResult

@@ -12,14 +12,12 @@ from typing import NamedTuple, Protocol
 
 from streamsvm import durable
 from streamsvm.config.command_line import command_of
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.checkpoint.checkpoint_file import CheckpointDirectory, Saved
-from streamsvm.engine.checkpoint.checkpointer import RunCheckpointer
-from streamsvm.engine.executors.executor import Executor
-from streamsvm.engine.executors.thread_executor import local_executor
-from streamsvm.engine.job_store import StoreGuard
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import FitLoop, RunSettings
+from streamsvm.engine import signals
+from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
+from streamsvm.engine.executor import Executor, local_executor
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import FitLoop, RunSettings
+from streamsvm.engine.stores import StoreGuard
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.calibrate import calibration_passes
@@ -242,7 +240,7 @@ def _loop(this: DecidedFit, seen: Store, plan: Plan, report: Report) -> FitLoop:
         durable.make_directory(directory)
     if this.executor is None:
         return local_loop(this.job, seen, plan, directory, report)
-    from streamsvm.engine.groups.distributed import DistributedTrainer
+    from streamsvm.engine.distributed import DistributedTrainer
 
     return DistributedTrainer(distributed_fit(this.job, plan, seen, directory), this.executor, report)
 

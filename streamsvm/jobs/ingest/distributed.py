@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executors.executor import Executor, Task
-from streamsvm.engine.part_stores import build_part, chunks_of, part_path
+from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.store.format.labels import Census, labels_from

@@ -18,9 +18,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.fields import options_of
 from streamsvm.config.units import mib
-from streamsvm.engine.checkpoint.interruption import current
-from streamsvm.engine.checkpoint.signals import deferred
-from streamsvm.engine.executors.executor import Executor, executor_for
+from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.engine.signals import current, deferred
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for

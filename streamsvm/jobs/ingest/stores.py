@@ -18,7 +18,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.durable import temporary_beside
-from streamsvm.engine.progress import Stopwatch
+from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import DataError, InterruptedRun, StorageError
 from streamsvm.rows import Float32, Rows, row_count
 from streamsvm.store.format.labels import Labels, added, few_labels

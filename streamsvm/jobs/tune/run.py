@@ -23,11 +23,10 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_line import command_of
 from streamsvm.config.fields import field_values
-from streamsvm.engine.checkpoint import signals
-from streamsvm.engine.executors.executor import Executor, Task, executor_for, task_limit
-from streamsvm.engine.executors.thread_executor import local_executor
-from streamsvm.engine.local import local_trainer
-from streamsvm.engine.trainer import RunSettings
+from streamsvm.engine import signals
+from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Run
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, working_bytes

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.engine.signals import interruptible
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.model import Model
 from streamsvm.rows import Float64

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.api.passes import told
 from streamsvm.api.running import reported
-from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.engine.signals import interruptible
 from streamsvm.jobs.apply.rows import moved_from
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit

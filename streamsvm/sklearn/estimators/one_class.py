@@ -10,7 +10,7 @@ from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.engine.checkpoint.signals import interruptible
+from streamsvm.engine.signals import interruptible
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.kinds_of_rows import Shaped, is_dask

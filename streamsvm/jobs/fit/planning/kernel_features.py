@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsvm.engine.executors.executor import Executor
+from streamsvm.engine.executor import Executor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES
 from streamsvm.jobs.embed.placement import DISK

@@ -175,7 +175,7 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
     margins = has_box(problems[0].loss) and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and margins and any(large)):
         return values
-    from streamsvm.engine.final_evaluation import weight_that_costs
+    from streamsvm.engine.evaluation import weight_that_costs
 
     weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]

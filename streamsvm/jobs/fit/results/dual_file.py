@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.engine.problem_rows import block_of
+from streamsvm.engine.block import block_of
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64

@@ -24,7 +24,7 @@ from streamsvm.solvers.linear_rounding import (
 from streamsvm.types import DUAL, EVERY_ROW, Certificate, LinearSolution, Problem
 
 if TYPE_CHECKING:
-    from streamsvm.engine.final_evaluation import Evaluation, MarginChange, MultinomialEvaluation
+    from streamsvm.engine.evaluation import Evaluation, MarginChange, MultinomialEvaluation
 
 LIKELY, SIGMAS = 10.0, 4.0
 """Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
@@ -33,7 +33,7 @@ not computed anew, at v = w; the more the further v can be from it, ||v - w|| <=
 
 def _unmoved() -> MarginChange:
     """Return that margins are the same to the solver."""
-    from streamsvm.engine.final_evaluation import MarginChange
+    from streamsvm.engine.evaluation import MarginChange
 
     return MarginChange()
 

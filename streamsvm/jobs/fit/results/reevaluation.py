@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from streamsvm.engine.final_evaluation import Evaluation, MarginChange, evaluated, margins_apart
+from streamsvm.engine.evaluation import Evaluation, MarginChange, evaluated, margins_apart
 from streamsvm.engine.training import RowNumbers, Training
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach

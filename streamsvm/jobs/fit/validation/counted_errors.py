@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.engine.executors.executor import Executor, Task
-from streamsvm.engine.job_store import OpenedStore, StoreReference
+from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.partition import Group
+from streamsvm.engine.stores import OpenedStore, StoreReference
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import ErrorCounts
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, row_batches

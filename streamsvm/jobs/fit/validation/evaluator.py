@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executors.executor import Executor
-from streamsvm.engine.executors.thread_executor import local_executor
-from streamsvm.engine.job_store import OpenedStore, reference_to
+from streamsvm.engine.executor import Executor, local_executor
+from streamsvm.engine.loop import FitLoop
 from streamsvm.engine.partition import contiguous, pass_groups
-from streamsvm.engine.trainer import FitLoop
+from streamsvm.engine.stores import OpenedStore, reference_to
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob

@@ -1,6 +1,8 @@
-"""A loaded chunk as the problems of a fit see it: cut into parts, labeled for each problem, shown to its solver.
+"""A loaded chunk as the problems of a fit see it: cut into parts, with targets and weights for each problem, shown to its solver.
 
-The one place where a solver meets rows while it trains, whether the chunk was read by this process or by a worker.
+This is the only place where a solver meets rows while it trains, whether the chunk was read by this process or by a worker.
+A one-vs-one problem gets a copy of the rows of its two classes, block by block, so that its cost grows with its own rows; the rows keep
+their global numbers (``Block.places``), by which solvers recognize them in the next pass and models in all pairs.
 """
 
 from __future__ import annotations
@@ -9,18 +11,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.engine.problem_rows import block_of, own_rows
-from streamsvm.rows import Rows
+from streamsvm.compute.blocks import operators
+from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
 from streamsvm.schedule.stream import Loaded
-from streamsvm.types import (
-    AnySolver,
-    Certificate,
-    FeatureMap,
-    FeaturePart,
-    Problem,
-    State,
-)
+from streamsvm.types import AnySolver, Block, Certificate, FeatureMap, FeaturePart, Problem, State
+
+
+def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *, reused: bool = False) -> Block | None:
+    """Return a part of a chunk as a problem sees it; None where a pair of classes has no row in it.
+
+    ``start``: the global number of the chunk's first row. ``reused``: other problems see the part too, so that its order is copied.
+    """
+    span, weight = slice(part.start, part.stop), loaded.chunk.weight
+    codes, weight = loaded.chunk.codes[span], None if weight is None else weight[span]
+    order, X, places = order_within(loaded.order, part, reused=reused), part.X, None
+    if problem.negative is not None:
+        chosen = (codes == problem.positive) | (codes == problem.negative)
+        if not chosen.any():
+            return None
+        places, X, codes = np.flatnonzero(chosen), operators.where(X, chosen), codes[chosen]
+        weight = None if weight is None else weight[chosen]
+        order = (np.cumsum(chosen, dtype=np.int32) - 1)[order[chosen[order]]].astype(np.int32)
+    y, s = targets_and_weights(problem, codes, weight)
+    chunk, seed = loaded.visit.chunk, loaded.visit.seed + part.start
+    return Block(X, y, s, chunk, start + part.start, order, seed, places=places)
+
+
+def own_rows(values: Array, places: Int64 | None) -> Array:
+    """Return what the rows of a block have of ``values`` (rows of the part, ...): a view, of a pair of classes a copy."""
+    return values if places is None else values[places]
+
+
+def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32 | Float64]:
+    """The targets (n,) and weights (n,) a problem gives to rows of these codes (n,) and row weights (n,).
+
+    Weights are float32 but for those of classes that float32 does not hold, and products of both kinds: float64.
+    """
+    task = problem.task
+    s = task.factors(codes)
+    if weight is None:
+        return task.targets(codes), s
+    plain = s.dtype == np.float32 and bool((s == 1.0).all())
+    return task.targets(codes), (s if plain else s.astype(np.float64)) * weight
+
+
+def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:
+    """The visiting order of a chunk restricted to a part of it; a copy if other problems are to use the same order."""
+    if part.stop - part.start == len(order):
+        return order.copy() if reused else order
+    return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)
 
 
 class ActiveProblem(NamedTuple):

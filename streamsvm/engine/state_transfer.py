@@ -1,6 +1,6 @@
-"""A solver's state as it goes to the workers and back: copied, and without the arrays that hold nothing yet.
+"""A solver's state as it is sent to workers and back: copied, and without arrays of zeros.
 
-An array that a state has in several places stays one array: the blocks of a sample share a projection of megabytes.
+An array that a state refers to several times stays one array: the blocks of a sample share a projection of megabytes.
 """
 
 from __future__ import annotations

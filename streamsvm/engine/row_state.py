@@ -1,0 +1,387 @@
+"""Per-row state of solvers (dual variables): in memory, in one file, or in a file for each group of chunks.
+
+``RowStates``, of one process: the state of one chunk lies together, all problems one after another, so that a visit is one read and
+one write. A checkpoint must not be overwritten by what follows. The file has three slots for every chunk: a changed chunk
+is written to one that neither of the last two checkpoints refers to, so that a checkpoint is a list of slots and costs a sync
+instead of a copy. State in memory is written there when a checkpoint is made, as far as it has changed.
+
+``GroupStateFiles``, of a cluster: one file for each group, state and round.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from streamsvm import durable
+from streamsvm.aliases import Array, ByName
+from streamsvm.config.fields import field_values
+from streamsvm.engine import checkpoint
+from streamsvm.engine.partition import Group
+from streamsvm.errors import DataError
+from streamsvm.types import Layout, RowState, State
+
+PLACES = 3
+NOWHERE = -1
+"""The place of a chunk that has never been changed: its numbers are 0."""
+
+
+@dataclass(slots=True)
+class RowStates:
+    """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
+
+    ``load`` gives a chunk's (problems, rows) array, zeros at first; ``save`` puts it back. Where a row has several numbers the
+    array is (problems, rows, width), here as wherever (problems, rows) is said.
+    """
+
+    state: RowState
+    """What the numbers are called, and their type."""
+    layout: Layout
+    """Of the store the rows are in."""
+    problems: int
+    """How many problems have such a state."""
+    file: Path | None = None
+    """Where the numbers are, or go when a checkpoint is made."""
+    resident: bool = True
+    """Whether the numbers of all rows are in memory (False: those of one chunk)."""
+    _values: Array = field(init=False)
+    _starts: list[int] = field(init=False)
+    _places: NDArray[np.int8] = field(init=False)
+    _crcs: NDArray[np.uint32] = field(init=False)
+    _changed: NDArray[np.bool_] = field(init=False)
+    """Since the last checkpoint."""
+    _taken: list[NDArray[np.int8]] = field(default_factory=list)
+    """The places of the last two checkpoints."""
+    _descriptor: int = -1
+
+    def __post_init__(self) -> None:
+        chunks = len(self.layout.chunks)
+        self._starts = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
+        self._places, self._crcs = np.full(chunks, NOWHERE, np.int8), np.zeros(chunks, np.uint32)
+        self._changed = np.zeros(chunks, bool)
+        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers
+        self._values = np.zeros(items, self.state.dtype)
+        if self.file is not None:
+            self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
+
+    def load(self, chunk: int) -> Array:
+        """The state of a chunk's rows; a view in memory, or the one buffer that is filled from the file."""
+        view = self._view(chunk)
+        if not self.resident:
+            self._read(chunk, view)
+        return self._shaped(chunk, view)
+
+    def save(self, chunk: int, values: Array) -> None:
+        """Take back what ``load`` gave, (problems, rows), after a visit has changed it."""
+        if self.resident:
+            self._changed[chunk] = True
+        else:
+            self._write(chunk, values.reshape(-1))
+
+    def copied(self, chunk: int) -> Array:
+        """Return the state of a chunk's rows, (problems, rows), in an array of its own. Any thread may ask. Raises
+        DataError.
+        """
+        if self.resident:
+            return self._shaped(chunk, self._view(chunk)).copy()
+        values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
+        self._read(chunk, values)
+        return self._shaped(chunk, values)
+
+    def put(self, chunk: int, values: Array) -> None:
+        """Take the state of a chunk's rows, (problems, rows), from another array; one thread at a time."""
+        if self.resident:
+            self._view(chunk)[:] = values.reshape(-1)
+        self.save(chunk, values)
+
+    def checkpoint(self) -> ByName:
+        """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
+        assert self.file is not None
+        if self.resident:
+            for chunk in np.flatnonzero(self._changed).tolist():
+                self._changed[chunk] = False
+                self._write(chunk, self._view(chunk))
+        durable.sync_state(self._descriptor, self.file)
+        self._changed[:] = False
+        self._taken = [self._places.copy(), *self._taken[:1]]
+        return {"places": self._places.copy(), "crcs": self._crcs.copy()}
+
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError, KeyError."""
+        assert self.file is not None
+        saved = saved or {}
+        self._places, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
+        self.keep({"places": self._places.copy()}, older)
+        if self.resident:
+            for chunk in range(len(self._places)):
+                self._read(chunk, self._view(chunk))
+
+    def keep(self, *checkpoints: ByName | None) -> None:
+        """Leave what checkpoints, the newest first, refer to as it is. Raises DataError, KeyError."""
+        self._taken = [one["places"].astype(np.int8) for one in checkpoints if one is not None]
+        if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
+            raise self._damaged("does not belong to its checkpoint")
+
+    def close(self) -> None:
+        """Give the descriptor back; the file stays."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _view(self, chunk: int) -> Array:
+        items = self.layout.chunks[chunk] * self._numbers
+        start = self._starts[chunk] * self._numbers if self.resident else 0
+        return self._values[start : start + items]
+
+    def _shaped(self, chunk: int, values: Array) -> Array:
+        return values.reshape(self.state.shape(self.problems, self.layout.chunks[chunk]))
+
+    @property
+    def _numbers(self) -> int:
+        """Of one row, all problems together."""
+        return self.problems * self.state.width
+
+    def _read(self, chunk: int, into: Array) -> None:
+        place = int(self._places[chunk])
+        if place == NOWHERE:
+            into[:] = 0
+            return
+        assert self.file is not None
+        durable.read_at(self._descriptor, into, self._offset(chunk, place), self.file)
+        if crc32c(into.data) != self._crcs[chunk]:
+            raise self._damaged(f"is damaged at chunk {chunk}")
+
+    def _write(self, chunk: int, values: Array) -> None:
+        """Put numbers where no checkpoint is harmed; nothing is written where nothing has changed."""
+        place = int(self._places[chunk])
+        if place == NOWHERE and not values.view(np.uint8).any():
+            return
+        if not self._changed[chunk]:
+            place = next(p for p in range(PLACES) if all(taken[chunk] != p for taken in self._taken))
+        assert self.file is not None
+        durable.write_at(self._descriptor, values, self._offset(chunk, place), self.file)
+        self._places[chunk], self._crcs[chunk] = place, crc32c(values.data)
+        self._changed[chunk] = not self.resident
+
+    def _offset(self, chunk: int, place: int) -> int:
+        items = place * self.layout.rows + self._starts[chunk]
+        return items * self.problems * self.state.nbytes
+
+    @property
+    def _file_bytes(self) -> int:
+        return self.layout.rows * self.problems * self.state.nbytes
+
+    def _damaged(self, what: str) -> DataError:
+        hint = "start again with --overwrite in place of --resume"
+        return DataError(f"the per-row state in {self.file} {what}", code="E-CHECKPOINT", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRowStates:
+    """The per-row state of this process as the tasks of a fit come to it (``work.GroupState``).
+
+    A task works on a copy. What it leaves is put back with its result, so that a checkpoint has both or neither.
+    """
+
+    rows: RowStates
+    """Where the numbers are."""
+
+    @property
+    def state(self) -> RowState:
+        """What the numbers are called, and their type."""
+        return self.rows.state
+
+    def load(self, group: Group, _version: int) -> Array:
+        """Return a copy of the numbers of a group's rows, (problems, rows of the group). Raises DataError."""
+        copies = [self.rows.copied(chunk) for chunk in group.chunks]
+        return copies[0] if len(copies) == 1 else np.concatenate(copies, axis=1)
+
+    def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
+        """Return what is to be put back."""
+        return values
+
+    def take(self, group: Group, values: Array) -> None:
+        """Put back what a task has left, (problems, rows of the group)."""
+        ends = np.cumsum([0, *(self.rows.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
+        for k, chunk in enumerate(group.chunks):
+            self.rows.put(chunk, np.ascontiguousarray(values[:, ends[k] : ends[k + 1]]))
+
+
+IN_STATES = "in_states"
+"""What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
+IN_ONE_FILE = "places"
+"""What a run in one process says of per-row state (``engine.state.row_state``)."""
+CRC_BYTES = 4
+"""At the end of a file: the crc32c of what stands before it, little-endian."""
+
+
+@dataclass(slots=True)
+class Versions:
+    """Counts the rounds that are closed; version 0 is the beginning, of which there are no files."""
+
+    version: int = 0
+    """Of the last round that is closed."""
+    to_write: bool = False
+    """Whether there are no files of ``version`` yet: the checkpoint that was resumed is one of a run in one process."""
+    _there: set[int] = field(default_factory=set)
+    """Versions whose files are on disk."""
+    _taken: list[int] = field(default_factory=list)
+    """The versions of the last two checkpoints."""
+
+    def advance(self) -> None:
+        """A round has been closed: its files are all there."""
+        self.version += 1
+        self._there.add(self.version)
+
+    def drop(self) -> tuple[int, ...]:
+        """Versions the next round may remove."""
+        gone = tuple(sorted(self._there - {self.version, *self._taken}))
+        self._there -= set(gone)
+        return gone
+
+    def checkpoint(self) -> ByName:
+        """Return what ``restore`` comes back to the present files with; they are durable already."""
+        if self.version not in self._taken[:1]:
+            self._taken = [self.version, *self._taken[:1]]
+        return {"version": self.version}
+
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+        """Come back to a checkpoint; ``older`` must stay too. After one of a run in one process comes a version of its own."""
+        before = [int(older["version"])] if older else []
+        self.to_write = not saved or IN_STATES in saved
+        known = ([int(saved["version"])] if saved else []) + before
+        self.version = max(known, default=0) + 1 if self.to_write else known[0]
+        self._taken = [self.version, *before]
+        self._there = set(self._taken)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStateFiles:
+    """One per-row state of a fit on disk: a file a group and version with (problems, rows of the group) numbers.
+
+    There are no files of version 0: its numbers are zeros.
+    """
+
+    directory: Path
+    """Where the files are; all workers see it under this name."""
+    state: RowState
+    """What the numbers are called, and their type."""
+    problems: int
+    """How many problems have such a state."""
+
+    def load(self, group: Group, version: int) -> Array:
+        """Return what round ``version`` left, (problems, rows of the group). Raises DataError."""
+        shape = self.state.shape(self.problems, group.rows)
+        if version == 0:
+            return np.zeros(shape, self.state.dtype)
+        path = self.path(group, version)
+        raw = path.read_bytes() if path.is_file() else b""
+        body, tail = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
+        whole = len(body) == group.rows * self.problems * self.state.nbytes
+        if not whole or crc32c(body) != int.from_bytes(tail, "little"):
+            hint = "do all workers see the same files? else start again with --overwrite in place of --resume"
+            raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
+        return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
+
+    def save(self, group: Group, version: int, values: Array, drop: Iterable[int]) -> None:
+        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        body = values.tobytes()
+        durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
+        for old in drop:
+            self.path(group, old).unlink(missing_ok=True)
+
+    def leave(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
+        """Save what a round leaves; there is nothing else to do."""
+        self.save(group, version, values, drop)
+
+    def path(self, group: Group, version: int) -> Path:
+        """Where the numbers of a group are after round ``version``."""
+        return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
+
+
+@dataclass(slots=True)
+class GroupRows:
+    """One per-row state of all rows as the driver sees it.
+
+    To checkpoints and to whoever wants the numbers it is what ``engine.state.row_state.RowStates`` is.
+    """
+
+    files: GroupStateFiles
+    """Where the numbers are."""
+    layout: Layout
+    """Of the store that is trained on."""
+    groups: list[Group]
+    """All groups of the fit."""
+    versions: Versions = field(default_factory=Versions)
+    """Shared by all that a fit leaves on disk between its rounds."""
+
+    def checkpoint(self) -> ByName:
+        """Return what ``restore`` comes back to the present numbers with; they are durable already."""
+        return self.versions.checkpoint()
+
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+        """Come back to a checkpoint, perhaps of a run in one process; ``older`` is another one that must stay as it is.
+
+        Raises DataError, KeyError, StorageError.
+        """
+        in_one_file = saved is not None and IN_ONE_FILE in saved
+        before = None if older is None or IN_ONE_FILE in older else older
+        self.versions.restore(None if in_one_file else {"version": (saved or {})["version"]}, before)
+        if in_one_file:
+            file, version = self.files.directory / self.files.state.name, self.versions.version
+            with closing(RowStates(self.files.state, self.layout, self.files.problems, file, resident=False)) as rows:
+                rows.restore(saved)
+                for group in self.groups:
+                    self.files.save(group, version, GroupRowStates(rows).load(group, version), ())
+
+    def load(self, chunk: int) -> Array:
+        """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""
+        group = next(g for g in self.groups if chunk in g.chunks)
+        before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
+        return self.files.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """That part of a solver's state which only the end of a pass looks at, on disk between two rounds."""
+
+    directory: Path
+    """Where the files are; whoever closes a round sees it under this name."""
+    names: tuple[str, ...]
+    """The fields of the state; each may be None."""
+
+    def without(self, state: State) -> State:
+        """Return the state as it is sent to those who visit blocks."""
+        return replace(state, **dict.fromkeys(self.names))
+
+    def load(self, version: int, states: dict[int, State]) -> None:
+        """Complete the states of some problems with what round ``version`` left. Raises DataError."""
+        if version == 0:
+            return
+        saved: dict[int, ByName] = checkpoint.read(self._path(version)).content()
+        for k, state in states.items():
+            for name, value in saved[k].items():
+                setattr(state, name, value)
+
+    def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
+        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        fields = {k: field_values(state, self.names) for k, state in states.items()}
+        checkpoint.write(self._path(version), version, {}, fields)
+        for old in drop:
+            self._path(old).unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self.directory / f"home.{version}"
