@@ -1,14 +1,14 @@
 """A pool of columns: how many second derivatives are summed up at a time, and X' diag(h) X of those of a block.
 
-A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a column that is
-outside the pool keeps its weight.
+A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a column outside
+the pool keeps its weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,44 +17,33 @@ from streamsvm.compute.blocks.operators import select_columns
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types import Problem, RowState, Solver
 
-MOST_COLUMNS, LEAST_COLUMNS = 4096, 64
-"""Of a pool: second derivatives of more take too long, of fewer are of no use."""
-
-
-class WithPool(Protocol):
-    """A state that has a pool."""
-
-    problem: Problem
-    """What is solved."""
-    pool: Int64
-    """The columns of the pool, (m,), rising."""
+MAX_COLUMNS, MIN_COLUMNS = 4096, 64
+"""Columns of a pool: second derivatives of more take too long, of fewer are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSolver(Solver[Any]):
-    """The setting of solvers that work on a pool, and what follows from it."""
+class ColumnPoolSolver(Solver[Any]):
+    """The setting of solvers that work on a pool of columns, and what follows from it."""
 
-    pool: int = MOST_COLUMNS
+    pool: int = MAX_COLUMNS
     """Columns whose second derivatives are summed up at a time."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: a pass sums up over rows, nothing else."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read."""
     has_candidates: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def columns(self, problem: Problem) -> int:
-        """Columns of the pool at most."""
-        return min(self.pool, MOST_COLUMNS, problem.columns)
+        """Return the columns of the pool at most."""
+        return min(self.pool, MAX_COLUMNS, problem.columns)
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """With half as many columns at a time; None at the least."""
+        """Return the solver with half as many columns at a time; None at the least."""
         half = self.columns(problem) // 2
-        return None if half < LEAST_COLUMNS else replace(self, pool=half)
+        return None if half < MIN_COLUMNS else replace(self, pool=half)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Columns at a time."""
+        """Return the columns at a time."""
         return {"pool": self.pool}
 
 
@@ -63,6 +52,6 @@ def gram_of_pool(X: Rows, h: Float64, pool: Int64, columns: int) -> Float64:
     return operators.gram(select_columns(X, pool, columns), h, len(pool))
 
 
-def components(state: WithPool) -> Int64:
-    """Where the pool's columns and the constant feature are among the weights."""
-    return np.append(state.pool, state.problem.columns)
+def components_of(pool: Int64, problem: Problem) -> Int64:
+    """Return where the pool's columns and the constant feature are among the weights."""
+    return np.append(pool, problem.columns)

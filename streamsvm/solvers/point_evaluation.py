@@ -14,9 +14,8 @@ from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
 from streamsvm.compute.passes.newton import look_pass, slopes_pass
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
-from streamsvm.solvers.elastic_net import regularizer as elastic_net
-from streamsvm.solvers.l1_ball.regularizer import best_multiple
 from streamsvm.solvers.one_class import OffsetObjective, RowSums, primal_of_weights
+from streamsvm.solvers.regularizers import best_multiple_in_ball, best_multiple_with_l1, elastic_net_value
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
@@ -145,10 +144,10 @@ class PointSums:
                 dual = objective.dual_of(linear, v, self.rows.v)
         if problem.l1_ball is not None:
             half = 0.0
-            scale, dual = best_multiple(problem.l1_ball, linear, quadratic, v)
+            scale, dual = best_multiple_in_ball(problem.l1_ball, linear, quadratic, v)
         if problem.l1 is not None:
-            half = elastic_net.value(w, problem.l1)
-            scale, dual = elastic_net.best_multiple(problem, linear, quadratic, v)
+            half = elastic_net_value(w, problem.l1)
+            scale, dual = best_multiple_with_l1(problem, linear, quadratic, v)
         if self.unformed:
             scale = dual = 0.0
         return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)

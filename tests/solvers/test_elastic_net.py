@@ -12,10 +12,10 @@ from sklearn.linear_model import ElasticNet as CoordinateDescent
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.elastic_net.model import QuadraticModel, above_minimum, minimum
-from streamsvm.solvers.elastic_net.regularizer import proved_zero, soft
+from streamsvm.solvers.elastic_net import QuadraticModel, above_minimum, minimize_model
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.solvers.regularizers import proves_zero, soft_threshold
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 
@@ -217,7 +217,7 @@ def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_opt
                 problem, problem.loss, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w + far * rng.normal(size=len(w))
             )
             found = sums.close(problem, w)
-            zero = proved_zero(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
+            zero = proves_zero(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
             assert not (zero & (np.abs(w) > 1e-12)).any()
             ruled_out += int(zero.sum())
     assert ruled_out > 30
@@ -228,7 +228,7 @@ def test_a_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
     for scale in (1.0, 1e3):
         Z = rng.normal(size=(30, 50)) * np.geomspace(1.0, scale, 50)
         model = QuadraticModel(Z.T @ Z, rng.normal(size=50) * scale, rng.normal(size=50), 0.5)
-        w = minimum(model, 1e-9, np.inf)
+        w = minimize_model(model, 1e-9, np.inf)
         v = model.v - model.gram @ (w - model.center)
         assert above_minimum(w, v, 0.5) <= 1e-9
-        np.testing.assert_allclose(w, soft(v, 0.5), atol=1e-4)
+        np.testing.assert_allclose(w, soft_threshold(v, 0.5), atol=1e-4)

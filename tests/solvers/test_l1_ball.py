@@ -12,7 +12,8 @@ from sklearn.linear_model import lars_path_gram
 from streamsvm.losses import Squared
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.l1_ball.regularizer import best_multiple, dual_at_slopes
+from streamsvm.solvers.regularizers import best_multiple_in_ball as best_multiple
+from streamsvm.solvers.regularizers import dual_in_ball
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 
@@ -151,8 +152,8 @@ def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_noth
     """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
     v = np.array([1.0, -3.0, 2.0])
     u, dual = best_multiple(2.0, linear, quadratic, v)
-    assert dual == pytest.approx(dual_at_slopes(2.0, u * linear, u * u * quadratic, u * v), abs=1e-12)
+    assert dual == pytest.approx(dual_in_ball(2.0, u * linear, u * u * quadratic, u * v), abs=1e-12)
     if quadratic > 0.0:
-        tried = [dual_at_slopes(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
+        tried = [dual_in_ball(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
         assert dual == pytest.approx(max(tried), abs=1e-12)
     assert (u > 0.0) == (dual > 0.0) == (linear > 6.0 and quadratic > 0.0)

@@ -37,7 +37,7 @@ from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.frank_wolfe_steps import TAKE_WEIGHT, Iterations, StepsFromSamples
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState, Target
-from streamsvm.solvers.l1_ball.solver import OnL1Ball
+from streamsvm.solvers.l1_ball import OnL1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 

@@ -59,7 +59,7 @@ from streamsvm.types import (
 )
 
 if TYPE_CHECKING:
-    from streamsvm.solvers.elastic_net.solver import ElasticNet
+    from streamsvm.solvers.elastic_net import ElasticNet
 
 CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
@@ -134,7 +134,7 @@ class Newton(Solver[NewtonState]):
 
     def with_l1(self) -> ElasticNet:
         """On all rows, in readings."""
-        from streamsvm.solvers.elastic_net.solver import ElasticNet
+        from streamsvm.solvers.elastic_net import ElasticNet
 
         return ElasticNet(narrowing=self.narrowing)
 

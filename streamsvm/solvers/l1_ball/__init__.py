@@ -1,1 +1,0 @@
-"""Least squares over the l1 ball by the Frank-Wolfe methods."""

@@ -1,0 +1,109 @@
+"""What P and D have beside sums over rows where the regularizer is not 1/2 ||w||^2: the l1 ball, and the elastic net.
+
+The constant feature counts like any other column. v = sum_i a_i z_i x_i; for slopes a and their multiples t a the sums over rows are
+t linear - t^2 quadratic.
+
+**The l1 ball**, of radius r, with squared losses (``l1_ball.py``):
+
+    P(w) = sum_i C_i l(w.x_i - t_i)  where ||w||_1 <= r,        D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i t_i) - r max_j |v_j|:
+
+the largest v.w over the ball is r max |v_j|, so that D <= P for all a and w. Of the slopes a at w and their multiples u a,
+D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u; at u = 1 P - D is the Frank-Wolfe gap
+w.grad P + r max |grad_j P|.
+
+**The elastic net** (``elastic_net.py``):
+
+    P(w) = R(w) + sum_i C_i l(m_i),      R(w) = 1/2 ||w||^2 + l1 ||w||_1,
+    D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i o_i) - R*(v),      o, z as in ``losses``,
+
+R*(v) = max_w v.w - R(w) = 1/2 ||soft(v)||^2, taken at w = soft(v), soft(v)_j = sign(v_j) max(0, |v_j| - l1). At the optimum w = soft(v).
+Of slopes a and their multiples t a, D(t a) >= t linear - t^2 quadratic - 1/2 ||soft(t v)||^2: concave, its slope in t falls along
+straight pieces that end where t |v_j| = l1.
+
+*Screening* (the gap-safe spheres of Ndiaye et al., JMLR 18, 2017, for this dual). Without corners l'' <= b, and the conjugate of a row
+has a curvature of 1 / (b C_i) at least: D is strongly concave, sum_i (a_i - a*_i)^2 / (b C_i) <= 2 (D* - D(a)) <= 2 gap, and by Cauchy
+and Schwarz
+
+    |v_j - v*_j| <= sqrt(2 gap b sum_i C_i x_ij^2) =: r_j,      so that  |v_j| + r_j < l1  proves w*_j = 0.
+
+A loss with a corner has no such b. Of all losses ||w - w*||^2 <= 2 gap, as P is strongly convex: |w_j| > sqrt(2 gap) proves w*_j not 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.rows import Float64
+from streamsvm.types import Problem
+from streamsvm.types.problem import has_box
+
+SLACK = 1e-9
+"""Share of l1 and of P that is allowed for rounding where columns are ruled out."""
+
+
+def dual_in_ball(radius: float, linear: float, quadratic: float, v: Float64) -> float:
+    """Return D over the l1 ball at the slopes themselves; v (p,)."""
+    return linear - radius * float(np.abs(v).max()) - quadratic
+
+
+def best_multiple_in_ball(radius: float, linear: float, quadratic: float, v: Float64) -> tuple[float, float]:
+    """Return the u >= 0 at which D(u a) over the l1 ball is largest, and D there; v (p,)."""
+    gain = linear - radius * float(np.abs(v).max())
+    if gain <= 0.0 or quadratic <= 0.0:
+        return 0.0, 0.0
+    return 0.5 * gain / quadratic, 0.25 * gain * gain / quadratic
+
+
+def soft_threshold(v: Float64, l1: float) -> Float64:
+    """Return soft(v) (p,), the w at which v.w - R(w) is largest."""
+    result: Float64 = np.sign(v) * np.maximum(np.abs(v) - l1, 0.0)
+    return result
+
+
+def elastic_net_value(w: Float64, l1: float) -> float:
+    """Return R(w); w (p,)."""
+    return 0.5 * float(w @ w) + l1 * float(np.abs(w).sum())
+
+
+def elastic_net_conjugate(v: Float64, l1: float) -> float:
+    """Return R*(v); v (p,)."""
+    u = soft_threshold(v, l1)
+    return 0.5 * float(u @ u)
+
+
+def best_multiple_with_l1(problem: Problem, linear: float, quadratic: float, v: Float64) -> tuple[float, float]:
+    """Return the feasible t >= 0 at which D(t a) of an elastic net is largest, and D there; v (p,)."""
+    l1, size = l1_of(problem), np.sort(np.abs(v))[::-1]
+    size = size[size > 0.0]
+    most = 1.0 if has_box(problem.loss) else np.inf
+    ends = l1 / size  # rising: up to the k-th of them k components count
+    sums = np.concatenate([[0.0], np.cumsum(size)])
+    squares = np.concatenate([[0.0], np.cumsum(size * size)])
+    slopes = linear + l1 * sums[:-1] - ends * (2.0 * quadratic + squares[:-1])
+    k = int(np.argmax(slopes <= 0.0)) if (slopes <= 0.0).any() else len(ends)
+    curvature = 2.0 * quadratic + float(squares[k])
+    if linear <= 0.0 or curvature <= 0.0:
+        t = most if linear > 0.0 and np.isfinite(most) else 0.0
+    else:
+        t = min(most, (linear + l1 * float(sums[k])) / curvature)
+    return t, t * linear - t * t * quadratic - elastic_net_conjugate(t * v, l1)
+
+
+def proves_zero(problem: Problem, gap: float, v: Float64, squares: Float64) -> NDArray[np.bool_]:
+    """Return of which columns (p,) a dual point with v, ``gap`` below P, proves that their weight is 0.
+
+    ``squares`` (p,) is sum_i s_i x_ij^2; ``gap`` has a bound of its rounding added to it.
+    """
+    l1 = l1_of(problem)
+    if not problem.loss.smooth():
+        return np.zeros(len(v), np.bool_)
+    reach = np.sqrt(2.0 * max(gap, 0.0) * problem.C * squares / problem.loss.curvature(1.0))
+    found: NDArray[np.bool_] = np.abs(v) + reach < (1.0 - SLACK) * l1
+    return found
+
+
+def l1_of(problem: Problem) -> float:
+    """Return the weight of ||w||_1 of an elastic net."""
+    assert problem.l1 is not None  # what makes these functions of another problem
+    return problem.l1
