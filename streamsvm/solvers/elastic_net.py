@@ -35,7 +35,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import MOST_FLOAT64_COMPONENTS
-from streamsvm.compute.passes.in_memory.soft_threshold import soft_threshold_sweep
+from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
 from streamsvm.compute.passes.newton import squares, trial_pass
 from streamsvm.compute.random import smallest_keys
 from streamsvm.losses import round_corners

@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.passes.simplex import Tangent
+from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool

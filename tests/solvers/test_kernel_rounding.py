@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.rounding import DOUBLE, error_of
-from streamsvm.compute.passes.coordinates import in_reach_of_loss
+from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
 from streamsvm.kernels import RBF, Polynomial
 from streamsvm.losses import EpsilonInsensitive, Hinge, SquaredHinge
 from streamsvm.rows import Reach

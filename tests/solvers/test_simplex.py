@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.passes import simplex
+from streamsvm.compute.passes import frank_wolfe
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
@@ -53,13 +53,13 @@ def test_the_step_toward_a_vertex(n: int, seed: int) -> None:
     K, a, _ = matrix(n, seed)
     g = K @ a
     i = int(np.argmin(g))
-    step = simplex.toward_step(value(K, a), g[i], K[i, i])
+    step = frank_wolfe.toward_step(value(K, a), g[i], K[i, i])
     length, reached = along(K, a, vertex(n, i) - a, 1.0)
     assert step.length == pytest.approx(length, abs=1e-4)
     assert value(K, a) - step.fall == pytest.approx(reached, abs=1e-7)
     for s in (0.0, 0.3, step.length, 1.0):
         expected = value(K, (1 - s) * a + s * vertex(n, i))
-        assert simplex.toward_value(value(K, a), g[i], K[i, i], s) == pytest.approx(expected, rel=1e-10)
+        assert frank_wolfe.toward_value(value(K, a), g[i], K[i, i], s) == pytest.approx(expected, rel=1e-10)
 
 
 @given(st.integers(2, 12), seeds)
@@ -67,7 +67,7 @@ def test_the_step_away_from_a_vertex(n: int, seed: int) -> None:
     K, a, _ = matrix(n, seed)
     g = K @ a
     v = int(np.argmax(g))
-    step, most = simplex.away_step(value(K, a), g[v], K[v, v], a[v]), a[v] / (1.0 - a[v])
+    step, most = frank_wolfe.away_step(value(K, a), g[v], K[v, v], a[v]), a[v] / (1.0 - a[v])
     length, reached = along(K, a, a - vertex(n, v), most)
     assert step.length == pytest.approx(length, abs=max(1e-3, most / 20_000))
     assert value(K, a) - step.fall == pytest.approx(reached, abs=1e-6)
@@ -83,7 +83,7 @@ def test_the_swap(n: int, seed: int) -> None:
     i, v = int(np.argmin(g)), int(np.argmax(g))
     if i == v:
         return
-    step = simplex.swap_step(g[i], g[v], K[i, i] + K[v, v] - 2 * K[i, v], a[v])
+    step = frank_wolfe.swap_step(g[i], g[v], K[i, i] + K[v, v] - 2 * K[i, v], a[v])
     length, reached = along(K, a, vertex(n, i) - vertex(n, v), a[v])
     assert step.length == pytest.approx(length, abs=1e-4)
     assert value(K, a) - step.fall == pytest.approx(reached, abs=1e-7)
@@ -95,15 +95,15 @@ def test_the_tangent_step(n: int, seed: int) -> None:
     a = 0.5 * b + 0.5 * rng.dirichlet(np.ones(n))
     g, i, s = K @ a, int(np.argmin(K @ a)), 0.4
     mid = (1 - s) * a + s * vertex(n, i)
-    tangent = simplex.Tangent(value(K, b), float(b @ K @ a))
+    tangent = frank_wolfe.Tangent(value(K, b), float(b @ K @ a))
     A = (1 - s) * tangent.W + s * float((K @ b)[i])
     assert pytest.approx(float(b @ K @ mid), rel=1e-9) == A
-    room = simplex.tangent_room(mid, b)
-    m = simplex.tangent_step(tangent, value(K, mid), A, room)
+    room = frank_wolfe.tangent_room(mid, b)
+    m = frank_wolfe.tangent_step(tangent, value(K, mid), A, room)
     end = (1 + m) * mid - m * b
     assert end.min() >= -1e-9
     assert end.sum() == pytest.approx(1.0)
-    assert simplex.tangent_value(tangent, value(K, mid), A, m) == pytest.approx(value(K, end), rel=1e-8)
+    assert frank_wolfe.tangent_value(tangent, value(K, mid), A, m) == pytest.approx(value(K, end), rel=1e-8)
     for other in np.linspace(-1.0, min(room, 5.0), 50):
         assert value(K, end) <= value(K, (1 + other) * mid - other * b) + 1e-9
     along_a = (1 - s) * 2 * value(K, a) + s * g[i]

@@ -42,7 +42,7 @@ from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.coordinates import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
+from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import UsageError

@@ -29,7 +29,7 @@ from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows, to_matrix
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
-from streamsvm.compute.passes.simplex import Tangent
+from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack

@@ -1,6 +1,6 @@
 """Iterations of the Frank-Wolfe family, whatever the matrix K is: with all gradients kept up, or from samples of the vertices.
 
-The formulas are in ``compute/passes/simplex.py``. What K is made of is the business of those who have these steps: rows and a
+The formulas are in ``compute/passes/frank_wolfe.py``. What K is made of is the business of those who have these steps: rows and a
 kernel (``frank_wolfe.py``), or the columns of a least-squares problem (``solvers/l1_ball.py``).
 
 ``Iterations`` has g of every vertex. ``StepsFromSamples`` computes g of the vertices drawn, from those with weight alone: f and, for
@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.passes.simplex import (
+from streamsvm.compute.passes.frank_wolfe import (
     Tangent,
     away_room,
     away_step,

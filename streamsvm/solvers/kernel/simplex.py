@@ -36,7 +36,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.coordinates import ridges, shifted_losses
+from streamsvm.compute.passes.kernel_rows import ridges, shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.fields import Bounds, Option
 from streamsvm.errors import DataError, UsageError

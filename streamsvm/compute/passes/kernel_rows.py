@@ -1,4 +1,4 @@
-"""What a kernel solver derives of every row of a block, and what it sums over them. Float64 throughout.
+"""The rows of a block as coordinates of a kernel solver's problem, and their losses. Float64 throughout.
 
 A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the loss (``losses``) is
 
@@ -7,9 +7,9 @@ A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the l
 a quadratic with linear part p_i = y_i (1 - conjugate'(0, C_i)) and ridge_i = conjugate'' beside K; its negative gradient
 is v_i = p_i - f_i - ridge_i x_i.
 
-Of a number t_i the coordinate is x_i = a_i, of either sign, and the conjugate has a corner at 0: on the right p_i = t_i + 1 - conjugate'(0+), on
-the left t_i + 1 - conjugate'(0-). A row is shown on the side where its x_i is, low_i or high_i being 0; at 0 on that on which it
-could move with v = b: the right where t_i > f_i + b. ``beyond_corner`` says what v is on the other side of 0.
+For regression the coordinate is x_i = a_i, of either sign, and the conjugate has a corner at 0: on the right
+p_i = t_i + 1 - conjugate'(0+), on the left t_i + 1 - conjugate'(0-). A row is shown on the side where its x_i is, low_i or high_i being 0;
+at 0 on that on which it could move with v = b: the right where t_i > f_i + b. ``beyond_corner`` returns v on the other side of 0.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ from streamsvm.rows import Float32, Float64, Targets
 
 
 class Coordinates(NamedTuple):
-    """What the problem in coordinates holds of every row, as the module has it; each array float64 (n,)."""
+    """The coordinates of rows, each array float64 (n,)."""
 
     x: Float64
-    """The coordinates."""
     low: Float64
-    """Their lower bounds."""
     high: Float64
-    """Their upper bounds."""
+    """Bounds of x."""
     ridge: Float64
-    """What is added to the diagonal of the Gram matrix."""
+    """Added to the diagonal of the Gram matrix."""
     p: Float64
     """The linear term."""
     v: Float64
@@ -68,7 +66,7 @@ def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLos
 def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
     """Return the largest v of rows that may grow from 0 to the right, and the least of those that may shrink to the left.
 
-    Of numbers, and of rows that are shown on the other side of 0; -inf and inf where there is none.
+    For regression, of the rows that are shown on the other side of 0; -inf and inf where there is none.
     """
     top, bottom = -np.inf, np.inf
     jump = loss.conjugate_slope(0.0, 1.0) - left_slope(loss, 0.0, 1.0)
@@ -93,7 +91,7 @@ def ridges(s: Float32, C: float, loss: Any) -> Float64:
 
 @compiled(fastmath=FAST)
 def largest_loss(loss: Any, m: float, slack: float) -> float:
-    """Return the largest l at most ``slack`` from m: of a margin that on its left, of a residual that at one of the ends."""
+    """Return the largest l at most ``slack`` from m: that on the left of a margin, or at one end for a residual."""
     if loss.numeric():
         return max(loss.value(m - slack), loss.value(m + slack))
     return loss.value(m - slack)
@@ -103,7 +101,7 @@ def largest_loss(loss: Any, m: float, slack: float) -> float:
 def shifted_losses(
     f: Float64, y: Targets, s: Float32, cost: RowLoss, slack: float, shifts: Float64, out: Float64
 ) -> None:
-    """out[k] += sum_i C s_i l(m_i), the largest with f_i + shifts_k off by ``slack``: the losses for several intercepts at once."""
+    """Add to out[k] sum_i C s_i l(m_i), the largest with f_i + shifts_k off by ``slack``: losses for several intercepts at once."""
     C, loss, _ = cost
     for i in range(y.size):
         C_i = C * np.float64(s[i])
@@ -113,7 +111,7 @@ def shifted_losses(
 
 @compiled(fastmath=FAST)
 def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
-    """Which rows (n,) would cost something if their margins y_i f_i were less, or residuals more, by ``slack``."""
+    """Return which rows (n,) would cost something if their margins y_i f_i were less, or residuals more, by ``slack``."""
     out = np.empty(y.size, np.bool_)
     for i in range(y.size):
         out[i] = largest_loss(loss, argument(loss, y[i], f[i]), slack) > 0.0

@@ -2,7 +2,7 @@
 
     min_a  f(a) = 1/2 a'Ka     subject to  sum a = 1,  a >= 0;         g = Ka,  2f = a'g,  i = argmin g,  gap = 2f - g_i
 
-(K is the K~ of ``solvers/kernel/frank_wolfe.py``.) Along a direction d the best step is -g'd / d'Kd, and f falls as in ``fall``:
+Along a direction d the best step is -g'd / d'Kd, and f falls as in ``fall``:
 
     toward i     d = e_i - a      -g'd = 2f - g_i      d'Kd = 2f - 2 g_i + K_ii              step <= 1
     away from v  d = a - e_v      -g'd = g_v - 2f      d'Kd = 2f - 2 g_v + K_vv              step <= a_v / (1 - a_v)
@@ -34,12 +34,10 @@ FLAT = 1e-15
 
 
 class LineStep(NamedTuple):
-    """How far to go, and by how much f falls."""
+    """The length of a step, and by how much f falls."""
 
     length: float
-    """The length of the step."""
     fall: float
-    """By how much f falls."""
 
 
 def best_step(descent: float, curvature: float, most: float) -> LineStep:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes import coordinates
+from streamsvm.compute.passes import kernel_rows
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, Pinball, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.types import Loss
@@ -45,7 +45,7 @@ def slope(loss: Any, x: float, y: float, weight: float, way: float) -> float:
 def test_coordinates_are_those_of_the_dual(loss: Any) -> None:
     """The box, and a gradient that is that of the side on which a row is shown."""
     y, alpha = rows_of(loss)
-    found = coordinates.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
+    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
     sign = np.ones(N) if loss.numeric() else y
     np.testing.assert_allclose(found.x, alpha * sign)
     np.testing.assert_allclose(found.v, found.p - F - found.ridge * found.x, rtol=1e-12)
@@ -65,15 +65,15 @@ def test_at_its_corner_a_number_is_shown_where_it_could_move(loss: Any) -> None:
     """On the right only above f + b: not at it."""
     y, none = np.array([1.0, 1.0, 1.0]), np.zeros(3)
     f = np.array([0.5, 0.75, 1.0])
-    found = coordinates.coordinates.py_func(y, np.ones(3), none, f, RowLoss(C, loss, loss), 0.25)
+    found = kernel_rows.coordinates.py_func(y, np.ones(3), none, f, RowLoss(C, loss, loss), 0.25)
     assert ((found.high > 0.0).tolist(), (found.low < 0.0).tolist()) == ([True, False, False], [False, True, True])
 
 
 @pytest.mark.parametrize("loss", NUMBERS, ids=str)
 def test_beyond_the_corner_is_the_gradient_on_the_other_side(loss: Any) -> None:
     y, alpha = rows_of(loss)
-    found = coordinates.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
-    top, bottom = coordinates.beyond_corner.py_func(found, loss)
+    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
+    top, bottom = kernel_rows.beyond_corner.py_func(found, loss)
     at_zero = [i for i in range(N) if S[i] > 0.0 and alpha[i] == 0.0]
     left = [-F[i] - slope(loss, 0.0, y[i], C * S[i], 1.0) for i in at_zero if found.high[i] == 0.0]
     right = [-F[i] - slope(loss, 0.0, y[i], C * S[i], -1.0) for i in at_zero if found.high[i] > 0.0]
@@ -83,8 +83,8 @@ def test_beyond_the_corner_is_the_gradient_on_the_other_side(loss: Any) -> None:
 @pytest.mark.parametrize("loss", MARGINS, ids=str)
 def test_a_margin_has_no_corner_to_be_beyond(loss: Any) -> None:
     y, alpha = rows_of(loss)
-    found = coordinates.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
-    assert coordinates.beyond_corner.py_func(found, loss) == (-np.inf, np.inf)
+    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
+    assert kernel_rows.beyond_corner.py_func(found, loss) == (-np.inf, np.inf)
 
 
 @each_value(("loss", [*MARGINS, *NUMBERS]), ("slack", [0.0, 0.25]))
@@ -92,7 +92,7 @@ def test_losses_of_shifted_values_are_the_largest_within_the_slack(loss: Any, sl
     """On a grid of what the decision value may be: that of a margin at its left end, that of a residual at one of both."""
     y, _ = rows_of(loss)
     shifts, sums = np.array([-0.5, 0.0, 1.0]), np.ones(3)
-    coordinates.shifted_losses.py_func(F, y, S, RowLoss(C, loss, loss), slack, shifts, sums)
+    kernel_rows.shifted_losses.py_func(F, y, S, RowLoss(C, loss, loss), slack, shifts, sums)
     near = np.linspace(-slack, slack, 21)
     expected, costs = np.ones(3), []
     for i in range(N):
@@ -102,4 +102,4 @@ def test_losses_of_shifted_values_are_the_largest_within_the_slack(loss: Any, sl
         expected += C * S[i] * most
         costs.append(most[1] > 0.0)
     np.testing.assert_allclose(sums, expected, rtol=1e-12)
-    np.testing.assert_array_equal(coordinates.in_reach_of_loss.py_func(F, y, loss, slack), costs)
+    np.testing.assert_array_equal(kernel_rows.in_reach_of_loss.py_func(F, y, loss, slack), costs)
