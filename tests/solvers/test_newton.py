@@ -21,6 +21,7 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
 from streamsvm.solvers.newton.row_sample import PrioritySampler
 from streamsvm.solvers.newton.solver import Newton
@@ -323,3 +324,14 @@ def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
     assert certificate is not None
     assert certificate.gap <= 1e-3
     assert result.passes <= 10
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("rows", ["copies", "zeros"])
+def test_an_optimum_of_zero_is_certified(rows, C):
+    """Rows that both classes have: the dual point is at the bounds of the box, and its sum of rows is 0."""
+    half = np.zeros((50, 3)) if rows == "zeros" else np.random.default_rng(0).normal(size=(50, 3))
+    y = np.repeat([0, 1], 50)
+    found = StreamSVC(C, loss="hinge", solver="newton", max_passes=10).fit(np.concatenate([half, half]), y)
+    assert found.gap_ <= 1e-3
+    assert abs(found.primal_ - 100 * C) <= 1e-3 * 100 * C

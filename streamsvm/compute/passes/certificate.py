@@ -132,9 +132,14 @@ def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
 
 
 def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> float:
-    """The t of ``scaled_dual``. A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better."""
+    """Return the t of ``scaled_dual``. A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better.
+
+    D is linear in t where v = 0 and the loss has corners alone, as at the optimum w = 0: then a itself is best.
+    """
     curvature = 2.0 * quadratic + square
-    if linear <= 0.0 or curvature <= 0.0:
+    if linear <= 0.0:
         return 0.0
+    if curvature <= 0.0:
+        return 1.0 if has_box(loss) else 0.0
     t = linear / curvature
     return min(t, 1.0) if has_box(loss) else t
