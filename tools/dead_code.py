@@ -79,9 +79,9 @@ DECORATORS = [
 
 def registered() -> set[str]:
     """Attributes that are named in strings, as registries and entry points name them."""
-    files = [*Path("streamsvm").rglob("*.py"), *Path("tools/fuzz").glob("*.py"), Path("pyproject.toml")]
+    files = [*Path("streamsvm").rglob("*.py"), Path("pyproject.toml")]
     texts = [path.read_text(encoding="utf-8") for path in files]
-    return {name for text in texts for name in re.findall(r'"(?:streamsvm|tools)[\w.]*:(\w+)"', text)}
+    return {name for text in texts for name in re.findall(r'"streamsvm[\w.]*:(\w+)"', text)}
 
 
 def fixtures() -> set[str]:

@@ -20,8 +20,7 @@ from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.types import Certificate, Status
 from tests.solvers.kernel_problems import noisy_rows, problem_of
-from tools.fuzz.certificate_cases import Solvers, case_of
-from tools.fuzz.certificates import attempt
+from tools.fuzz.certificates import Solvers, attempt, case_of
 from tools.fuzz.independent import Features, Gram, Rows, kernel_values, solve
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from streamsvm.solvers import SOLVERS
-from tools.fuzz.certificate_cases import Solvers, case_of, registered
-from tools.fuzz.certificates import cut_short
-from tools.fuzz.stops import jumping, spread
+from tools.fuzz.certificates import Solvers, case_of, cut_short, jumping, registered, spread
 
 SECONDS = 1.0
 STOPS = 4

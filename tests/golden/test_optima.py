@@ -9,7 +9,6 @@ import pytest
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.types import Problem
 from tools.fuzz import optima_peers as peers
-from tools.fuzz import optima_problems as problems
 from tools.fuzz.optima import FORMS, NO_FORMS, TASKS, compared, on_the_way
 
 SOME = {
@@ -46,7 +45,7 @@ def test_optima_are_those_of_other_programs(kind: str) -> None:
 
 def test_the_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
     pytest.importorskip("sklearn")
-    two, some, numbers = (draw(3) for draw in (problems.two_classes, problems.some_classes, problems.numbers))
+    two, some, numbers = (draw(3) for draw in (peers.draw_two_classes, peers.draw_some_classes, peers.draw_numbers))
     seen = two.seen
     Z, norm = peers.features(seen, kernel=False)
     for loss in ("hinge", "squared_hinge"):
@@ -63,7 +62,7 @@ def test_the_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
 @pytest.mark.parametrize(("factor", "said"), [(0.9, "above"), (1.1, "below")])
 def test_an_optimum_that_is_another_is_a_finding(factor: float, said: str) -> None:
     pytest.importorskip("sklearn")
-    task, given = TASKS["classes"], problems.two_classes(4)
+    task, given = TASKS["classes"], peers.draw_two_classes(4)
     best = [factor * value for value in task.peer(given, "hinge")]
     assert said in compared(task, ("dcd", "hinge"), given, 1e-3, best).finding
 

@@ -14,7 +14,7 @@ from streamsvm.jobs.fit.results.places import CERTIFICATE, path_names, run_folde
 from streamsvm.jobs.fit.run import fit
 from streamsvm.model import load
 from streamsvm.types import Status
-from tools.fuzz.artifacts import small_store
+from tools.fuzz.structures import small_store
 
 
 def passes_of(job: FitJob) -> int:

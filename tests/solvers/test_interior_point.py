@@ -18,7 +18,7 @@ from tests.axes import each_value
 from tests.solvers.kernel_problems import solve
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 from tools.fuzz import optima_peers as peers
-from tools.fuzz.optima_problems import Drawn
+from tools.fuzz.optima_peers import Drawn
 
 
 def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:

@@ -1,7 +1,7 @@
 """Fuzz certificates: python tools/fuzz/certificates.py [--problems 2000] [--seed 0] [--stops 0] [--solvers NAME,...] [--out FILE].
 
 Small random problems - scales from 1e-30 to 1e30, columns constant, equal, opposite or far from 0, rows repeated, with both
-labels, separable, weighted - through every registered solver, loss and kernel (``certificate_cases``). Of each fit an independent
+labels, separable, weighted - through every registered solver, loss and kernel (of the registries: what is registered is drawn). Of each fit an independent
 float64 computation (pair by pair, from differences; the optimum by an interior point, ``independent.py``) says
 
 - whether the printed primal is below that of the model that was saved, or below a dual value of the independent solution;
@@ -10,7 +10,7 @@ float64 computation (pair by pair, from differences; the optimum by an interior 
 - whether it took longer than its time limit, and how much, waiting for a processor that others use left out.
 
 Every fourth problem is fitted from a store on disk, the others in memory. With --stops K each problem is fitted in memory once more for each of up to K moments: wherever somebody looks at the clock, the time
-limit is over from that look on (``stops``).
+limit is over from that look on.
 
 Values are apart if they are by more than the printed rounding and what rounding can have done to the independent ones,
 which is derived, and shown where it is as much as the tolerance ("blunt"): such a comparison says little. An error that
@@ -27,7 +27,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,10 +43,171 @@ from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
-from tools.fuzz.certificate_cases import SECONDS, Case, case_of, free_bias, memory_store_of, store_of
+from streamsvm.solvers import SOLVERS, losses_of
+from streamsvm.store import create
+from streamsvm.store.views.memory import MemoryStore
 from tools.fuzz.independent import Bound, Features, Gram, Rows, U, kernel_values, primal, solve
-from tools.fuzz.stops import jumping, spread
+
+FIRST_LOSSES = ("hinge", "squared_hinge", "huber")
+KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
+SECONDS = 1.0
+"""The time limit of every fit."""
+
+
+class Solvers(NamedTuple):
+    """What is drawn from. A seed makes its problem again with the same of it only."""
+
+    linear: tuple[str, ...]
+    """Solvers of linear functions."""
+    landmarks: tuple[str, ...]
+    """Of kernel features."""
+    exact: tuple[str, ...]
+    """Of kernels as they are."""
+    losses: tuple[str, ...] = FIRST_LOSSES
+    """Losses; a solver that does not take the one that is drawn is given one of its own."""
+
+
+def registered() -> Solvers:
+    """All solvers of two classes there are, and all losses of a margin."""
+    exact = tuple(name for name in SOLVERS if SOLVERS[name]().exact_kernel)
+    linear = ("auto", *(name for name in SOLVERS if name not in exact))
+    return Solvers(linear, linear, exact, tuple(loss for loss in LOSSES if not LOSSES[loss]().numeric()))
+
+
+def free_bias(solver: str) -> bool:
+    """Whether the intercept costs nothing."""
+    made = None if solver == "auto" else SOLVERS[solver]()
+    return made.exact_kernel and made.free_bias
+
+
+class Case(NamedTuple):
+    """A problem and how it is to be solved."""
+
+    X: Any
+    y: Any
+    s: Any
+    sparse: bool
+    settings: dict[str, Any]
+
+
+def draw_rows(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Rows float32 and labels, with what real tables have."""
+    n, d = int(rng.integers(4, 120)), int(rng.integers(1, 7))
+    X = rng.normal(size=(n, d)) if rng.random() < 0.7 else rng.integers(-3, 4, (n, d)).astype(float)
+    y = np.where(X @ rng.normal(size=d) + (0.0 if rng.random() < 0.3 else 1.0) * rng.normal(size=n) > 0, 1, -1)
+    y[:2] = 1, -1
+    if rng.random() < 0.5:
+        X = X * 10.0 ** (rng.uniform(-30, 30) if rng.random() < 0.3 else rng.uniform(-4, 4, d))
+    if rng.random() < 0.3:
+        X = X + rng.choice([1e3, 1e4, 1e6, 2e7]) * (rng.random(d) < 0.7)
+    if rng.random() < 0.2:
+        X[:, int(rng.integers(d))] = rng.choice([0.0, 1.0, 1e4])
+    if rng.random() < 0.2:
+        X[:, int(rng.integers(d))] = rng.choice([-1.0, 1.0]) * X[:, int(rng.integers(d))]
+    if rng.random() < 0.3:
+        again = rng.integers(0, n, n // 2)
+        X, y = np.vstack([X, X[again]]), np.concatenate([y, rng.choice([-1, 1]) * y[again]])
+    return np.clip(X, -3e38, 3e38).astype(np.float32), y
+
+
+def case_of(seed: int, solvers: Solvers | None = None) -> Case:
+    """The problem of a seed."""
+    rng, solvers = np.random.default_rng(seed), solvers or registered()
+    X, y = draw_rows(rng)
+    s = None
+    if rng.random() < 0.3:
+        s = rng.choice([0.0, 1e-3, 1.0, 1e3], len(y), p=[0.1, 0.2, 0.5, 0.2]).astype(np.float32)
+        s[:2] = 1.0
+    kind, C = rng.random(), 10.0 ** rng.uniform(-4, 6)
+    settings: dict[str, Any] = {
+        "loss": str(rng.choice(solvers.losses)),
+        "C": C,
+        "max_passes": 300,
+        "time_limit": SECONDS,
+    }
+    settings["tolerance"] = float(rng.choice([1e-2, 1e-3, 1e-5]))
+    if kind < 0.4:
+        settings |= {"solver": str(rng.choice(solvers.linear)), "standardize": bool(rng.random() < 0.2)}
+    else:
+        gamma: Any = "scale" if rng.random() < 0.5 else 10.0 ** rng.uniform(-6, 12)
+        settings |= {"kernel": str(rng.choice(KERNELS[:-1] if kind < 0.6 else KERNELS)), "gamma": gamma}
+        if kind < 0.6:
+            settings |= {"landmarks": int(rng.integers(1, 30)), "solver": str(rng.choice(solvers.landmarks))}
+        else:
+            settings["solver"] = str(rng.choice(solvers.exact))
+    own = list(LOSSES) if settings["solver"] == "auto" else losses_of(settings["solver"])
+    if settings["loss"] not in own:
+        settings["loss"] = str(
+            np.random.default_rng([seed, 1]).choice([loss for loss in own if loss in solvers.losses])
+        )
+    return Case(X, y, s, bool(rng.random() < 0.3), settings)
+
+
+def store_of(path: Path, case: Case) -> None:
+    """Write the rows of a case."""
+    writer = create(path, sparse=case.sparse, chunk_bytes=4096, overwrite=True)
+    writer.append(*_stored(case))
+    writer.commit(("a", "b"), case.X.shape[1], {"names": None})
+
+
+def memory_store_of(case: Case) -> MemoryStore:
+    """The same in memory."""
+    store = MemoryStore(chunk_bytes=4096)
+    store.append(*_stored(case))
+    return store.commit(("a", "b"), case.X.shape[1])
+
+
+def _stored(case: Case) -> tuple[Any, Any, Any]:
+    """Rows, class codes and weights."""
+    X, rows = case.X, Dense(np.ascontiguousarray(case.X))
+    if case.sparse:
+        i, j = np.nonzero(X)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(X)))]).astype(np.int64)
+        rows = CSR(X[i, j], j.astype(np.int32), indptr)  # type: ignore[assignment]
+    return rows, (case.y > 0).astype(np.int32), case.s
+
+
+# -- a clock that jumps ------------------------------------------------------------------------------------------------
+
+FAR = 1e7
+"""Seconds: longer than any time limit."""
+
+
+class Clock:
+    """``time.perf_counter`` up to its look number ``at``, and FAR beyond from there on; 0: never."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.looks, self.original = at, 0, time.perf_counter
+
+    def __call__(self) -> float:
+        """The time of this look."""
+        self.looks += 1
+        return self.original() + (FAR if 0 < self.at <= self.looks else 0.0)
+
+
+@contextmanager
+def jumping(at: int) -> Iterator[Clock]:
+    """Within it all who look at the clock look at such a one."""
+    clock = Clock(at)
+    setattr(time, "perf_counter", clock)  # noqa: B010  all modules look it up there
+    try:
+        yield clock
+    finally:
+        setattr(time, "perf_counter", clock.original)  # noqa: B010
+
+
+def spread(looks: int, most: int) -> list[int]:
+    """Return up to ``most`` looks: the first half of them one after the other, the rest evenly spread up to the last."""
+    if looks <= most:
+        return list(range(1, looks + 1))
+    first = most // 2
+    rest = range(1, most - first + 1)
+    return [*range(1, first + 1), *(first + (looks - first) * k // (most - first) for k in rest)]
+
+
+# -- what an independent computation has against a certificate ---------------------------------------------------------
 
 CUT_PASSES = 40
 """Passes at most of a fit that is stopped at one moment after the other."""

@@ -34,8 +34,7 @@ from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
 from tools.fuzz import optima_peers as peers
-from tools.fuzz import optima_problems as problems
-from tools.fuzz.optima_problems import Drawn
+from tools.fuzz.optima_peers import Drawn
 
 PEER = 1e-6
 """How far, relatively, a peer at its tightest may be above the optimum."""
@@ -134,60 +133,60 @@ def with_l1(given: Drawn, loss: str) -> dict[str, Any]:
 
 
 TASKS = {
-    "classes": Task(partial(pairs, False, False), problems.two_classes, plain, peers.linear_classes),
+    "classes": Task(partial(pairs, False, False), peers.draw_two_classes, plain, peers.linear_classes),
     "classes, rbf": Task(
-        partial(pairs, False, True, True), problems.two_classes, settings(plain, RBF), peers.kernel_classes
+        partial(pairs, False, True, True), peers.draw_two_classes, settings(plain, RBF), peers.kernel_classes
     ),
     "classes, simplex": Task(
-        partial(pairs, False, True), problems.two_classes, settings(plain, {"kernel": "linear"}), peers.linear_classes
+        partial(pairs, False, True), peers.draw_two_classes, settings(plain, {"kernel": "linear"}), peers.linear_classes
     ),
     "rests": Task(
-        partial(pairs, False, False), problems.some_classes, plain, partial(peers.rests, kernel=False)
+        partial(pairs, False, False), peers.draw_some_classes, plain, partial(peers.rest_optima, kernel=False)
     ),
     "rests, rbf": Task(
-        partial(pairs, False, True, True), problems.some_classes, settings(plain, RBF), partial(peers.rests, kernel=True)
+        partial(pairs, False, True, True), peers.draw_some_classes, settings(plain, RBF), partial(peers.rest_optima, kernel=True)
     ),
     "pairs": Task(
-        partial(pairs, False, False), problems.some_classes, settings(plain, {"multi_class": "ovo"}),
-        partial(peers.pairs, kernel=False),
+        partial(pairs, False, False), peers.draw_some_classes, settings(plain, {"multi_class": "ovo"}),
+        partial(peers.pair_optima, kernel=False),
     ),
     "pairs, rbf": Task(
-        partial(pairs, False, True, True), problems.some_classes, settings(plain, {**RBF, "multi_class": "ovo"}),
-        partial(peers.pairs, kernel=True),
+        partial(pairs, False, True, True), peers.draw_some_classes, settings(plain, {**RBF, "multi_class": "ovo"}),
+        partial(peers.pair_optima, kernel=True),
     ),
     "all classes": Task(
-        of_all_classes, problems.some_classes, settings(plain, {"multi_class": "crammer_singer"}), peers.together
+        of_all_classes, peers.draw_some_classes, settings(plain, {"multi_class": "crammer_singer"}), peers.together
     ),
-    "numbers": Task(partial(pairs, True, False), problems.numbers, number, peers.linear_numbers),
+    "numbers": Task(partial(pairs, True, False), peers.draw_numbers, number, peers.linear_numbers),
     "numbers, rbf": Task(
-        partial(pairs, True, True, True), problems.numbers, settings(number, RBF), peers.kernel_numbers
+        partial(pairs, True, True, True), peers.draw_numbers, settings(number, RBF), peers.kernel_numbers
     ),
     "one class": Task(
-        lambda: with_a_margin(pairs(False, False)), problems.one_class, settings(plain, {"one_class": True}),
+        lambda: with_a_margin(pairs(False, False)), peers.draw_one_class, settings(plain, {"one_class": True}),
         partial(peers.one_class_of_margin, kernel=False),
     ),
     "one class, rbf": Task(
-        lambda: with_a_margin(pairs(False, True)), problems.one_class, settings(plain, {**RBF, "one_class": True}),
+        lambda: with_a_margin(pairs(False, True)), peers.draw_one_class, settings(plain, {**RBF, "one_class": True}),
         partial(peers.one_class_of_margin, kernel=True),
     ),
     "one class, nu": Task(
-        partial(of_one_class, False), problems.one_class, offset, lambda given, _: peers.one_class(given, kernel=False)
+        partial(of_one_class, False), peers.draw_one_class, offset, lambda given, _: peers.one_class(given, kernel=False)
     ),
     "one class, nu, rbf": Task(
-        partial(of_one_class, True), problems.one_class, settings(offset, RBF),
+        partial(of_one_class, True), peers.draw_one_class, settings(offset, RBF),
         lambda given, _: peers.one_class(given, kernel=True),
     ),
     "classes, nu": Task(
-        of_two_classes_by_nu, problems.two_classes_by_nu, lambda given, _: {"nu": given.nu},
+        of_two_classes_by_nu, peers.draw_two_classes_by_nu, lambda given, _: {"nu": given.nu},
         lambda given, _: peers.classes_by_nu(given),
     ),
     "elastic net": Task(
-        partial(of_elastic_net, False), problems.sparing_classes, with_l1, peers.elastic_net
+        partial(of_elastic_net, False), peers.draw_sparing_classes, with_l1, peers.elastic_net
     ),
     "elastic net of numbers": Task(
-        partial(of_elastic_net, True), problems.sparing_numbers, with_l1, peers.elastic_net
+        partial(of_elastic_net, True), peers.draw_sparing_numbers, with_l1, peers.elastic_net
     ),
-    "l1 ball": Task(of_ball, problems.ball, in_ball, lambda given, _: peers.ball(given)),
+    "l1 ball": Task(of_ball, peers.draw_ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
 FORMS = {
     "loss": "numbers", "positive": "rests", "kernel": "classes, rbf", "nu": "one class, nu", "classes": "all classes",
@@ -222,7 +221,7 @@ def compared(task: Task, pair: Pair, given: Drawn, tolerance: float, best: list[
     }
     job = FitJob("memory", "none", **asked, **task.settings(given, loss))
     try:
-        training = fit_in_memory(job, problems.stored(given, CHUNK), events.append).training
+        training = fit_in_memory(job, peers.store_of(given, CHUNK), events.append).training
     except StreamSVMError as error:
         return Outcome(False, float("nan"), f"{type(error).__name__}: {error}")
     converged = training.status.value == "converged"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.sources import open_source, options_from
-from tools.fuzz.structures import Trial
 
 CELLS = (
     "1", "0", "-1", "1.5", "1e5", "-0.0", "1e39", "nan", "NA", "", " ", "inf", "red", "blue", "x y", "$1,200.50", "(3)", "5 %",
@@ -32,6 +32,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"layout": "dense"}, {"min_count": 3}, {"hash_bits": 5}, {"test_fraction": 0.3}, {"shuffle": True}, {"compression": "auto"},
 )  # fmt: skip
 
+Trial = Callable[[random.Random], str]
 NO_FILE = "no file"
 """The answer for a frame that Parquet cannot hold."""
 
