@@ -24,7 +24,7 @@ from streamsvm.store.write import writer
 from streamsvm.store.zarr.store import ZarrMedium
 from tests.fault.golden import digest_of, ingest_job, write_table
 
-CHOICES = 4
+CHOICES = 2
 """Crash states drawn of each prefix; the soak draws more."""
 
 
