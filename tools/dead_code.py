@@ -26,7 +26,6 @@ ALLOWED = {
     "context": "the signature of a numba intrinsic",
     "merge": "the cluster's part of the solver protocol",
     "format_commands": "called by click",
-    "Forgetful": "a solver of somebody else's making, which a test registers by its path",
     "format_epilog": "called by click",
     "format_options": "called by click",
     "gid": "read by tarfile, as the other three facts of an entry",

@@ -79,8 +79,8 @@ def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
     found_wrong_once = [18, 102, 411, 644, 1251, 21585]
     # kernel values whose range leaves nothing of what bends a squared hinge; columns whose Gram matrix is singular to rounding
     # a sample that is all rows; sums that were kept up through exchanges of rows
-    of_later_solvers = [*range(91000, 91004), 91074, 91150, 91163, 92226, 92318, 92381]
-    cases = [*(case_of(seed) for seed in range(12)), *(case_of(seed, first) for seed in found_wrong_once)]
+    of_later_solvers = [91074, 91150, 91163, 92226, 92318, 92381]
+    cases = [*(case_of(seed) for seed in range(4)), *(case_of(seed, first) for seed in found_wrong_once)]
     for case in [*cases, *(case_of(seed, later) for seed in of_later_solvers)]:
         ended, wrong, _ = attempt(case, tmp_path)
         assert [text for text in wrong if not text.startswith("blunt")] == [], (case.settings, ended)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.rows import Dense
-from streamsvm.solvers import SOLVERS as SOLVER_TABLE
 from streamsvm.store import create, open_store
-from streamsvm.types import LossRequirement, RowState
 from tests.arrays import csr_of
 from tests.axes import each_value
 
@@ -107,28 +104,10 @@ def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
     refused(UsageError, "kernel features")
 
 
-@dataclass(frozen=True)
-class Forgetful:
-    """A linear solver that would start from nothing: all a ``Solver`` must have, and no ability."""
-
-    row_state: ClassVar[tuple[RowState, ...]] = ()
-    shuffled: ClassVar[bool] = False
-    losses: ClassVar[LossRequirement] = LossRequirement()
-
-    def _never(self, *_: object) -> Any:
-        raise AssertionError("a refused solver was used")
-
-    cost = start = visit = finish = certify = solution = _never
-
-
-@pytest.mark.parametrize(("solver", "kernel"), [("forgetful", "linear"), ("decomposition", "rbf")])
-def test_a_solver_that_would_ignore_the_model_is_refused(
-    two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: str, kernel: str
-) -> None:
-    monkeypatch.setitem(vars(SOLVER_TABLE)["_entries"], "forgetful", f"{__name__}:Forgetful")
+def test_a_solver_that_would_ignore_the_model_is_refused(two: Path, tmp_path: Path) -> None:
     fitted(two, tmp_path / "m")
-    with pytest.raises(UsageError, match=f"solver '{solver}' does not start from a model") as refusal:
-        fitted(two, tmp_path / "n", solver=solver, kernel=kernel, warm_start=str(tmp_path / "m"))
+    with pytest.raises(UsageError, match="solver 'decomposition' does not start from a model") as refusal:
+        fitted(two, tmp_path / "n", solver="decomposition", kernel="rbf", warm_start=str(tmp_path / "m"))
     able = str(refusal.value.hint).rpartition(": ")[2].split(", ")
     assert set(able) == set(SOLVERS)
     assert not (tmp_path / "n").exists()
