@@ -153,16 +153,6 @@ def test_kernel_models_are_recomputed(sparse: bool, settings: dict[str, Any], tm
     assert said.count("difference") == 2
 
 
-@pytest.mark.parametrize("multi_class", ["ovr", "ovo", "crammer_singer"])
-def test_several_classes_on_landmarks_are_recomputed(multi_class: str, tmp_path: Path, capsys: Any) -> None:
-    store = store_at(tmp_path / "s", sparse=False, classes="cab")
-    settings: dict[str, Any] = {"kernel": "rbf", "landmarks": 20, "standardize": True, "class_weight": "balanced"}
-    model, dual = fitted(tmp_path, store, multi_class=None if multi_class == "ovr" else multi_class, **settings)
-    code, said = judged(store, model, dual, capsys)
-    assert code == 0, said
-    assert said.count("dual    recomputed") == (1 if multi_class == "crammer_singer" else 3)
-
-
 @pytest.mark.parametrize("settings", NUMBERS.values(), ids=NUMBERS)
 def test_models_of_numbers_are_recomputed(settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     rng = np.random.default_rng(0)
@@ -265,14 +255,6 @@ def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_p
         code, said = judged(store, forged(model, tmp_path / "forged", change), None, capsys)
         assert code == 2
         assert "cannot be audited" in said
-
-
-def test_of_a_fit_that_held_rows_out_nothing_is_said(tmp_path: Path, capsys: Any) -> None:
-    """Which rows those are is not in the file: summed over all of them a good certificate would look false."""
-    store, model = store_at(tmp_path / "s.zarr", sparse=False), tmp_path / "m.ssvm"
-    fit(FitJob(str(store), str(model), validation=0.3, max_passes=3))
-    code, said = judged(store, model, None, capsys)
-    assert (code, "0.3 of the chunks were held out" in said) == (2, True), said
 
 
 def test_it_runs_without_the_package_it_checks(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -310,13 +310,6 @@ def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, monkeyp
     assert "explain 4 rows at a time" in caught.value.hint
 
 
-def test_hashed_columns_are_called_by_what_is_hashed_to_them(place: Path) -> None:
-    rows = pa.table({"word": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
-    sv.ingest(rows, place / "hashed.zarr", label="y", hash=2)
-    found = sv.fit(place / "hashed.zarr", place / "hashed.ssvm").model
-    assert found.explain().names == ("x", *(f"word, hash {k}" for k in range(4)))
-
-
 def test_a_kernel_model_has_no_weights_of_columns(place: Path) -> None:
     kernel = sv.fit(place / "train.zarr", place / "points.ssvm", kernel="rbf", landmarks=10).model
     with pytest.raises(sv.UsageError, match="no weights of columns"):
@@ -330,14 +323,6 @@ def test_the_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model
     bare = sv.Model(np.zeros((1, 3)), ("0", "1"))
     with pytest.raises(sv.UsageError, match="no certificate"):
         bare.certificate  # noqa: B018
-
-
-def test_text_of_what_is_no_character_is_refused_by_name(tmp_path: Path) -> None:
-    passes: Any = "\ud800"
-    with pytest.raises(sv.StreamSVMError, match="holds what is no character") as caught:
-        sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", max_passes=passes)
-    assert caught.value.code == "E-CONFIG"
-    assert str(caught.value).isprintable() or "\n" in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -202,13 +202,6 @@ def test_a_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, k
     assert np.array_equal(model.decision_function(without), expected)
 
 
-def test_errors_name_the_table_and_its_rows(tmp_path: Path) -> None:
-    with pytest.raises(sv.DataError, match="the table has no column 'colour' for the label"):
-        sv.ingest(frame(), tmp_path / "rows.zarr", y="colour")
-    with pytest.raises(sv.DataError, match="the table row 2, column 'word': the value is missing"):
-        sv.ingest(pd.DataFrame({"word": ["a", None], "y": [0, 1]}), tmp_path / "rows.zarr", y="y")
-
-
 def test_a_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm").model
@@ -356,13 +349,3 @@ def test_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Path) -> Non
         with pytest.raises(sv.UsageError, match="rows cannot be read from") as refused:
             sv.fit(given, y=[0, 1, 0])
         assert hint in str(refused.value.hint)
-
-
-def test_lazy_labels_beside_lazy_rows() -> None:
-    polars = pytest.importorskip("polars")
-    x = np.linspace(-1.0, 1.0, 60)
-    rows = polars.LazyFrame({"x": x, "z": x**2})
-    for labels in (polars.LazyFrame({"y": x > 0.1}), polars.Series(x > 0.1), polars.DataFrame({"y": x > 0.1})):
-        assert np.mean(sv.fit(rows, y=labels).model.predict(rows) == (x > 0.1)) > 0.9
-    with pytest.raises(sv.DataError, match="one column, not 2"):
-        sv.fit(rows, y=rows)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ import numpy as np
 import psutil
 import pytest
 import scipy.sparse
-from distributed import Client, Nanny
+from distributed import Client
 
 import streamsvm as sv
 from streamsvm.cluster import connection, ingest_dask, using
-from streamsvm.cluster.connection import WORKER_CLOSE_SECONDS, connected
+from streamsvm.cluster.connection import connected
 from streamsvm.cluster.executor import DaskExecutor, run_task
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor, Task
@@ -393,22 +392,6 @@ def test_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store: Path, 
     assert process.returncode == 75, said
     assert said.count("error[") == 1
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "Compute Failed", "leaked") if word in said], said
-
-
-def test_workers_of_a_run_that_ends_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask waited 4 s for each: as long as a job that was asked to stop may take, which then died and leaked semaphores."""
-    waited, kill = [], Nanny.kill
-
-    async def noted(self: Nanny, **how: Any) -> None:
-        waited.append(how["timeout"])
-        await kill(self, **how)
-
-    monkeypatch.setattr(Nanny, "kill", noted)
-    with connected("local:2") as executor:
-        pids = list(executor._client.run(os.getpid).values())
-        executor._client.submit(time.sleep, 3600)
-    assert waited == [WORKER_CLOSE_SECONDS] * 2
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
 def test_a_job_that_is_refused_starts_no_workers(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,6 @@ def test_an_asynchronous_client_is_refused(client: Client) -> None:
     asyncio.run(attempt())
 
 
-def test_a_client_in_the_place_of_an_address_is_told_how_it_is_used(client: Client) -> None:
-    with pytest.raises(UsageError, match="as text, not 'Client'") as refused:
-        sv.fit("train.zarr", "m", cluster=client)  # type: ignore[arg-type]
-    assert "cluster='client:'" in str(refused.value.hint)
-
-
 @pytest.fixture(scope="module")
 def labeled_frame() -> tuple[Any, Any, Any]:
     """A frame of pandas with a category, its labels, and both as one dask frame whose lengths dask does not know."""
@@ -217,25 +211,3 @@ def test_labels_apart_from_a_dask_frame_are_labels_of_its_rows(labeled_frame: An
     assert np.array_equal(result.model.predict(delayed), expected.predict(frame))  # with the column of labels
     assert sv.evaluate(result, rows, y=labels).evaluation.accuracy == expected.score(frame, y)
     assert evaluate_dask(result, rows, labels).compute(scheduler="sync").accuracy == expected.score(frame, y)
-
-
-def test_arrays_of_unknown_blocks_are_predicted(labeled_frame: Any) -> None:
-    frame, y, delayed = labeled_frame
-    X, unknown = frame[["a", "b"]].to_numpy(), delayed[["a", "b"]].values
-    model = sv.fit(X, y=y).model
-    for rows in (unknown, da.from_array(X, chunks=(50, 1)), delayed[["a", "b"]]):
-        assert np.array_equal(model.decision_function(rows), model.decision_function(X))
-    for labels in (delayed["y"], da.from_array(y, chunks=50), delayed["y"].repartition(npartitions=3), y):
-        assert np.array_equal(sv.fit(unknown, y=labels).model.predict(X), model.predict(X))
-
-
-def test_labels_that_are_not_of_the_rows_are_refused(labeled_frame: Any) -> None:
-    _, y, delayed = labeled_frame
-    rows = delayed[["a", "b"]]
-    for labels in (y[1:], da.from_array(y[1:], chunks=30), delayed["y"].partitions[:3]):
-        with pytest.raises(DataError, match="there are 120 rows, and"):
-            sv.fit(rows, y=labels)
-    with pytest.raises(DataError, match=r"partition 0 has \d+ rows and \d+ labels"):
-        sv.fit(rows, y=delayed["y"].map_partitions(lambda part: part.iloc[1:]))
-    with pytest.raises(DataError, match="the data frame has a column 'y'"):
-        sv.fit(delayed, y=delayed["y"])

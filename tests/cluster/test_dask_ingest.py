@@ -13,8 +13,7 @@ import scipy.sparse
 from dask.delayed import delayed
 
 from streamsvm.cluster import ingest_dask, predict_dask
-from streamsvm.cluster.dask_ingest import MAX_GROUP_BLOCKS, array_blocks, group_blocks
-from streamsvm.errors import DataError, StorageError, UsageError
+from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.job import IngestJob
@@ -209,13 +208,6 @@ def test_blocks_that_do_not_belong_together_are_named(
     assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
 
 
-def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
-    """It was said to exist, with the advice to pass --overwrite."""
-    (tmp_path / "f").write_text("x")
-    with pytest.raises(StorageError, match="f is a file, and no directory"):
-        ingest_dask(dd.from_pandas(table(), npartitions=2), store=tmp_path / "f" / "s.zarr", label="y")
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_arrays_have_weights_missing_values_and_rows_held_out(tmp_path: Path, sparse: bool) -> None:
     values = np.random.default_rng(1).normal(size=(ROWS, 3))
@@ -242,33 +234,6 @@ def test_an_option_nobody_has_is_refused(tmp_path: Path) -> None:
     given = dd.from_pandas(table(), npartitions=2)
     with pytest.raises(UsageError, match=r"no option 'test_fractoin'.*test_fraction"):
         ingest_dask(given, store=tmp_path / "s.zarr", label="y", test_fractoin=0.2)
-
-
-@pytest.mark.parametrize(
-    ("given", "written"),
-    [
-        (lambda place: (dd.from_pandas(table(), npartitions=2), str(place / "s.zarr")), "frame, store="),
-        (lambda place: (da.zeros((4, 2)), da.zeros(4)), "X, y, "),
-    ],
-    ids=["frame", "arrays"],
-)
-def test_who_names_no_store_is_told_how_to(tmp_path: Path, given: Any, written: str) -> None:
-    """Of a frame the second argument is easily taken for the store."""
-    with pytest.raises(UsageError) as caught:
-        ingest_dask(*given(tmp_path), label="y")
-    assert f"ingest_dask({written}'train.zarr'" in caught.value.hint
-
-
-def test_small_blocks_are_put_into_few_tasks() -> None:
-    """As many as hold GROUP_BYTES, and never more than MAX_GROUP_BLOCKS; none is lost, all are in order."""
-    X = da.zeros((5_000, 4), chunks=(10, 4))
-    blocks = array_blocks(X, da.zeros(5_000, chunks=10))
-    groups = group_blocks(blocks, 320.0, lambda tasks: [])
-    assert len(groups) == -(-500 // MAX_GROUP_BLOCKS)
-    assert [block for group in groups for block in group.blocks] == blocks
-    assert [group.first for group in groups] == [k * MAX_GROUP_BLOCKS for k in range(len(groups))]
-    assert len(group_blocks(blocks, 2.0**30, lambda tasks: [])) == 500
-    assert len(group_blocks(blocks, float("nan"), lambda tasks: [16 << 20])) == 250
 
 
 def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:

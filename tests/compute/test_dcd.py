@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -236,44 +232,3 @@ def test_the_optimum_of_a_number_is_that_of_its_dual_along_a_line(loss: Any, pyt
 
 
 # -- how often it is compiled -----------------------------------------------------------------------------------------
-
-EVERY_WAY = """
-import itertools, sys
-from pathlib import Path
-import numpy as np
-from streamsvm.compute.passes.dcd import dcd_sweep
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
-from streamsvm.losses import LOSSES
-from streamsvm.rows import Dense
-from streamsvm.schedule import budget
-from streamsvm.store import create
-from tests.arrays import csr_of, sparse_values
-
-MARGIN_LOSSES = [name for name in LOSSES if not LOSSES[name]().numeric()]
-place = Path(sys.argv[1])
-values = sparse_values(np.random.default_rng(0), 300, 5)
-codes = (values[:, 0] > 0).astype(np.int32)
-for form, varied in itertools.product(("dense", "csr"), (False, True)):
-    store = str(place / f"{form}{varied}")
-    writer = create(Path(store), sparse=form == "csr", chunk_bytes=2000)
-    weight = np.ones(300, np.float32) if varied else None
-    writer.append(Dense(values) if form == "dense" else csr_of(values), codes, weight)
-    writer.commit(("-1", "1"), 5, {})
-    budget.CACHED_MOST = 0 if varied else 256 << 20  # blocks are read in every pass, or kept in memory
-    settings = {"C": 1, "bias": 1, "standardize": True, "class_weight": "balanced", "prefetch": 0} if varied else {}
-    for loss in MARGIN_LOSSES:
-        fit(FitJob(store, str(place / "m"), solver="dcd", loss=loss, max_passes=3, overwrite=True, **settings))
-print(len(dcd_sweep.signatures), len(MARGIN_LOSSES))
-"""
-
-
-def test_the_sweep_is_compiled_once_for_each_row_format_loss_and_type_of_weights(tmp_path: Path) -> None:
-    """Whatever a fit is asked for: a further signature is seconds of compilation, each time in another process."""
-    root = Path(dcd.__file__).parents[3]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", EVERY_WAY, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found, losses = map(int, done.stdout.split())
-    assert found == 2 * 2 * losses  # weights of classes that float32 does not hold are float64

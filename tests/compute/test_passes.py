@@ -6,21 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
 
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.compute.blocks.selection import take_rows, to_matrix
 from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
-from streamsvm.compute.numba_bridge import touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
-from streamsvm.compute.passes.dcd import row_costs
-from streamsvm.compute.prefetch import LINE, touch
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import Dense, Labeled
 from streamsvm.types.problem import has_box
 from tests.arrays import csr_of, sparse_values
-from tests.axes import each_value
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
 RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
@@ -160,45 +155,6 @@ def test_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None:
 # -- the instruction that asks for memory -----------------------------------------------------------------------------
 
 
-@njit
-def sum_while_touching(values: Any, reach: int) -> float:
-    total = 0.0
-    for i in range(values.size):
-        touch(values, i + reach)
-        total += values[i]
-    return total
-
-
-@njit
-def touch_rows(X: Any, rows: Any) -> None:
-    for i in rows:
-        touch_start(X, i)
-        touch_row(X, i)
-
-
-@each_value(("reach", [0, 3, LINE, 1 << 30]), ("dtype", [np.float32, np.float64, np.int32]))
-def test_touching_reads_and_changes_nothing(reach: int, dtype: Any) -> None:
-    """Not even an address that does not exist does harm."""
-    values = np.arange(1000, dtype=dtype)
-    assert sum_while_touching(values, reach) == 499_500
-    np.testing.assert_array_equal(values, np.arange(1000))
-    assert touch(values, 0) is None  # uncompiled: nothing
-
-
-def test_touching_rows_of_any_length_changes_nothing(values: Any) -> None:
-    """An empty row, rows at the ends of their arrays, rows longer than what is asked for."""
-    wide = np.zeros((3, 70 * LINE), np.float32)
-    wide[1] = 1.0
-    for matrix in (values, wide, values[:, :0]):
-        order = np.arange(len(matrix), dtype=np.int32)
-        for X in (Dense(np.ascontiguousarray(matrix)), csr_of(matrix)):
-            before = [np.copy(part) for part in X]
-            touch_rows(X, order)
-            for part, kept in zip(X, before, strict=True):
-                np.testing.assert_array_equal(part, kept)
-            assert touch_row(X, 0) is touch_start(X, 0) is None
-
-
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(), Logistic()], ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("size", [0.1, 3.0], ids=["small rows", "large rows"])
 def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> None:
@@ -241,15 +197,3 @@ def test_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: A
     chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])
     rows = take_rows(csr_of(values) if sparse else Dense(values), chosen)
     np.testing.assert_array_equal(to_matrix(rows, values.shape[1]), values[chosen])
-
-
-def test_rows_are_drawn_by_what_they_cost() -> None:
-    """1 + C s l(m), of the rows that are asked for."""
-    X, w = np.array([[1.0], [2.0], [3.0], [0.0]], np.float32), np.array([0.5, -1.0])
-    y, s = np.array([1, -1, 1, -1], np.float32), np.array([2.0, 0.5, 4.0, 0.25], np.float32)
-    out = np.full(4, -7.0)
-    cost = RowLoss(3.0, SquaredHinge(), SquaredHinge())
-    row_costs(Labeled(Dense(X, 1.0), y, s), np.array([0, 1, 3], np.int32), w, cost, out)
-    m = y * (X[:, 0] * 0.5 - 1.0)
-    expected = 1.0 + 3.0 * s * np.maximum(0.0, 1.0 - m) ** 2
-    np.testing.assert_allclose(out, [expected[0], expected[1], -7.0, expected[3]], rtol=1e-12)

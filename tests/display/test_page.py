@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -139,31 +138,6 @@ def test_an_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, tm
         (other / file.name).write_bytes(file.read_bytes())
     (other / "evaluation.json").write_text(json.dumps(record | {"primals": [record["primals"][0] + 1]}))
     assert read_run(other).evaluation is None
-
-
-def test_curves_are_what_the_figures_say(place: Path) -> None:
-    record = json.loads((place / "m.ssvm.run" / "evaluation.json").read_text())
-    roc, recall = record["roc"], record["precision_recall"]
-    area = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(roc))
-    assert area == pytest.approx(record["AUC"], abs=0.002)
-    average = sum((b[0] - a[0]) * b[1] for a, b in zip([[0.0, 1.0], *recall], recall, strict=False))
-    assert average == pytest.approx(record["average_precision"], abs=0.01)
-    assert sum(map(sum, record["margins"]["counts"].values())) == record["rows"] == 1000
-    assert roc[0] == [0.0, 0.0]
-    assert roc[-1] == [1.0, 1.0]
-
-
-def test_the_sample_and_the_drift_are_those_of_the_store(place: Path) -> None:
-    record = json.loads((place / "m.ssvm.run" / "record.json").read_text())
-    counts = record["margins"]["counts"]
-    assert set(counts) == {"-1", "1"}
-    assert sum(map(sum, counts.values())) == record["margins"]["rows"] > 500
-    shares = record["label_drift"]["shares"]
-    assert all(a + b == pytest.approx(1.0) for a, b in zip(*shares.values(), strict=True))
-    assert record["label_drift"]["rows"][-1] == 3000
-    assert sum(n for _, n in record["store"]["classes"]) < 3000  # some are held out
-    top = [abs(weight * deviation) for _, weight, deviation in record["coefficients"][0]["rows"]]
-    assert top == sorted(top, reverse=True)
 
 
 def test_a_search_has_a_page(place: Path, tmp_path: Path) -> None:
@@ -316,27 +290,6 @@ def test_only_a_page_is_replaced_by_a_page(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ExistsError, match="exists already"):
         report_on(place / "m.ssvm", page)
     report(ReportJob((str(place / "m.ssvm"),), str(page), overwrite=True))
-
-
-def test_reliability_is_drawn_before_and_after(tmp_path: Path) -> None:
-    """Of the evaluation and of the scores of the fit; a model without probabilities has no such part."""
-    synth(SynthJob("separable", str(tmp_path / "s.zarr"), rows=2000))
-    for name, method in (("plain", None), ("m", "sigmoid")):
-        fit(FitJob(str(tmp_path / "s.zarr"), str(tmp_path / name), solver="newton", calibrate=method))
-        evaluate(EvaluateJob(str(tmp_path / name), (str(tmp_path / "s.zarr"),)))
-    assert "Reliability" not in build_page([read_run(tmp_path / "plain.run")])
-    run = read_run(tmp_path / "m.run")
-    page = build_page([run])
-    seen = Seen()
-    seen.feed(page)
-    assert "Reliability on the evaluated rows" in seen.text
-    assert "Reliability of leave-one-out scores" in seen.text
-    assert run.evaluation is not None
-    assert run.evaluation.reliability is not None
-    assert sum(run.evaluation.reliability.after.weight) == 2000
-    assert sum(run.calibrations[0].before.weight) == 2000
-    (tmp_path / "m.run" / "evaluation.json").unlink()
-    assert "Reliability on the evaluated rows" not in build_page([read_run(tmp_path / "m.run")])
 
 
 def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> None:

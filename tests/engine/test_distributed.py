@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from streamsvm.engine import loop, signals, training
 from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progress
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
-from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
-from streamsvm.engine.state_transfer import Zeros, bytes_of, clone, serialize
+from streamsvm.engine.row_state import GroupStateFiles, Versions
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -87,16 +86,6 @@ def test_joining_keeps_the_order_and_holds_few(count: int) -> None:
 
     assert tree_reduce(parts(), count, join) == tuple(range(count))
     assert most <= count.bit_length() + 1
-
-
-def test_an_array_in_several_places_of_a_state_is_copied_and_counted_once() -> None:
-    shared = np.arange(100.0)
-    state = {"parts": [(shared, 1), (shared, 2)], "own": np.arange(3.0)}
-    got = clone(serialize(state))
-    assert got["parts"][0][0] is got["parts"][1][0]
-    assert got["parts"][0][0] is not shared
-    assert bytes_of(got) == 800 + 24
-    assert bytes_of((np.ones(100), Zeros((50,), "<f8"))) == 800
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -239,19 +228,6 @@ def test_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: 
     together = fit(job, executor=SerialExecutor()).model.weights
     apart = fit(replace(job, model=str(tmp_path / "b")), executor=Strangers()).model.weights
     np.testing.assert_array_equal(apart, together)
-
-
-def test_a_version_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
-    layout = layout_of([10, 20])
-    car = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1)
-    rows, group = GroupRows(car, layout, round_robin(layout, 2)), round_robin(layout, 2)[1]
-    for version in (1, 2, 3):
-        for _ in range(2):
-            values = car.load(group, version - 1) + version
-            car.save(group, version, values, rows.versions.drop() if version > 1 else ())
-        rows.versions.advance()
-    assert rows.load(1)[0, 0] == 6.0
-    assert len(list(tmp_path.iterdir())) <= 2
 
 
 def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:

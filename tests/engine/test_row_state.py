@@ -70,14 +70,6 @@ def test_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bo
     rows.close()
 
 
-def test_a_row_of_a_problem_is_contiguous_so_that_passes_compile_once(tmp_path: Path) -> None:
-    for file in (None, tmp_path / "alpha"):
-        rows = states((4, 3), 2, file)
-        for number in range(2):
-            assert all(row.flags.c_contiguous and row.flags.writeable for row in rows.load(number))
-        rows.close()
-
-
 def test_a_file_costs_one_chunk_of_memory(tmp_path: Path) -> None:
     rows = states((10, 1000, 10), 2, tmp_path / "alpha")
     assert rows._values.nbytes == 2 * 1000 * 8
@@ -99,15 +91,6 @@ def test_a_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
         states((4, 4), 1, tmp_path / "alpha")
     assert refused.value.code == "E-NOSPACE"
     assert not (tmp_path / "alpha").exists()
-
-
-def test_close_gives_the_descriptor_back_once(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    rows = states((4, 4), 1, tmp_path / "alpha")
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    rows.close()
-    rows.close()
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("place", [-2, 3, 127])

@@ -177,7 +177,7 @@ def test_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server, tmp_
         assert not leftovers(tmp_path)
 
 
-@pytest.mark.parametrize(("folds", "place"), [(None, "leave_one_out.build_score_table"), (3, "folds._Decision")])
+@pytest.mark.parametrize(("folds", "place"), [(None, "tables_of_group"), (3, "_Decision")])
 def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | None, place: str) -> None:
     """Killed in the reading of the scores, and when the first fold is fitted: the same bytes, with and without a checkpoint."""
     settings: dict[str, Any] = {
@@ -192,7 +192,7 @@ def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | N
     assert server.run("fit", model=str(tmp_path / "reference"), **settings).status == 0
     for every in (1e-9, 0.0):
         model, given = tmp_path / f"m{every}", settings | {"checkpoint_every": every}
-        killed = server.run("fit", model=str(model), killed_in=f"streamsvm.jobs.calibrate.{place}", **given)
+        killed = server.run("fit", model=str(model), killed_in=f"streamsvm.jobs.calibration_scores.{place}", **given)
         assert (killed.status, model.exists()) == (KILLED, False)
         assert (tmp_path / f"{model.name}.run" / "checkpoint" / "ckpt-A").exists() == (every > 0)
         assert server.run("fit", model=str(model), **given).status == 0

@@ -33,7 +33,7 @@ def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
     return fit(FitJob(str(store_of(tmp_path / "s", scale)), str(tmp_path / "m"), time_limit=60.0, **settings))
 
 
-@pytest.mark.parametrize("scale", [1e19, 1e37])
+@pytest.mark.parametrize("scale", [1e37])
 @pytest.mark.parametrize(
     ("kernel", "solver", "loss"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.csv as pacsv
@@ -12,10 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
-from streamsvm.errors import DataError
-from streamsvm.jobs.ingest.describe import describe
-from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store
 
 HEAD = "no,price,share,member,since,color,city,note,empty,y"
@@ -123,34 +118,3 @@ def test_only_tables_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("a.svm").write_text("1 1:2\n-1 2:3\n")
     refused = CliRunner().invoke(cli, ["ingest", "a.svm", "--describe"])
     assert (refused.exit_code, "info STORE --columns" in refused.output) == (2, True)
-
-
-def test_a_column_that_nobody_can_decide_is_described_with_the_others(tmp_path: Path) -> None:
-    """An ingest refuses it by its line; a description goes on, so that all of them are seen at once."""
-    rows = [f"{k},{k if k < 300 else f'x{k}'},p" for k in range(330)]
-    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
-    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y")
-    with pytest.raises(DataError, match="line 302, column 'b'"):
-        ingest(job)
-    a, b, y = describe(job).columns
-    assert (a.kind, b.kind, y.kind) == ("number", "drop", "label")
-    assert "nobody can tell what it is" in b.becomes
-    assert (b.distinct, b.example) == (330, "0")
-
-
-def test_whole_numbers_that_could_be_times_are_said_to_be(tmp_path: Path) -> None:
-    """Nobody can know: they stay numbers until somebody says ``epoch``, which makes what dates as text make."""
-    days = [f"{1_600_000_000 + 86_400 * k},{k % 7}" for k in range(300)]
-    (tmp_path / "t.csv").write_text("\n".join(["at,y", *days]) + "\n")
-    job = IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s", label="y")
-    told: list[str] = []
-    ingest(job, lambda event: told.extend(event.get("decided", ())))
-    assert told == [
-        (
-            "column 'at': whole numbers that could be seconds since 1970, from 2020-09-13 on: a number; "
-            "--column at=epoch makes dates of them"
-        )
-    ]
-    assert "--column at=epoch" in describe(job).columns[0].becomes
-    ingest(replace(job, store=tmp_path / "t", columns_as=("at=epoch",)))
-    assert open_store(tmp_path / "t").layout.columns > 1

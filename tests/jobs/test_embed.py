@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, StorageError, UsageError
@@ -300,27 +299,6 @@ def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
     assert found.training.status == Status.CONVERGED
 
 
-def test_landmarks_that_explain_numbers(tmp_path):
-    """A wave of one column of five: landmarks that are chosen by it explain more of it than those drawn without."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 5)).astype(np.float32)
-    np.savetxt(
-        tmp_path / "t.csv", np.column_stack([np.sin(2 * X[:, 0]), X]), delimiter=",", header="y,a,b,c,d,e", comments=""
-    )
-    store, primal = str(tmp_path / "t.zarr"), {}
-    sv.ingest(str(tmp_path / "t.csv"), store, label="y", task="regression")
-    for sampling in ("uniform", "greedy"):
-        found = sv.fit(store, str(tmp_path / "m"), loss="squared", kernel="rbf", gamma=0.1, landmarks=30, sampling=sampling, overwrite=True)  # fmt: skip
-        primal[sampling] = found.training.runs[0].certificate.primal
-    assert primal["greedy"] < 0.6 * primal["uniform"]
-
-
-@pytest.mark.parametrize("sampling", ["uniform", "leverage", "kmeans++", "greedy"])
-def test_landmarks_of_a_kernel_that_is_not_positive_definite(sampling, dense, tmp_path):
-    found = kernel_fit(dense, tmp_path / "m", kernel="sigmoid", gamma=2.0, sampling=sampling, tolerance=1e-2)
-    assert found.training.runs[0].certificate.gap <= 1e-2
-
-
 def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
     kernel_fit(dense, tmp_path / "m", embedding="disk")
     before = (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns
@@ -329,14 +307,6 @@ def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
     assert (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns == before
     kernel_fit(dense, tmp_path / "m", embedding="disk", gamma=0.2, overwrite=True)
     assert (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns > before
-
-
-def test_landmarks_of_a_file(dense, tmp_path):
-    X, y = moons()
-    np.save(tmp_path / "z.npy", X[:50])
-    found = kernel_fit(dense, tmp_path / "m", landmarks=None, landmark_file=str(tmp_path / "z.npy"))
-    assert np.array_equal(found.model.expansion.points.values, X[:50])
-    assert error_of(found.model, dense, y) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -272,14 +272,6 @@ def test_the_last_pass_allowed_gives_an_exact_certificate(
     assert json.loads((result.run / "certificate.json").read_text())["status"] == "max passes"
 
 
-def test_a_run_that_converges_in_its_last_pass_has_converged(place: Path, tmp_path: Path) -> None:
-    needed = fitted(place / "two", tmp_path, tolerance=0.01).training.passes
-    result = fitted(place / "two", tmp_path, tolerance=0.01, max_passes=needed, overwrite=True)
-    assert result.training.passes == needed
-    assert certificate(result).gap <= 0.01
-    assert result.training.status.value == "converged"
-
-
 def test_a_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path) -> None:
     result = fitted(place / "two", tmp_path, tolerance=1e-15, time_limit=1e-9)
     assert result.training.status.value == "time limit"
@@ -288,35 +280,6 @@ def test_a_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path
 
 
 # -- what it is asked for ---------------------------------------------------------------------------------------------
-
-
-def test_lambda_and_C_are_two_spellings(place: Path, tmp_path: Path) -> None:
-    one = fitted(place / "two", tmp_path, C=1.0 / (0.004 * ROWS))
-    other = fitted(place / "two", tmp_path, lambda_=0.004, overwrite=True)
-    np.testing.assert_array_equal(one.model.weights, other.model.weights)
-    assert one.plan.problems[0].C == other.plan.problems[0].C
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"C": 1.0, "lambda_": 1.0}, {"C": 0.0}, {"C": -1.0}, {"lambda_": 0.0}, {"lambda_": -2.0}, {"C": float("inf")}],
-)
-def test_a_price_that_is_none_is_refused(place: Path, tmp_path: Path, settings: dict[str, float]) -> None:
-    with pytest.raises(UsageError):
-        fitted(place / "two", tmp_path, **settings)
-
-
-def test_one_class_against_the_rest(place: Path, tmp_path: Path) -> None:
-    """The same problem as that class has among all."""
-    alone = fitted(place / "three", tmp_path, positive="green", tolerance=1e-6)
-    every = fitted(place / "three", tmp_path, tolerance=1e-6, overwrite=True)
-    assert alone.model.classes == ("rest", "green")
-    assert every.model.classes == ("blue", "green", "red")
-    assert alone.model.weights.shape == (1, COLUMNS + 1)
-    assert every.model.weights.shape == (3, COLUMNS + 1)
-    np.testing.assert_array_equal(alone.model.weights[0], every.model.weights[1])
-    with pytest.raises(UsageError, match="no class 'pink'"):
-        fitted(place / "three", tmp_path, positive="pink", overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -343,12 +306,6 @@ def test_balanced_means_one_class_against_all_others(place: Path, tmp_path: Path
         factors = [ROWS / (2.0 * (mine if c == k else ROWS - mine)) for c in range(3)]
         expected = objective(given, result.model.weights[k], 0.3, positive=k, factors=factors)
         assert certificate(result, k).primal == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("class_weight", ["equal", {"0": 2.0}])
-def test_class_weights_of_nobody_are_refused(place: Path, tmp_path: Path, class_weight: Any) -> None:
-    with pytest.raises(UsageError):
-        fitted(place / "two", tmp_path, class_weight=class_weight)
 
 
 @pytest.mark.parametrize("store", ["two", "csr"])

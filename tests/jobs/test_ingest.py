@@ -272,20 +272,7 @@ def test_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str)
     assert isinstance(chunk_of(store, 0).X, CSR) == result.sparse
 
 
-MNIST = {
-    "train": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
-    "t10k": [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
-}
 """Rows of each digit."""
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("part", MNIST)
-def test_mnist(data_file: Callable[[str], Path], tmp_path: Path, part: str) -> None:
-    images, labels = (data_file(f"mnist/{part}-{name}-ubyte.gz") for name in ("images-idx3", "labels-idx1"))
-    result = ingest(IngestJob(sources=(images,), labels=labels, store=tmp_path / "s.zarr"))
-    assert (result.rows, result.columns) == (sum(MNIST[part]), 28 * 28)
-    assert dict(zip(result.classes, result.counts, strict=True)) == numbered(MNIST[part], 0)
 
 
 def test_what_was_read_of_many_files_is_not_added_up_for_each(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamsvm.engine.executor import SerialExecutor
-from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
+from streamsvm.errors import DataError, MissingError, StreamSVMError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR, Dense
@@ -54,16 +53,6 @@ def code_of(*arguments: Any, **options: Any) -> str:
 
 def numbered(rows: int) -> bytes:
     return b"a,y\n" + b"".join(b"%d,%s\n" % (i, b"pq"[i >= rows // 2 :][:1]) for i in range(rows))
-
-
-def test_label_drift_is_noticed_and_shuffling_helps(tmp_path: Path) -> None:
-    assert "--shuffle" in run(tmp_path, numbered(40_000), chunk_bytes=8192).notices[0]
-    result = run(tmp_path, shuffle=True, chunk_bytes=8192)
-    assert not any("--shuffle" in notice for notice in result.notices)
-    X, labels = contents(result.store)
-    assert sorted(X[:, 0].tolist()) == list(range(40_000))
-    assert all(label == "pq"[int(x >= 20_000)] for x, label in zip(X[:, 0], labels, strict=True))
-    assert abs(np.corrcoef(X[:, 0], np.arange(40_000))[0, 1]) < 0.03
 
 
 def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +152,6 @@ def test_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[l
     assert np.concatenate([b.X.values for b in again.batches()]).tolist() == expected
 
 
-def test_a_column_without_values_has_no_mean(tmp_path: Path) -> None:
-    assert code_of(tmp_path, b"a,b,y\n1,,p\n2,,q\n", missing="mean") == "E-MISSING"
-    assert code_of(tmp_path, missing="median") == "E-USAGE"
-
-
 def test_missing_categories_are_none_of_the_known(tmp_path: Path) -> None:
     result = run(tmp_path, b"a,t,y\n1,u,p\n2,,q\n3,v,q\n", missing="zero", categorical=("t",))
     assert contents(result.store)[0].tolist() == [[1, 1, 0], [2, 0, 0], [3, 0, 1]]
@@ -196,37 +180,7 @@ def test_hashes_are_for_ever() -> None:
     assert text_hash("t", "w0") == 0xB279EC32B1A932E9
 
 
-SVM = b"cat 1:1 3:2\ndog 3:1 1:2\ncat 2:1 2:3\n"
-
-
-def test_svmlight_that_is_not_strict(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"name": "a.svm"}
-    assert code_of(tmp_path, SVM, **options) == "E-LABEL"
-    assert code_of(tmp_path, text_labels=True, **options) == "E-ORDER"
-    assert code_of(tmp_path, text_labels=True, sort=True, **options) == "E-DUP"
-    for policy, value in {"sum": 4.0, "first": 1.0, "last": 3.0}.items():
-        result = run(tmp_path, text_labels=True, sort=True, on_duplicate=policy, **options)
-        X, labels = contents(result.store)
-        assert X.tolist() == [[1, 0, 2], [2, 0, 1], [0, value, 0]]
-        assert labels == ["cat", "dog", "cat"]
-
-
 # -- lines that cannot be read ---------------------------------------------------------------------------------------
-
-
-def test_bad_lines_of_svmlight(tmp_path: Path) -> None:
-    """S55: the others are all there, in their order."""
-    rows = [b"%d 1:%d 2:1\n" % (i % 2, i) for i in range(20_000)]
-    rows[777], rows[19_000], rows[5] = b"1 x:3\n", b"1 1:nan\n", b"1 1:1e39\n"
-    result = run(tmp_path, b"".join(rows), name="a.svm", on_bad_line="skip")
-    X, labels = contents(result.store)
-    assert set(range(20_000)) - set(X[:, 0].astype(int).tolist()) == {5, 777, 19_000}
-    assert all(label == str(int(x) % 2) for x, label in zip(X[:, 0], labels, strict=True))
-    lines = [line.split("\t")[1:3] for line in (tmp_path / "s.zarr.rejects").read_text().splitlines()[1:]]
-    assert lines == [["6", "E-RANGE"], ["778", "E-PARSE"], ["19001", "E-NONFINITE"]]
-    assert open_store(result.store).facts["rejected"] == 3
-    assert code_of(tmp_path, name="a.svm", on_bad_line="skip", max_bad="0.01%") == "E-BAD-LINES"
-    assert code_of(tmp_path, name="a.svm", on_bad_line="skip", max_bad="much") == "E-USAGE"
 
 
 def test_bad_lines_of_csv(tmp_path: Path) -> None:
@@ -252,20 +206,6 @@ def test_line_feeds_in_quotes(tmp_path: Path) -> None:
 
 
 # -- what is said ----------------------------------------------------------------------------------------------------
-
-
-def test_whole_numbers_that_are_rounded(tmp_path: Path) -> None:
-    """C16."""
-    notices = run(tmp_path, b"a,b,y\n9007199254740993,1,p\n2,16777216,q\n").notices
-    assert notices == ("1 whole numbers of a are beyond 2^24 and are rounded",)
-
-
-def test_compressed_files_of_several_parts(tmp_path: Path) -> None:
-    """C19."""
-    parts = gzip.compress(b"a,y\n1,p\n2,q\n") + gzip.compress(b"3,p\n")
-    assert "--expect-rows" in run(tmp_path, parts, name="a.csv.gz").notices[0]
-    assert run(tmp_path, name="a.csv.gz", expect_rows=3).rows == 3
-    assert code_of(tmp_path, name="a.csv.gz", expect_rows=4) == "E-ROWS"
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.svm"])
@@ -328,16 +268,6 @@ def test_compressed_stores(tmp_path: Path, compression: str) -> None:
     with pytest.raises(DataError) as caught:
         contents(packed.store)
     assert caught.value.code == "E-CRC"
-
-
-def test_compression_where_it_does_not_pay(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).standard_normal((5000, 8)).astype(np.float32)
-    np.save(tmp_path / "a.npy", np.column_stack([values, values[:, 0] > 0]))
-    options: dict[str, Any] = {"name": "a.npy", "label": "last"}
-    assert manifests.read(run(tmp_path, compression="auto", **options).store).packed == {}
-    with pytest.raises(UsageError, match="not compressed"):
-        run(tmp_path, compression="lz4", store_format="hdf5", **options)
-    assert run(tmp_path, compression="auto", store_format="hdf5", **options).rows == 5000
 
 
 @pytest.mark.parametrize(

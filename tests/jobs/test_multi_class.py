@@ -189,15 +189,6 @@ def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_
     assert (right == np.array(NAMES)[codes]).mean() > 0.6
 
 
-def test_two_classes_have_one_decision_value(tmp_path: Path) -> None:
-    result = fitted(store_at(tmp_path / "s", classes=2), tmp_path / "m", tolerance=1e-5)
-    rest = fit(FitJob(str(tmp_path / "s"), str(tmp_path / "r"), C=0.1, loss="hinge", tolerance=1e-5))
-    assert result.model.classes == rest.model.classes
-    # 1/2 ||w_1||^2 + 1/2 ||w_2||^2 is 1/4 ||w_1 - w_2||^2 at the optimum: half the objective of twice the C
-    assert 2.0 * certificate(result).primal == pytest.approx(certificate(rest).primal, rel=1e-4)
-    np.testing.assert_allclose(result.model.weights, rest.model.weights, atol=0.02)
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [

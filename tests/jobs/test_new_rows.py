@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -129,18 +128,3 @@ def test_lines_that_cannot_be_read_are_left_out_and_listed(trained: Trained, tmp
     assert found == [value for k, value in enumerate(trained.expected) if k != 2]
     listed = (trained.root / "f.npy.rejects").read_text().splitlines()
     assert [line.split("\t")[1] for line in listed[1:]] == ["4"]
-
-
-def test_rows_without_a_label_are_left_out_when_asked(trained: Trained, tmp_path: Path) -> None:
-    table = [row | ({"left": ""} if k % 10 == 0 else {}) for k, row in enumerate(trained.table)]
-    path = str(write_csv(tmp_path / "new.csv", table, (*NAMES, "left")))
-    with pytest.raises(DataError, match="the label is missing"):
-        evaluate(EvaluateJob(trained.model, (path,)))
-    result = evaluate(EvaluateJob(trained.model, (path,), missing_label="skip"))
-    assert result.evaluation.rows == 54
-    assert "6 rows without a label were left out" in result.notices
-    store = tmp_path / "s.zarr"
-    settings: dict[str, Any] = {"label": "left", "categorical": ("zone", "plan"), "missing": "mean"}
-    stored = ingest(IngestJob(sources=(Path(path),), store=store, missing_label="skip", **settings))
-    assert stored.rows == 54
-    assert "6 rows without a label were left out" in stored.notices

@@ -40,12 +40,3 @@ def test_a_column_that_float32_cannot_scale_is_left_as_it_is(tmp_path: Path, spa
         noticed = [any("column 1" in line for line in one.notices) for one in found]
         assert all(noticed) if rows is X else not any(noticed)
     np.testing.assert_allclose(primals[0], primals[1], rtol=1e-5)
-
-
-def test_a_tolerance_of_zero_has_no_notice_of_offsets(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3))
-    sv.ingest(X, tmp_path / "s.zarr", y=(X[:, 0] > 0).astype(int))
-    with pytest.warns(sv.StreamSVMWarning, match="not certified"):
-        fitted = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", tolerance=0.0, max_passes=3)
-    assert not any("one class" in line for line in fitted.notices)

@@ -114,12 +114,6 @@ def test_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_are_evalua
     np.testing.assert_array_equal(again.model.weights, result.model.weights)
 
 
-def test_rows_around_the_origin_are_said_to_lie_around_it() -> None:
-    found = fit_in_memory(asked(nu=0.5), rows_of(("one",), offset=-3.7))
-    assert found.training.status == Status.STALLED
-    assert "they lie around it" in found.warnings[0]
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -20,7 +20,6 @@ from streamsvm.calibration.calibrators import Calibration, PlattSigmoid
 from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
-from streamsvm.jobs.apply.metrics import ModelEvaluation
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -28,7 +27,6 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.model import Model
 from streamsvm.rows import Dense
-from streamsvm.store import open_store
 
 ROWS = 3000
 
@@ -97,15 +95,6 @@ def test_arrays(place: Path, tmp_path: Path, data: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "labels.npy"]
 
 
-def test_one_column_of_decisions_a_class(place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "f.csv"
-    predict(PredictJob(str(place / "three.ssvm"), (str(place / "three.zarr"),), str(out), output="decision"))
-    head, first, *_ = out.read_text().splitlines()
-    classes = models.load(place / "three.ssvm").classes
-    assert head == ",".join(["row", *(f"decision_{name}" for name in classes)])
-    assert [float(x) for x in first.split(",")[1:]] == decisions(place, "three")[0].tolist()
-
-
 @pytest.mark.parametrize("named", ["parts", "parts/*.csv"])
 def test_a_directory_and_a_pattern_stand_for_their_files(place: Path, tmp_path: Path, named: str) -> None:
     (tmp_path / "parts").mkdir()
@@ -141,14 +130,6 @@ def test_the_memory_that_is_asked_for_is_enough(place: Path, tmp_path: Path, out
     asked = re.search(r"--memory (\d+)MiB", refused.value.hint)
     assert asked is not None, refused.value.hint
     predict(replace(job, memory=(int(asked[1]) + 4) << 20))  # what the process holds grows a little between two plans
-
-
-def test_rows_are_not_numbered_where_lines_may_be_left_out(place: Path, tmp_path: Path) -> None:
-    source, out = tmp_path / "some.csv", tmp_path / "out.csv"
-    source.write_text("a,b\n1,2\nx,2\n3,4\n")
-    predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(out), on_bad_line="skip", max_bad="50%"))
-    assert out.read_text().splitlines()[0] == "predicted_label"
-    assert len(out.read_text().splitlines()) == 3
 
 
 def test_columns_in_another_order_are_found_by_name(place: Path, tmp_path: Path) -> None:
@@ -296,45 +277,6 @@ def test_rows_without_labels_cannot_be_evaluated(place: Path, tmp_path: Path) ->
     with pytest.raises(DataError) as caught:
         evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
     assert caught.value.code == "E-LABEL"
-
-
-def test_labels_that_are_new_count_as_errors(place: Path, tmp_path: Path) -> None:
-    source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy")[:4], ["yes", "no", "maybe", "no"])
-    result = evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
-    assert "maybe" in result.notices[0]
-    assert isinstance(result.evaluation, ModelEvaluation)
-    assert sum(map(sum, result.evaluation.confusion)) == 4
-
-
-def test_a_threshold_on_labels_is_applied_to_files(place: Path, tmp_path: Path) -> None:
-    X = np.load(place / "X.npy")
-    source = write_csv(tmp_path / "values.csv", X, (X[:, 0] * 10).round(2))
-    ingest(IngestJob(sources=(source,), store=tmp_path / "v.zarr", label="y", label_threshold=3.0))
-    fit(FitJob(str(tmp_path / "v.zarr"), str(tmp_path / "v.ssvm"), tolerance=0.01))
-    found = [evaluate(EvaluateJob(str(tmp_path / "v.ssvm"), (str(d),))) for d in (tmp_path / "v.zarr", source)]
-    assert found[0].evaluation.confusion == found[1].evaluation.confusion
-    assert found[0].evaluation.accuracy > 0.9
-
-
-@pytest.mark.parametrize("positive", ["7", "low"])
-def test_one_class_against_the_rest(place: Path, tmp_path: Path, positive: str) -> None:
-    X = np.load(place / "X.npy")
-    labels = np.array([positive, "mid", "z"])[np.digitize(X[:, 0], [-0.5, 0.5])]
-    source = write_csv(tmp_path / "one.csv", X, labels)
-    ingest(IngestJob(sources=(source,), store=tmp_path / "one.zarr", label="y", positive=positive))
-    fit(FitJob(str(tmp_path / "one.zarr"), str(tmp_path / "one.ssvm"), tolerance=0.01))
-    assert models.load(tmp_path / "one.ssvm").classes == ("rest", positive)
-    found = [evaluate(EvaluateJob(str(tmp_path / "one.ssvm"), (str(d),))) for d in (tmp_path / "one.zarr", source)]
-    assert found[0].evaluation.confusion == found[1].evaluation.confusion
-    assert found[0].evaluation.accuracy > 0.9
-
-
-def test_the_classes_of_a_model_are_in_sorted_order(place: Path) -> None:
-    """The store met them in another order."""
-    model = models.load(place / "three.ssvm")
-    assert model.classes == ("hi", "low", "mid")
-    assert open_store(place / "three.zarr").layout.classes != model.classes
-    assert evaluate(EvaluateJob(str(place / "three.ssvm"), (str(place / "three.zarr"),))).evaluation.accuracy > 0.6
 
 
 def test_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:

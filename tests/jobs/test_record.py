@@ -34,29 +34,6 @@ def stored(rows: int = 90, chunk_rows: int = 30, *, classes: tuple[str, ...] = (
     return store.commit(classes, 3), values.astype(np.float64), codes
 
 
-def counted(margins: Any, low: float, high: float) -> list[int]:
-    """A histogram as one counts by hand; what lies beyond is in the outer bins."""
-    found = [0] * record.BINS
-    for margin in margins:
-        found[min(max(int((margin - low) / (high - low) * record.BINS), 0), record.BINS - 1)] += 1
-    return found
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_margins_of_two_classes_are_counted_by_class(sparse: bool) -> None:
-    store, X, codes = stored(sparse=sparse)
-    model = Model(np.array([[1.0, -0.5, 2.0, 0.25]]), ("a", "b"))
-    found = record._of_sample(store, PLAN, model, 1)
-    f = X @ model.weights[0, :-1] + model.weights[0, -1]
-    m = np.where(codes == 1, f, -f)
-    low, high = found["margins"]["range"]
-    assert found["margins"]["rows"] == 90
-    for code, name in enumerate("ab"):
-        assert found["margins"]["counts"][name] == counted(m[codes == code], low, high)
-    edges = [low + (high - low) * k / record.BINS for k in range(record.BINS + 1)]
-    assert found["margins"]["loss"] == pytest.approx([max(0.0, 1.0 - edge) for edge in edges], abs=1e-12)
-
-
 def test_columns_that_drift_are_told_in_standard_deviations() -> None:
     store, X, _ = stored()
     found = record._of_sample(store, PLAN, Model(np.zeros((1, 4)), ("a", "b")), 1)["feature_drift"]
@@ -66,19 +43,6 @@ def test_columns_that_drift_are_told_in_standard_deviations() -> None:
         assert one["means"] == pytest.approx(moved, rel=1e-5, abs=1e-7)
         assert one["errors"] == pytest.approx(max(map(abs, moved)) * 30**0.5, rel=1e-5)
     assert found[2]["means"] == [0.0, 0.0, 0.0]
-
-
-def test_coefficients_are_ordered_by_what_a_standard_deviation_of_the_column_moves() -> None:
-    store, X, _ = stored()
-    found = record._coefficients(Model(np.array([[-0.5, 2.0, 9.0, 0.25]]), ("a", "b")), store)
-    expected = [("column 1", 2.0, X[:, 1].std()), ("column 0", -0.5, X[:, 0].std())]  # of the third there is no effect
-    assert [(name, weight) for name, weight, _ in found[0]["rows"]] == [one[:2] for one in expected]
-    assert [one[2] for one in found[0]["rows"]] == pytest.approx([one[2] for one in expected], rel=1e-6)
-    assert {key: found[0][key] for key in ("positive", "intercept", "of")} == {
-        "positive": "b",
-        "intercept": 0.25,
-        "of": 3,
-    }
 
 
 def test_curves_go_through_every_threshold_there_is() -> None:

@@ -6,7 +6,6 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.jobs.tune.results import map_lines, picture_of
-from streamsvm.jobs.tune.run import planned, score_cell, tune, tune_in_memory
+from streamsvm.jobs.tune.results import map_lines
+from streamsvm.jobs.tune.run import planned, tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.views.memory import MemoryStore
@@ -99,22 +98,6 @@ def test_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes,
         assert score.gap <= shared["tolerance"]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_greedy_landmarks_are_worth_more_in_a_search_too(classes, tmp_path):
-    """Few landmarks that know the labels are worth more; a value of C is judged alike whatever others are tried."""
-    X, codes = rings(classes)
-    path = write(tmp_path / "s.zarr", X, codes)
-    shared: dict[str, Any] = {"kernel": "rbf", "tolerance": 1e-5, "sampling": "greedy"}
-    found = tune(TuneJob(path, str(tmp_path / "t"), C=(0.1, 1.0), gamma=(0.5,), landmarks=(9,), folds=FOLDS, **shared))
-    plain = tune(
-        replace(job(path, tmp_path / "u", **shared), sampling="uniform", C=(0.1, 1.0), gamma=(0.5,), landmarks=(9,))
-    )
-    assert [len(score.errors) for score in found.scores] == [FOLDS, FOLDS]
-    assert found.best.error < plain.best.error
-    again = tune(TuneJob(path, str(tmp_path / "a"), C=(1.0,), gamma=(0.5,), landmarks=(9,), folds=FOLDS, **shared))
-    assert again.scores[0].errors == found.scores[1].errors
-
-
 def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
     found = tune(job(store, tmp_path / "t"))
     points = [(score.landmarks, score.gamma, score.C) for score in found.scores]
@@ -185,13 +168,6 @@ def test_a_time_limit_ends_a_search_that_no_alarm_reaches(store, tmp_path, execu
         thread.submit(tune, ended, silent, executor).result()
 
 
-def test_a_cell_of_a_search_that_is_over_is_not_made_to_its_end(store, tmp_path):
-    """On a worker that nobody takes anything from any more."""
-    cell = job(store, tmp_path)
-    with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match="time limit"):
-        thread.submit(score_cell, (10, 0.1), cell, time.time() - 1.0).result()
-
-
 def test_a_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
     script = """
 import sys
@@ -243,13 +219,6 @@ def test_what_makes_no_sense_is_refused(wrong, store, tmp_path):
         tune(job(store, tmp_path / "t", **wrong))
 
 
-def test_the_picture_is_a_png(store, tmp_path):
-    pytest.importorskip("matplotlib", reason="the picture needs the extra 'plot'")
-    found = tune(job(store, tmp_path / "t"))
-    assert (tmp_path / "t" / "heatmap.png").read_bytes() == picture_of(found.scores)
-    assert (tmp_path / "t" / "heatmap.png").read_bytes()[:4] == b"\x89PNG"
-
-
 def test_cells_on_workers_score_the_same(store, tmp_path):
     whole = tune(job(store, tmp_path / "whole"))
     spread = tune(job(store, tmp_path / "spread"), executor=SerialExecutor())
@@ -278,15 +247,6 @@ def test_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
     assert found.best.C == 1.0
     assert found.best.error < 1.2  # of the radius, whose standard deviation is 2
     assert {score.C: score.error > 1.5 for score in found.scores} == {1e-6: True, 1.0: False}
-
-
-def test_numbers_of_an_embedding_on_disk_are_those_of_features_made_in_passing(tmp_path):
-    store = numbers(tmp_path / "s")
-    settings: dict[str, Any] = {"loss": "epsilon_insensitive", "kernel": "rbf", "gamma": 0.3, "landmarks": 20}
-    models = [fit(FitJob(store, str(tmp_path / way), embedding=way, **settings)).model for way in ("disk", "fly")]
-    X = np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
-    np.testing.assert_allclose(models[0].predict(X), models[1].predict(X), rtol=1e-3, atol=1e-3)
-    assert np.abs(models[1].predict(X) - np.square(X[:, :2]).sum(1)).mean() < 0.8
 
 
 def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:

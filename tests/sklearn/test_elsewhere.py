@@ -84,20 +84,6 @@ def test_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
         assert np.array_equal(other.predict(rows[::-1]), found.predict(rows)[::-1])
 
 
-def test_a_lazy_frame_is_not_asked_for_its_types() -> None:
-    """Warnings are errors here, and polars warns of what it would have to compute."""
-    polars = pytest.importorskip("polars")
-    lazy = polars.DataFrame({**{f"c{k}": X[:, k] for k in range(8)}, "y": Y}).lazy()
-    assert StreamSVC().fit(lazy, "y").classes_.tolist() == [2, 7]
-
-
-def test_frames_of_numbers_are_arrays(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
-    expected = StreamSVC().fit(X, Y).decision_function(X)
-    for given in (pd.DataFrame(X), polars.DataFrame(X)):
-        assert np.array_equal(StreamSVC().fit(given, Y).decision_function(given), expected)
-
-
 def test_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     with pytest.raises(ValueError, match="has its labels"):
@@ -134,17 +120,6 @@ def test_missing_values_are_filled_as_an_ingest_fills_them(form: str) -> None:
         expected = StreamSVC(tolerance=1e-9).fit(whole, Y[:200]).decision_function(whole)
         found = StreamSVC(missing="mean", tolerance=1e-9).fit(made[form], Y[:200])
         assert np.allclose(found.decision_function(made[form]), expected, atol=1e-3)
-
-
-def test_what_was_missing_has_a_column_of_its_own() -> None:
-    holed = X[:200].astype(np.float64)
-    holed[::5, 3] = np.nan
-    found = StreamSVC(missing="indicator").fit(holed, Y[:200])
-    assert found.n_features_in_ == 9
-    parts = found.model_.explain(holed[:6]).contributions
-    assert np.allclose(parts[:, 0].sum(axis=1) + found.intercept_[0], found.decision_function(holed[:6]))
-    with pytest.raises(ValueError, match="X has 7 columns, the model 9"):
-        found.predict(holed[:, :7])
 
 
 @pytest.mark.parametrize("labels", [[False, True], [0.0, 1.0], ["1", "2"], ["01", "02"], [3, 4]], ids=str)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import lzma
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,9 @@ import pytest
 import scipy.sparse
 
 pytest.importorskip("sklearn", minversion="1.6")
-from sklearn.datasets import load_svmlight_file
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import (
     GridSearchCV,
-    HalvingGridSearchCV,
-    KFold,
     ShuffleSplit,
     StratifiedKFold,
     cross_val_score,
@@ -130,28 +124,6 @@ def test_a_search_with_landmarks_finds_what_tune_finds(place: Path, tmp_path: Pa
     search = GridSearchCV(StreamSVC(**even), grid, cv=StreamKFold(4), n_jobs=2).fit(rows, rows.labels)
     assert search.best_params_ == {"C": found.best.C, "gamma": pytest.approx(found.best.gamma)}
     assert search.best_score_ == pytest.approx(1 - found.best.error, abs=3 * found.best.spread)
-
-
-def test_a_search_with_landmarks_on_a9a_is_tune(data_file: Callable[[str], Path], tmp_path: Path) -> None:
-    """Errors agree within what 300 landmarks drawn once, and for each fold, are apart: less than two standard errors of a fold."""
-    with lzma.open(data_file("a9a.xz")) as file:
-        rows, y = load_svmlight_file(io.BytesIO(b"".join(file.readline() for _ in range(3000))), n_features=123)
-    sv.ingest(rows.astype(np.float32), tmp_path / "a9a.zarr", y=y.astype(int), chunk="16KiB")
-    grid: dict[str, Any] = {"C": [0.01, 1.0]}
-    found = sv.tune(tmp_path / "a9a.zarr", tmp_path / "s", kernel="rbf", landmarks=300, folds=3, tolerance=1e-3, **grid)
-    stored = StreamRows(tmp_path / "a9a.zarr")
-    search = GridSearchCV(StreamSVC(kernel="rbf", landmarks=300), grid, cv=StreamKFold(3)).fit(stored, stored.labels)
-    assert search.best_params_["C"] == found.best.C
-    scores = 1 - search.cv_results_["mean_test_score"]
-    assert np.allclose(scores, [score.error for score in found.scores], atol=2 * np.sqrt(0.16 * 0.84 / 1000))
-
-
-def test_halving_and_other_splitters_take_such_rows(place: Path) -> None:
-    rows = StreamRows(place / "rows.zarr")
-    search = HalvingGridSearchCV(StreamSVC(), {"C": COSTS}, cv=StreamKFold(2), random_state=0, min_resources=100)
-    assert search.fit(rows, rows.labels).best_score_ > 0.6
-    assert search.predict(rows[:10]).shape == (10,)
-    assert cross_val_score(StreamSVC(), rows, rows.labels, cv=KFold(3, shuffle=True, random_state=0)).mean() > 0.6
 
 
 def test_a_search_of_arrays_of_words_and_of_rows_of_a_store_is_one(place: Path) -> None:

@@ -29,7 +29,7 @@ import streamsvm as sv
 from streamsvm.config.fields import options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.sklearn import StreamSVC, parameters
+from streamsvm.sklearn import StreamSVC
 from streamsvm.sklearn.estimators import classifier
 from streamsvm.sklearn.parameters import OPTION
 
@@ -233,13 +233,6 @@ def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.array_equal(one.weights, two.weights)
 
 
-def test_threads_are_counted_as_joblib_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters, "usable_cores", lambda: 4)
-    assert [parameters.threads_of(n) for n in (None, 1, 7, -1, -2, -4, -9)] == [1, 1, 7, 4, 3, 1, 1]
-    with pytest.raises(ValueError, match="n_jobs is 0"):
-        StreamSVC(n_jobs=0).fit(X, BINARY)
-
-
 @pytest.mark.parametrize(
     "asked", [{"solver": "dcd"}, {"kernel": "rbf"}, {"kernel": "rbf", "calibration": "sigmoid"}], ids=str
 )
@@ -250,17 +243,6 @@ def test_a_fit_leaves_nothing_in_the_working_directory(
     monkeypatch.chdir(tmp_path)
     StreamSVC(**asked).fit(X[:60], BINARY[:60])
     assert not list(tmp_path.iterdir())
-
-
-def test_every_pass_is_told_of_and_kept() -> None:
-    told: list[dict[str, Any]] = []
-    found = StreamSVC(solver="dcd", on_pass=told.append).fit(X, Y)
-    assert [record["pass"] for record in told] == list(range(1, found.n_passes_ + 1))
-    assert told[0]["problems"] == 3
-    assert told[-1]["gap"] <= 1e-3
-    table = found.history_
-    assert table["gap"].tolist() == [record["gap"] for record in told]
-    assert len(StreamSVC(solver="dcd").fit(X, BINARY).history_) > 1
 
 
 def test_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
@@ -279,13 +261,6 @@ def test_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
     assert StreamSVC(standardize=True).fit(far, BINARY, weight).model_ == (
         StreamSVC(standardize=True).fit(far[weight == 1], BINARY[weight == 1]).model_
     )
-
-
-def test_names_of_columns_reach_the_model() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=[f"c{k}" for k in range(8)])
-    found = StreamSVC().fit(frame, BINARY)
-    assert found.model_.explain().names == tuple(frame.columns) == tuple(found.feature_names_in_)
 
 
 @pytest.mark.parametrize("options", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "multi_class": "ovo"}], ids=str)
@@ -308,12 +283,3 @@ def test_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_path
         StreamSVC(kernel=kernel, class_weight={"no": 1.0, "yes": 0.0}).fit(X, y)
     with pytest.raises(sv.UsageError, match="class 'no' alone has weight"):
         sv.fit(X, y=y, kernel=kernel, class_weight={"yes": 0.0})
-
-
-def test_portions_refuse_balanced_classes() -> None:
-    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 0, 1])
-    found = StreamSVC(solver="sgd", loss="hinge", class_weight="balanced")
-    with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
-        found.partial_fit(X, y, classes=[0, 1])
-    assert not hasattr(found, "classes_")
-    StreamSVC(solver="sgd", loss="hinge", class_weight={0: 0.5, 1: 2.0}).partial_fit(X, y, classes=[0, 1])

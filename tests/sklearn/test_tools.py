@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -58,35 +57,6 @@ def test_sparse_arrays_and_sparse_matrices_are_the_same_rows() -> None:
         found = StreamSVC().fit(kind(X), Y)
         assert np.array_equal(found.coef_, expected)
         assert np.array_equal(found.predict(kind(X)), found.predict(X))
-
-
-class Tensor:
-    """As much of a tensor as libraries have in common (DLPack)."""
-
-    def __init__(self, values: Any, device: str) -> None:
-        self.values, self.device = values, device
-
-    def __dlpack__(self, **asked: Any) -> Any:
-        if self.device != "cpu":
-            raise BufferError("the memory is not of this machine")
-        return self.values.__dlpack__(**asked)
-
-    def __dlpack_device__(self) -> Any:
-        return self.values.__dlpack_device__()
-
-
-def test_tensors_of_processors_are_taken_and_others_refused_in_words() -> None:
-    """One copy at most, whatever the setting of dispatch is."""
-    codes = (Y == "in").astype(int)
-    expected = StreamSVC().fit(X, codes)
-    for dispatch in (False, True):
-        with config_context(array_api_dispatch=dispatch) if os.environ.get("SCIPY_ARRAY_API") else config_context():
-            found = StreamSVC().fit(Tensor(X, "cpu"), Tensor(codes, "cpu"))
-            assert np.array_equal(found.coef_, expected.coef_)
-            assert np.array_equal(found.predict(Tensor(X, "cpu")), expected.predict(X))
-            assert StreamNystroem(landmarks=3).fit(Tensor(X, "cpu")).transform(Tensor(X, "cpu")).shape == (len(X), 3)
-            with pytest.raises(ValueError, match=r"in the memory of this machine, not on cuda:0"):
-                StreamSVC().fit(Tensor(X, "cuda:0"), codes)
 
 
 STRICT = """

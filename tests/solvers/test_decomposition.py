@@ -16,25 +16,17 @@ import pytest
 import scipy.sparse
 
 import streamsvm as sv
-from streamsvm.compute.kernel_values.rounding import DOUBLE
-from streamsvm.compute.random import draw_lots
 from streamsvm.errors import UsageError
-from streamsvm.kernels import RBF, Linear, Sigmoid
-from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredEpsilonInsensitive, SquaredHinge
+from streamsvm.kernels import Linear, Sigmoid
+from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.kernel import working_set
 from streamsvm.solvers.kernel.decomposition import (
     Decomposition,
-    _check_bounded,
     add_to_bounds,
-    bounds_of_pass,
-    next_pool,
-    offer_violators,
-    recompute_values,
     rows_of,
-    start_at_bounds,
 )
-from streamsvm.solvers.kernel.pool import Form, Pool, select_rows, violation
+from streamsvm.solvers.kernel.pool import Pool, select_rows
 from streamsvm.solvers.kernel.rounding import bound_rounding, error_of_values
 from streamsvm.types import Block
 from tests.arrays import csr_of
@@ -287,49 +279,6 @@ def rows_with(v: Any, x: Any = 0.0, *, first: int = 0) -> Pool:
     return Pool(X, numbers, zero + 1.0, zero, zero.copy(), zero + 1.0, zero, zero + x, np.array(v, float))
 
 
-def test_the_first_rows_of_one_class_are_the_same_draw_however_they_lie_in_blocks() -> None:
-    """Before any has a coefficient none violates more than another."""
-    drawn = []
-    for cuts in ([100, 250], [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 330, 360, 390], [370]):
-        state = Decomposition(pool=40).start(replace(PROBLEM, nu=0.5))
-        assert state.beginning
-        for first, last in zip([0, *cuts], [*cuts, ROWS], strict=True):
-            offer_violators(state, rows_with(np.zeros(last - first), first=first), first)
-        drawn.append(next_pool(state).index.tolist())
-    assert drawn[0] == drawn[1] == drawn[2]
-    assert len(drawn[0]) == 40
-    assert np.ptp(drawn[0]) > ROWS / 2
-
-
-def test_one_class_begins_at_the_bounds_of_a_draw_of_rows() -> None:
-    """Of all the weight there is to be as much as the first rows of the draw can have; v is that of this x."""
-    X, _ = noisy_rows(60)
-    state = Decomposition().start(replace(PROBLEM, nu=0.3, rows=60))
-    n, zero = 60, np.zeros(60)
-    high = np.random.default_rng(2).choice([0.0, 0.5, 2.0], n)
-    pool = Pool(Dense(X), np.arange(n), zero + 1.0, zero, zero, high, zero, zero.copy(), zero.copy())
-    state.total, state.largest, state.reach = 40.0, Reach(4, 20.0), 1e-3
-    found = start_at_bounds(state, pool)
-    left, expected = 0.3 * 40.0, np.zeros(n)
-    for row in np.argsort(draw_lots(pool.index, 0), kind="stable"):
-        expected[row] = min(high[row], left)
-        left -= expected[row]
-    np.testing.assert_allclose(pool.x, expected, atol=1e-12)
-    assert pool.x.sum() == pytest.approx(12.0, rel=1e-12)
-    np.testing.assert_allclose(pool.v, -gram64(X, X, GAMMA) @ expected, rtol=1e-5)
-    assert found == state.reach == violation(pool) > 1e-3
-    assert state.drift == pytest.approx(error_of_values(state.form, state.largest, 60, 12.0), rel=1e-12, abs=0.0)
-    state.reach = 50.0
-    start_at_bounds(state, pool)
-    assert state.reach == 50.0
-    state.problem, state.total = replace(state.problem, nu=1.0), float(high.sum())
-    start_at_bounds(state, pool)
-    np.testing.assert_array_equal(pool.x, high)  # where all there is is to be there
-    state.total *= 1.0 + 1e-12
-    with pytest.raises(UsageError, match="a smaller nu"):
-        start_at_bounds(state, pool)
-
-
 def block_of(X: Any, y: Any, s: Any, rows: Any, start: int = 0) -> Block:
     return Block(Dense(X), y, s, 0, start, np.arange(len(y), dtype=np.int32), 0, rows=rows)
 
@@ -404,103 +353,6 @@ def test_decomposition_bounds_the_error_of_f_after_moves_in_memory() -> None:
     assert state.gaps == []
 
 
-def test_what_was_solved_below_is_brought_to_the_level_above() -> None:
-    X, y = noisy_rows(50)
-    n, zero = 50, np.zeros(50)
-    z = y.astype(float)
-    pool = Pool(Dense(X), np.arange(n), z, zero + 0.3, zero, zero + 1.0, zero + 1.0, zero.copy(), zero + 1.0)
-    form, chosen = Form(RBF(GAMMA), 4, 0.25, DOUBLE), np.array([3, 8, 20, 44])
-    M = np.outer(z, z) * (gram64(X, X, GAMMA) + 0.25) + 0.3 * np.eye(n)
-    part = select_rows(pool, chosen)
-    part.x = np.array([0.5, 0.0, 1.0, 0.25])
-    part.v = (pool.p - M[:, chosen] @ part.x)[chosen]
-    assert working_set.apply_subset(pool, chosen, part, form)
-    np.testing.assert_allclose(pool.v, pool.p - M @ pool.x, rtol=1e-9, atol=1e-12)
-    assert pool.x[chosen].tolist() == part.x.tolist()
-    assert not working_set.apply_subset(pool, chosen, part, form)
-
-
-def test_a_short_model_pays_for_differences_as_much_as_the_loss_may_bend() -> None:
-    """C for each support row, of which each of the sample stands for some."""
-    X, _ = noisy_rows(40)
-    n, zero = 40, np.zeros(40)
-    weights = np.random.default_rng(0).normal(size=n)
-    K = gram64(X, X, GAMMA)
-    f = K @ weights
-    support = Pool(Dense(X), np.arange(n), zero + 1.0, zero, zero, zero, zero, weights, -f)
-    state = Decomposition().start(PROBLEM)
-    state.support, state.support_size = support, 100
-    assert Decomposition(max_support=10)._reduce_support(state)
-    assert state.reduced is not None
-    kept, importance = state.reduced.index, C * 100 / 40
-    matrix = K[np.ix_(kept, kept)] + 1e-6 * np.eye(10) + importance * K[:, kept].T @ K[:, kept]
-    expected = np.linalg.solve(matrix, f[kept] + importance * K[:, kept].T @ f)
-    np.testing.assert_allclose(state.reduced.x, expected, rtol=1e-3)
-
-
-@pytest.mark.parametrize(("everywhere", "intercept"), [(False, 0.5), (False, -0.5), (True, 0.5)])
-def test_f_is_computed_anew_where_a_row_has_a_say(everywhere: bool, intercept: float) -> None:
-    """Rows with a coefficient, and rows with a weight that may cost something as far as f may be off and b elsewhere; or all."""
-    X, y = noisy_rows(ROWS)
-    rng = np.random.default_rng(3)
-    s, alpha = rng.choice([0.0, 0.5], ROWS).astype(np.float32), rng.choice([0.0, 0.0, 0.0, 1.0, 0.25], ROWS)
-    alpha *= s > 0.0
-    f = rng.normal(size=ROWS) * 3.0
-    state = Decomposition().start(PROBLEM)
-    state.largest, state.drift, state.reach, state.intercept = Reach(4, 20.0), 0.25, 0.5, intercept
-    state.recompute_all_rows = everywhere
-    support = rows_with(np.zeros(20), rng.normal(size=20))
-    support.X = Dense(X[:20])
-    rows = {"alpha": alpha, "f": f.copy()}
-    recompute_values(state, support, block_of(X, y, s, rows))
-    near = (alpha != 0.0) | ((y * (f + intercept) - 0.75 < 1.0) & (s > 0.0))
-    assert near.any()
-    assert not near.all()
-    expected = np.where(near | everywhere, gram64(X, X[:20], GAMMA) @ support.x, f)
-    np.testing.assert_allclose(rows["f"], expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(("dual", "bounded"), [(8.0, True), (8.09, True), (8.11, False)])
-def test_an_optimum_is_missed_where_d_is_beyond_its_linear_term_and_rounding(dual: float, bounded: bool) -> None:
-    """Of coefficients that sum up to 4 and a margin of 2, with a rounding of a tenth, where the kernel may have negative eigenvalues."""
-    problem = replace(PROBLEM, kernel=Sigmoid(1.0), loss=SquaredHinge(2.0))
-    state = Decomposition().start(problem)
-    state.weight = 4.0
-    if bounded:
-        _check_bounded(state, dual, 0.1)
-    else:
-        with pytest.raises(UsageError, match="no optimum"):
-            _check_bounded(state, dual, 0.1)
-    for other in ({"kernel": RBF(1.0)}, {"loss": Hinge(2.0)}, {"loss": SquaredEpsilonInsensitive(0.1)}):
-        state.problem = replace(problem, **other)
-        _check_bounded(state, 100.0, 0.1)
-
-
-def test_before_rows_of_one_class_have_coefficients_the_largest_kernel_value_bounds_their_sum() -> None:
-    """Half of a weight of 8, squared, times a k(x, x) of 20 at most; then D is that of the coefficients."""
-    state = Decomposition().start(replace(PROBLEM, nu=0.5, kernel=Linear()))
-    state.total, state.largest, state.top, state.bottom = 8.0, Reach(4, 20.0), 0.0, 0.0
-    largest = Linear().largest(Reach(4, 20.0))
-    assert bounds_of_pass(state).dual == pytest.approx(-0.5 * 4.0**2 * largest)
-    state.weight, state.square, state.dual = 4.0, 6.0, 0.5
-    assert bounds_of_pass(state).dual == 0.5 - 3.0
-
-
-def test_a_copy_that_visits_some_blocks_has_sums_of_its_own() -> None:
-    X, y = noisy_rows(ROWS)
-    solver = Decomposition(pool=100, working=30)
-    state, _, _ = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-6), X, y, passes=3)
-    state.losses[:], state.upper_losses[:], state.square = 1.0, 2.0, 3.0
-    part = solver.part(state)
-    part.losses += 5.0
-    part.upper_losses += 5.0
-    assert (state.losses == 1.0).all()
-    assert (state.upper_losses == 2.0).all()
-    assert (part.losses == 5.0).all()
-    assert (part.square, state.square) == (0.0, 3.0)
-    assert part.pool is state.pool
-
-
 def test_decision_values_are_off_by_what_moves_added_up_or_by_what_they_are_computed_anew_from() -> None:
     """Of a short model by what its own points bring; rounding is that of the larger, as x moved on the values before."""
     state = Decomposition().start(PROBLEM)
@@ -519,30 +371,6 @@ def test_decision_values_are_off_by_what_moves_added_up_or_by_what_they_are_comp
     state.drift = 1.0
     assert state.value_error() < 1.0
     assert state.rounding(7) == bound_rounding(PROBLEM, 1.0, 3.0, 5.0, (2.0, 2.5))
-
-
-def test_kernel_values_are_shared_where_some_rows_moved_that_are_not_all() -> None:
-    """What two problems have moved is evaluated once at the rows that are next."""
-    X, y = noisy_rows(ROWS, 100)
-    solver, states = Decomposition(pool=100, working=30), []
-    for _ in range(2):
-        state = solver.start(replace(problem_of(X, Hinge(), C, GAMMA, 1e-6), kernel=Linear()))
-        rows = {name: np.zeros(ROWS) for name in ("alpha", "f")}
-        solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
-        closed(solver, state)
-        states.append(state)
-    solver.prepare_shared(states, Dense(X[:7]))
-    for state in states:
-        assert state.moved is not None
-        assert state.shared_values is not None
-        expected = X[:7].astype(float) @ X[state.moved.index].astype(float).T @ state.moved.x
-        np.testing.assert_allclose(state.shared_values, expected, rtol=1e-5, atol=1e-5)
-        state.shared_values = None
-    solver.prepare_shared(states[:1], Dense(X[:7]))
-    assert states[0].shared_values is None
-    states[0].problem = replace(states[0].problem, rows=states[0].pool.size)
-    solver.prepare_shared(states, Dense(X[:7]))
-    assert [state.shared_values for state in states] == [None, None]
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])

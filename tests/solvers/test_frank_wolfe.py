@@ -155,13 +155,3 @@ def test_a_pool_that_is_smaller_than_the_data_is_enough(method: Any) -> None:
     _, _, found = solve(method(epsilon=1e-3, pool=60), problem, X, y)
     assert found[-1].final
     assert found[-1].facts["simplex_gap"] <= 1e-3
-
-
-def test_partan_needs_fewer_iterations_and_the_trajectory_tells() -> None:
-    X, y = noisy_rows()
-    problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
-    facts = [solve(m(epsilon=1e-4), problem, X, y)[2][-1].facts for m in (FrankWolfe, Partan)]
-    assert facts[1]["iterations"] < facts[0]["iterations"]
-    gaps = [entry[1] for entry in facts[1]["trajectory"]]
-    assert len(gaps) > 5
-    assert gaps[-1] <= 1e-4

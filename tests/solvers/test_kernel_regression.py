@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -198,16 +197,6 @@ def test_a_fit_ends_certified_and_its_model_is_the_function(
     K = np.exp(-GAMMA * ((Z[:, None] - Z[None]) ** 2).sum(-1))
     costs = sum(value(m) for m in (predicted - t).tolist())
     assert certificate.primal == pytest.approx(0.5 * a @ K @ a + 2.0 * costs, rel=1e-5)
-
-
-@each_case
-def test_the_result_does_not_depend_on_the_prefetch(
-    solver: str, loss: str, store: Path, read_ahead: Callable[[str, str], FitResult]
-) -> None:
-    ahead = read_ahead(solver, loss).model.weights
-    job = job_of(solver, loss, store, prefetch=0)
-    weights = fit(replace(job, model=f"{job.model}.0")).model.weights
-    np.testing.assert_array_equal(weights, ahead)
 
 
 @each_case

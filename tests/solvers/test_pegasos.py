@@ -119,13 +119,6 @@ def test_ball_holds_the_optimum(loss: Any) -> None:
     assert exact <= largest_slope_product(loss) <= 1.02 * exact
 
 
-@pytest.mark.parametrize("loss", [Hinge(8.0), Hinge(1e-3), SquaredHinge(9.0), Huber(3.0, 8.0), Huber(0.1, 0.5)])
-def test_ball_holds_the_optimum_whatever_the_margin(loss: Any) -> None:
-    end = 1.0 - loss.conjugate_slope(0.0, 1.0)
-    exact = max(-loss.slope(m) * m for m in np.linspace(0.0, end, 100_001).tolist())
-    assert exact <= largest_slope_product(loss) <= 1.02 * exact
-
-
 def test_iterates_stay_in_the_ball() -> None:
     problem, solver = problem_of(Hinge(), C=50.0), Pegasos()
     state = solver.start(problem)
@@ -133,21 +126,3 @@ def test_iterates_stay_in_the_ball() -> None:
         solver.visit(state, block)
         w = state.a / (state.lam * state.t)
         assert np.linalg.norm(w) <= solver._radius(state) * (1 + 1e-6)
-
-
-def test_averages_are_of_what_they_say() -> None:
-    """'none' is w, 'all' the mean of the means of the passes; batch 1 and few columns: every w is in them."""
-    states: dict[str, Any] = {}
-    for averaging in ("none", "all"):
-        solver = Pegasos(averaging=averaging)
-        state, means = solver.start(problem_of(Hinge())), []
-        for epoch in range(3):
-            for block in epoch_blocks(epoch):
-                solver.visit(state, block)
-            means.append(state.total / state.samples)
-            solver.finish(state)
-        states[averaging] = (state, means)
-    last, _ = states["none"]
-    np.testing.assert_allclose(last.averaged.candidate, last.a / (last.lam * last.t))
-    mean, means = states["all"]
-    np.testing.assert_allclose(mean.averaged.candidate, np.mean(means, axis=0))

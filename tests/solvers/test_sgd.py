@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge
-from streamsvm.rows import Dense
 from streamsvm.solvers.stochastic.averaged_certificate import share_of
 from streamsvm.solvers.stochastic.sgd import SGD
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
@@ -97,19 +95,3 @@ def test_draws_from_all_rows_fall_to_blocks_as_chance_has_it() -> None:
     assert counts.mean() == pytest.approx(100.0, abs=4.0 * 10.0 / np.sqrt(counts.size))
     assert counts.var() == pytest.approx(100.0, rel=0.2)
     assert np.abs(np.corrcoef(counts.T) - np.eye(3)).max() < 0.2
-
-
-def test_a_pass_over_a_row_presents_something() -> None:
-    """One in three Poisson numbers of mean 1 is 0, and a mean over no presentations is none."""
-    solver, problem = SGD("r", draws="all"), replace(problem_of(Hinge()), rows=1)
-    state = solver.start(problem)
-    for epoch in range(20):
-        block = epoch_blocks(epoch)[0]
-        one = slice(0, 1)
-        row = replace(
-            block, X=Dense(block.X.values[one], 1.0), y=block.y[one], s=block.s[one], order=np.zeros(1, np.int32)
-        )
-        solver.visit(state, row)
-        solver.finish(state)
-    assert np.all(np.isfinite(state.averaged.candidate))
-    assert state.t >= 20

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.text.decimals import OK, UNFINISHED, _value, _value32
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
@@ -133,15 +132,6 @@ def test_no_rows(write: Callable[[bytes], Path], content: bytes) -> None:
     assert caught.value.code == "E-EMPTY"
 
 
-def test_message_is_the_documented_one(write: Callable[[bytes], Path]) -> None:
-    path = write(GOOD * 5 + b"1 1:2:3\n")
-    with pytest.raises(StreamSVMError) as caught:
-        read(path)
-    assert str(caught.value).startswith(
-        f"error[E-PARSE]: {path} line 11: expected 'index:value', found '1:2:3'\nhint: "
-    )
-
-
 def test_line_number_in_a_later_block(write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """S55: the line number is right however many blocks came before."""
     lines = [b"1 1:0.5 2:0.25\n"] * 200_000
@@ -236,11 +226,6 @@ def test_query_ids_can_be_ignored(write: Callable[[bytes], Path]) -> None:
     assert (X.indptr.tolist(), labels.tolist()) == ([0, 1, 1], [1, 2])
 
 
-def test_blank_lines_and_empty_rows_are_counted(write: Callable[[bytes], Path]) -> None:
-    _, _, source = read(write(b"1\n\n# c\n1 1:1\n"))
-    assert source.notices == {"blank lines": 2, "empty rows": 1}
-
-
 TOKENS = [
     "1",
     "-1",
@@ -314,28 +299,6 @@ def test_a_number_that_is_left_to_python_stays_in_its_row_and_place(write: Calla
     X, y, _ = read(write(b"1 1:2\n%b 1:3 2:%b\n-2 2:%b\n%b\n" % (long, long, long, long)))
     assert y.tolist() == [1.0, float(long), -2.0, float(long)]
     assert X.data.tolist() == [2.0, 3.0, np.float32(float(long)), np.float32(float(long))]
-
-
-@pytest.mark.parametrize(("mantissa", "exponent", "dropped", "status"), [
-    (3, 22, False, OK), (3, 23, False, UNFINISHED), (3, -22, False, OK), (3, -23, False, UNFINISHED),
-    (2**53, 0, False, OK), (2**53 + 1, 0, False, UNFINISHED), (3, 0, True, UNFINISHED),
-])  # fmt: skip
-def test_a_double_is_finished_where_one_operation_rounds_once(
-    mantissa: int, exponent: int, dropped: bool, status: int
-) -> None:
-    """Clinger's fast path: mantissa and power of ten are exact, and are multiplied or divided once."""
-    found = _value(np.int64(mantissa), np.int64(exponent), dropped)
-    assert found == (float(f"{mantissa}e{exponent}") if status == OK else 0.0, status)
-
-
-@pytest.mark.parametrize(("mantissa", "exponent", "value"), [
-    (123456789, 25, 123456789e25), (123456789, -45, 123456789e-45), (7, -29, 7e-29), (2**55 + 2**31, 0, None), (3, 291, None),
-])  # fmt: skip
-def test_a_float_is_finished_too_where_all_doubles_near_it_round_to_it(
-    mantissa: int, exponent: int, value: float | None
-) -> None:
-    found, status = _value32(np.int64(mantissa), np.int64(exponent), False)
-    assert (found, status) == ((0.0, UNFINISHED) if value is None else (np.float32(value), OK))
 
 
 @pytest.mark.data

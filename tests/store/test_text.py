@@ -22,7 +22,7 @@ from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.schema import TEXT, Column
-from streamsvm.store.sources.text import DocumentCounts, document_counts_from, is_form, terms_of, text_hash, weighted
+from streamsvm.store.sources.text import DocumentCounts, document_counts_from, terms_of, text_hash, weighted
 
 BITS, WHOLE = 7, 2**64
 BASE = 0x9E3779B97F4A7C15
@@ -89,22 +89,6 @@ def test_values_have_length_1_and_fall_with_frequency(texts: list[str]) -> None:
         assert terms_of(pa.array([text]), column).places.tolist() == list(found)
     again = document_counts_from(json.loads(json.dumps(counts.to_json())))
     assert np.array_equal(again.idf(), counts.idf())
-
-
-@pytest.mark.parametrize(
-    "change", [{"columns": 2**40}, {"columns": 64}, {"columns": 0}, {"rows": -1}, {"counts": "AAAA"}, {"counts": "?"}]
-)
-def test_counts_that_are_none(change: dict[str, Any]) -> None:
-    recorded = DocumentCounts(3, np.arange(32, dtype=np.uint32)).to_json()
-    assert document_counts_from(recorded).counts.tolist() == list(range(32))
-    with pytest.raises(DataError) as caught:
-        document_counts_from(recorded | change)
-    assert caught.value.code == "E-META"
-
-
-def test_ways_to_cut_text() -> None:
-    assert all(map(is_form, ("words", "chars", "chars:2-4", "chars:1-8")))
-    assert not any(map(is_form, ("word", "chars:", "chars:4-2", "chars:0-3", "chars:2-9", "chars:2")))
 
 
 ROWS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -73,14 +72,6 @@ def test_a_day_that_no_month_has_is_none_in_new_rows_either(tmp_path: Path) -> N
             model.decision_function(pd.DataFrame({"day": [wrong]}))
 
 
-def test_years_of_two_digits_are_1930_to_2029_and_are_announced(tmp_path: Path) -> None:
-    born = [f"28-Feb-{year:02}" for year in (62, 30, 99, 0, 29, 85)] * 10
-    result = ingest(write(tmp_path / "a.csv", born=born, y=[0, 1] * 30))
-    assert result.notices == ("60 two-digit years of 'born' are read as 1930 to 2029",)
-    years = values_of(tmp_path / "a.zarr")[:6, 0]
-    assert (2000 + years).round().tolist() == [1962, 1930, 1999, 2000, 2029, 1985]
-
-
 CLOCK = pd.date_range("2019-01-01 00:30", periods=60, freq="7h")
 
 
@@ -132,15 +123,6 @@ def test_blanks_around_text_do_not_count(tmp_path: Path, quote: str) -> None:
     assert "differ by" not in printed
     names = sv.open_store(tmp_path / "a.zarr").facts["names"]
     assert list(names) == ["u", "g=a", "g=b"]
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
-def test_labels_and_categories_that_differ_by_case_are_announced(tmp_path: Path, form: str) -> None:
-    path = write(tmp_path / f"a.{form}", u=range(60), g=["red", "Red", "blue"] * 20, y=["yes", "YES", "no"] * 20)
-    notices = ingest(path).notices
-    assert "labels differ by case or blanks only, and are taken for different ones: 'yes', 'YES'" in notices
-    assert "2 values of 'g' differ by case or blanks only: 'Red', 'red'" in notices
-    assert "'yes', 'YES'" in ingest(path, positive="yes").notices[0]
 
 
 def test_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_path: Path) -> None:
@@ -205,21 +187,6 @@ def test_words_that_the_user_adds_are_missing_values_in_new_rows_too(tmp_path: P
             "--overwrite",
         )
         assert pd.read_csv(out).iloc[:, -1].tolist() == pytest.approx(expected.tolist())
-
-
-def test_words_that_are_values_of_text_stay_categories(tmp_path: Path) -> None:
-    ingest(write(tmp_path / "a.csv", strand=["+", "-", "."] * 20, y=[0, 1] * 30))
-    assert list(sv.open_store(tmp_path / "a.zarr").facts["names"]) == ["strand=+", "strand=-", "strand=."]
-
-
-def test_the_description_of_a_column_names_infinite_and_missing_numbers(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.csv", u=["inf", *map(str, range(59))], v=["NaN", "-", *map(str, range(58))], y=[0, 1] * 30
-    )
-    lines = run("ingest", path, "--label", "y", "--describe").splitlines()
-    assert "infinite values, which ingest refuses" in next(line for line in lines if line.startswith("u "))
-    assert "3.33 %" in next(line for line in lines if line.startswith("v "))
-    assert not any("Warning" in line for line in lines)
 
 
 RECOGNIZED = {
@@ -289,27 +256,6 @@ def test_the_index_of_a_data_frame_is_no_feature(tmp_path: Path, form: str) -> N
     assert (kept.columns, kept.notices) == (2, ())
 
 
-def test_parts_of_a_frame_need_not_all_have_an_index(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"u": range(60), "y": [0, 1] * 30, "w": [k * 7 % 60 for k in range(60)]})
-    named = frame.set_index("w")
-    frame = frame.drop(columns="w")
-    frame.to_parquet(tmp_path / "1.parquet")
-    frame[::2].to_parquet(tmp_path / "2.parquet")
-    named.to_parquet(tmp_path / "named.parquet")
-    for order in ("12", "21"):
-        parts = [tmp_path / f"{part}.parquet" for part in order]
-        assert sv.ingest(parts, tmp_path / "s.zarr", label="y", overwrite=True).columns == 1
-    assert "'w'" in ingest(tmp_path / "named.parquet").notices[0]
-
-
-def test_a_column_without_a_name_is_announced(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"": [k % 3 for k in range(60)], "u": range(60), "y": [0, 1] * 30})
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    result = ingest(tmp_path / "a.csv")
-    assert result.columns == 2
-    assert "column without a name is a feature" in result.notices[0]
-
-
 TABLE = "u,v,y\n1,2,a\n2,1,b\n3,1,a\n"
 
 
@@ -333,15 +279,6 @@ def test_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, ski
     path.write_text(above + TABLE.replace("3,1,a", "3,1"))
     with pytest.raises(DataError, match=f"line {above.count(chr(10)) + 4}: expected 3 values"):
         ingest(path)
-
-
-def test_a_header_may_begin_with_a_mark_of_comments(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("# a comment\n#chrom\tstart\ty\nchr1\t5\t0\nchr2\t6\t1\n")
-    sv.ingest(tmp_path / "a.tsv", tmp_path / "a.zarr", label="y")
-    assert list(sv.open_store(tmp_path / "a.zarr").facts["names"]) == ["#chrom=chr1", "#chrom=chr2", "start"]
-    (tmp_path / "a.tsv").write_text("#chrom\ty\nchr1\ta\nchr2\tb\n")
-    with pytest.raises(DataError, match="--skip-lines 1 if it is a comment"):
-        sv.ingest(tmp_path / "a.tsv", tmp_path / "b.zarr", label="y")
 
 
 def test_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) -> None:
@@ -387,14 +324,3 @@ def test_a_bad_line_among_values_with_line_feeds_is_named_and_left_out(tmp_path:
     with pytest.raises(DataError, match="line 400006, column 'u'"):
         ingest(path, **options)
     assert ingest(path, on_bad_line="skip", max_bad="50%", **options).rows == 11
-
-
-def test_columns_of_numbers_with_many_missing_words_are_columns_of_numbers(tmp_path: Path) -> None:
-    values = [k + 0.5 if k % 3 == 0 else "-" for k in range(60)]
-    (tmp_path / "a.csv").write_text("u,y\n" + "".join(f"{value},{k % 2}\n" for k, value in enumerate(values)))
-    lines = [json.dumps({"u": value, "y": k % 2}) + "\n" for k, value in enumerate(values)]
-    (tmp_path / "a.jsonl").write_text("".join(lines))
-    for form in ("csv", "jsonl"):
-        for skip in ("error", "skip"):
-            result = ingest(tmp_path / f"a.{form}", missing="zero", on_bad_line=skip)
-            assert (result.rows, result.columns, result.notices) == (60, 1, ("40 missing values filled",))
