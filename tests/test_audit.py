@@ -18,6 +18,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 from tools import audit
 
 ROWS, COLUMNS = 500, 5
@@ -51,20 +52,21 @@ def judged(store: Path, model: Path, dual: Path | None, capsys: Any) -> tuple[in
     return code, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("solver", ["dcd", "newton"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"standardize": True},
-        {"standardize": True, "bias": 0.0},
-        {"standardize": True, "bias": 3.0, "class_weight": "balanced"},
-        {"bias": 2.0, "class_weight": {"a": 3.0}, "C": 1e-3},
-        {"bias": 0.0, "C": 1e-3},
-        {"standardize": True, "loss_options": {"margin": 0.5}, "positive": "a"},
-    ],
-    ids=["standardized", "without bias", "balanced", "raw", "raw without bias", "turned"],
+@each_value(
+    ("loss", ["hinge", "squared_hinge"]),
+    ("sparse", [False, True]),
+    ("solver", ["dcd", "newton"]),
+    (
+        "settings",
+        [
+            {"standardize": True},
+            {"standardize": True, "bias": 0.0},
+            {"standardize": True, "bias": 3.0, "class_weight": "balanced"},
+            {"bias": 2.0, "class_weight": {"a": 3.0}, "C": 1e-3},
+            {"bias": 0.0, "C": 1e-3},
+            {"standardize": True, "loss_options": {"margin": 0.5}, "positive": "a"},
+        ],
+    ),
 )
 def test_a_true_certificate_is_confirmed(
     loss: str, sparse: bool, solver: str, settings: dict[str, Any], tmp_path: Path, capsys: Any
@@ -143,8 +145,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS)
+@each_value(("sparse", [False, True]), ("settings", KINDS.values()))
 def test_kernel_models_are_recomputed(sparse: bool, settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     store = store_at(tmp_path / "s", sparse=sparse, weighted=True)
     model, dual = fitted(tmp_path, store, **({"C": 0.3} | settings))

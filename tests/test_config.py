@@ -94,43 +94,43 @@ TABLES = (
 SETTINGS = [f"{table}:{name}" for table in TABLES for name in load(table)]
 
 
-@pytest.mark.parametrize("step", job_file.STEPS)
-def test_every_field_of_a_job_is_declared(step: str) -> None:
-    job = load(job_file.STEPS[step].job)
-    options = {option.name: option for option in options_of(job)}
-    assert list(options) == [f.name for f in fields(job)]
-    for field in fields(job):
-        option = options[field.name]
-        assert option.required == (field.default is MISSING and field.default_factory is MISSING)
-        assert option.option.help.endswith(".")
-        assert not option.option.group or option.option.group in GROUPS
+def test_every_field_of_a_job_is_declared() -> None:
+    for step in job_file.STEPS:
+        job = load(job_file.STEPS[step].job)
+        options = {option.name: option for option in options_of(job)}
+        assert list(options) == [f.name for f in fields(job)]
+        for field in fields(job):
+            option = options[field.name]
+            assert option.required == (field.default is MISSING and field.default_factory is MISSING)
+            assert option.option.help.endswith(".")
+            assert not option.option.group or option.option.group in GROUPS
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_every_setting_of_what_can_be_chosen_is_declared(setting: str) -> None:
-    module, table, name = setting.split(":")
-    kind = load(f"{module}:{table}")[name]
-    names = list(kind._fields) if hasattr(kind, "_fields") else [f.name for f in fields(kind)]
-    names = [field for field in names if table != "GENERATORS" or field not in ("rows", "seed")]
-    assert [option.name for option in options_of(kind)] == names
-    for option in options_of(kind):
-        assert option.option.help.endswith(".")
-        number = {int, float} & set(option.kinds)
-        assert (option.option.bounds is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
+def test_every_setting_of_what_can_be_chosen_is_declared() -> None:
+    for setting in SETTINGS:
+        module, table, name = setting.split(":")
+        kind = load(f"{module}:{table}")[name]
+        names = list(kind._fields) if hasattr(kind, "_fields") else [f.name for f in fields(kind)]
+        names = [field for field in names if table != "GENERATORS" or field not in ("rows", "seed")]
+        assert [option.name for option in options_of(kind)] == names
+        for option in options_of(kind):
+            assert option.option.help.endswith(".")
+            number = {int, float} & set(option.kinds)
+            assert (option.option.bounds is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
 
 
-@pytest.mark.parametrize("setting", [*job_file.STEPS, *SETTINGS])
-def test_a_default_is_in_its_range_and_can_be_written(setting: str) -> None:
+def test_a_default_is_in_its_range_and_can_be_written() -> None:
     """What the help calls the default is read back as the default."""
-    module, _, rest = setting.partition(":")
-    table, _, name = rest.partition(":")
-    kind = load(f"{module}:{table}")[name] if rest else load(job_file.STEPS[setting].job)
-    for option in options_of(kind):
-        if option.required or option.is_switch or option.option.settings_of:
-            continue
-        checks.check_value(option, option.default, option.name)
-        if written := value_text(option.option.unit, option.default):
-            assert parse(option, written) == option.default
+    for setting in [*job_file.STEPS, *SETTINGS]:
+        module, _, rest = setting.partition(":")
+        table, _, name = rest.partition(":")
+        kind = load(f"{module}:{table}")[name] if rest else load(job_file.STEPS[setting].job)
+        for option in options_of(kind):
+            if option.required or option.is_switch or option.option.settings_of:
+                continue
+            checks.check_value(option, option.default, option.name)
+            if written := value_text(option.option.unit, option.default):
+                assert parse(option, written) == option.default
 
 
 @pytest.mark.parametrize("name", ["cutoff", "cluster", "memory", "tolerance", "loss", "solver", "sampling", "seed"])

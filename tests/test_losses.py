@@ -32,14 +32,14 @@ from streamsvm.types.problem import has_box
 
 STEP = 1e-6
 SETTINGS: dict[str, list[dict[str, float]]] = {
-    "hinge": [{}, {"margin": 0.0}, {"margin": 2.5}],
+    "hinge": [{}, {"margin": 2.5}],
     "squared_hinge": [{}, {"margin": 0.5}],
-    "logistic": [{}, {"sharpness": 0.2}, {"sharpness": 5.0}],
-    "epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
-    "squared_epsilon_insensitive": [{}, {"epsilon": 0.0}, {"epsilon": 2.0}],
+    "logistic": [{}, {"sharpness": 5.0}],
+    "epsilon_insensitive": [{"epsilon": 0.0}, {"epsilon": 2.0}],
+    "squared_epsilon_insensitive": [{"epsilon": 0.0}, {"epsilon": 2.0}],
     "squared": [{}, {"factor": 0.3}],
-    "pinball": [{}, {"quantile": 0.1}, {"quantile": 0.97}],
-    "huber": [{}, {"mu": 0.01}, {"mu": 2.0}, {"mu": 0.3, "margin": 2.0}, {"margin": 0.05}],
+    "pinball": [{}, {"quantile": 0.97}],
+    "huber": [{"mu": 0.01}, {"mu": 0.3, "margin": 2.0}, {"margin": 0.05}],
 }
 CASES = [LOSSES[name](**settings) for name in LOSSES for settings in SETTINGS.get(name, [{}])]
 CASES += [RoundedEpsilon(0.2, 0.6), RoundedEpsilon(0.0, 0.5)]

@@ -170,7 +170,7 @@ def test_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any)
     assert certificate.primal == pytest.approx(objective(case, w, weighted=weighted, factors=factors), rel=1e-6)
 
 
-@each_case
+@two_losses
 def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     """From weights that are of no use: no dual above the optimum, and the end is not worse than the beginning."""
     store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
@@ -261,7 +261,7 @@ def assert_equal_states(one: Any, other: Any) -> None:
             assert a == b, f.name
 
 
-@each_case
+@two_losses
 def test_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
     """Chunks round_robin to two copies of a state, joined at the end of every pass."""
     plan = make_plan(job_of(case, 1e-12), store_of())

@@ -20,10 +20,7 @@ from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, Stre
     [
         StreamNystroem(),
         StreamOneClassSVM(),
-        StreamOneClassSVM(kernel="rbf"),
         StreamSVC(),
-        StreamSVC(loss="hinge"),
-        StreamSVC(kernel="rbf"),
         StreamSVC(kernel="rbf", loss="hinge", multi_class="ovo", standardize=True),
         StreamSVCCV(Cs=(0.1, 10.0), cv=2),
         StreamSVR(),
