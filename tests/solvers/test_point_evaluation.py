@@ -71,7 +71,9 @@ def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: b
     problem, a = problem_of(loss, 0.7), slopes(round_corners(loss, 0.3), 0.7)
     sums = DualSums(COLUMNS + 1)
     for block in epoch_blocks(0):
-        sums.add(problem, in_factors(block) if factored else block, a[block.start : block.start + 100])
+        part = DualSums(COLUMNS + 1)  # as each thread has its own
+        part.add(problem, in_factors(block) if factored else block, a[block.start : block.start + 100])
+        sums.merge(part)
     assert sums.value() == pytest.approx(explicit_dual(a, loss, 0.7), rel=1e-4)
     np.testing.assert_allclose(sums.vector(), a @ signed_rows(), rtol=1e-4, atol=1e-4)
 
