@@ -74,7 +74,9 @@ def nothing_or_everything(path: Path) -> bool:
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_ingest_killed_at_any_step_goes_on_to_the_same_bytes(server: Server, source: Path, tmp_path: Path, name: str, layout: str) -> None:
+def test_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
+    server: Server, source: Path, tmp_path: Path, name: str, layout: str
+) -> None:
     reference = tmp_path / f"reference{Path(name).suffix}"
     steps = steps_of(server, "ingest", **ingest_settings(source, reference, layout=layout))
     expected = digest_of(reference)
@@ -124,7 +126,9 @@ def test_parts_that_are_not_what_the_journal_says(server: Server, source: Path, 
         assert (outcome.status, "E-SOURCE" in outcome.said) == (65, True)
 
 
-def test_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(server: Server, source: Path, tmp_path: Path) -> None:
+def test_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(
+    server: Server, source: Path, tmp_path: Path
+) -> None:
     """At every moment there is a whole store: the old one or the new one."""
     old, reference = tmp_path / "old.zarr", tmp_path / "reference.zarr"
     steps_of(server, "ingest", **ingest_settings(source, old, drop=["x1"]))
