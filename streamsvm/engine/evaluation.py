@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.compute import threading as cores
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum
+from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.engine.block import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
 from streamsvm.engine.groups import lent
@@ -23,8 +23,7 @@ from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Loaded, Stream
-from streamsvm.solvers.dcd.multinomial import ranked
-from streamsvm.solvers.point_evaluation import DualSums, PointSums
+from streamsvm.solvers.evaluation import DualSums, PointSums, margins_to_next
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 
 T = TypeVar("T")
@@ -256,7 +255,7 @@ class Evaluation:
 class MultinomialEvaluation:
     """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
 
-    Problem and dual: ``compute.passes.multinomial``.
+    Problem and dual: ``compute.passes.dcd.multinomial_sweep``.
     """
 
     def __init__(self, problem: Problem, weights: Float64) -> None:
@@ -402,5 +401,5 @@ def weight_that_costs(
 def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:
     """The margins m_i (n,) of a block's rows."""
     if problem.classes:
-        return ranked(operators.margins(block.X, weights.T), block.y.astype(np.int32))[0]
+        return margins_to_next(operators.margins(block.X, weights.T), block.y.astype(np.int32))[0]
     return block.y * operators.margins(block.X, weights)

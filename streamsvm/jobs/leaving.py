@@ -15,7 +15,7 @@ from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, plan_with
-from streamsvm.solvers.interior_point.multinomial import WORK, step_work
+from streamsvm.solvers.interior_point_multinomial import WORK, step_work
 from streamsvm.types import Store
 
 STALLED, PASSES = 0.9, 20

@@ -20,7 +20,7 @@ from streamsvm.model import Model
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.stochastic.averaged_solver import AveragedSolver
+from streamsvm.solvers.stochastic import AveragedSolver
 from streamsvm.types import Store
 
 PORTIONS = "portions"

@@ -28,8 +28,9 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.in_memory.all_rows import Interior, line_pass
+from streamsvm.compute.passes.interior_point import Interior
 from streamsvm.compute.passes.newton import slopes_pass
+from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.active_set_method import (
     ActiveSetMethod,
@@ -40,13 +41,12 @@ from streamsvm.solvers.active_set_method import (
     space_of_sides,
     split_sides,
 )
+from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
-from streamsvm.solvers.newton.explicit import factorized_after_rounding, matrix_bytes
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.in_memory.line_search import step_length
-from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import block_bytes, block_size
-from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.rows_in_memory import step_length
+from streamsvm.solvers.newton.sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,

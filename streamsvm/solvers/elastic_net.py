@@ -41,10 +41,9 @@ from streamsvm.compute.random import smallest_keys
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
-from streamsvm.solvers.newton.trust_region import first_mu
-from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_sums, row_curvatures
+from streamsvm.solvers.newton.model import first_mu
 from streamsvm.solvers.regularizers import SLACK, elastic_net_value, l1_of, proves_zero, soft_threshold
-from streamsvm.solvers.second_derivatives import added, bends_of
 from streamsvm.solvers.triangular import solve_factorized
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
@@ -171,11 +170,11 @@ class ElasticNet(ColumnPoolSolver):
         if state.passes > 0:
             f0 = operators.margins(block.X, state.center)
             found = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(ON_THE_WAY))
-            state.on_the_way = added(state.on_the_way, found)
+            state.on_the_way = add_sums(state.on_the_way, found)
         if state.gathering:
-            bends = bends_of(problem, smooth, block, f)
+            bends = row_curvatures(problem, smooth, block, f)
             found = gram_of_pool(block.X, bends, state.pool, problem.columns)
-            state.gram = added(state.gram, found)
+            state.gram = add_sums(state.gram, found)
 
     def set_deadline(self, state: ElasticNetState, moment: float) -> None:
         """End work in memory at that moment."""
@@ -300,8 +299,8 @@ class ElasticNet(ColumnPoolSolver):
         for other in others:
             first.evaluation.merge(other.evaluation)
             first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
-            first.on_the_way = added(first.on_the_way, other.on_the_way)
-            first.gram = added(first.gram, other.gram)
+            first.on_the_way = add_sums(first.on_the_way, other.on_the_way)
+            first.gram = add_sums(first.gram, other.gram)
         return first
 
     def solution(self, state: ElasticNetState) -> LinearSolution:

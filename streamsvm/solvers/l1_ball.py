@@ -31,10 +31,9 @@ from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_sums
 from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations, StepsFromSamples
-from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
 from streamsvm.solvers.regularizers import dual_in_ball
-from streamsvm.solvers.second_derivatives import added
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 
@@ -342,7 +341,7 @@ class OnL1Ball(ColumnPoolSolver):
         if state.gathering:
             S = (problem.C * problem.loss.second_derivative(0.0)) * block.s.astype(np.float64)
             found = gram_of_pool(block.X, S, state.pool, problem.columns)
-            state.gathered = added(state.gathered, found)
+            state.gathered = add_sums(state.gathered, found)
 
     def set_deadline(self, state: BallState, moment: float) -> None:
         """End iterations at that moment."""
@@ -449,7 +448,7 @@ class OnL1Ball(ColumnPoolSolver):
         first, *others = states
         for other in others:
             first.evaluation.merge(other.evaluation)
-            first.gathered = added(first.gathered, other.gathered)
+            first.gathered = add_sums(first.gathered, other.gathered)
         return first
 
     def solution(self, state: BallState) -> LinearSolution:

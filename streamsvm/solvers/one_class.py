@@ -79,7 +79,7 @@ class RowSums:
     largest: float = 0.0
     """max s_i."""
     v: Float64 = field(init=False)
-    """V (p,) = sum s_i x_i, the offset's feature last; of two classes (``interior_point.nu_classes``) each row with its sign."""
+    """V (p,) = sum s_i x_i, the offset's feature last; of two classes (``solvers.nu``) each row with its sign."""
     energy: float = 0.0
     """sum s_i ||x_i||^2, the offset's feature left out."""
 
@@ -175,6 +175,6 @@ class OffsetObjective:
 
 
 def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:
-    """Return P of two classes (``interior_point.nu_classes``) at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
+    """Return P of two classes (``solvers.nu``) at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
     lack, square = nu * total - losses, float(w @ w)
     return -0.5 * lack * lack / square if lack > 0.0 and square > 0.0 else 0.0

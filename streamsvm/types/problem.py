@@ -266,9 +266,9 @@ class Problem:
     """Stored entries of all rows; None where rows are dense."""
     nu: float | None = None
     """In one-class problems with a free offset (``solvers.one_class``), sum a_i is this share of sum s_i; with two classes it is the nu of
-    nu-SVM (``solvers.interior_point.nu_classes``). None: neither form."""
+    nu-SVM (``solvers.nu``). None: neither form."""
     classes: int = 0
-    """The number of classes told apart by one problem, each by weights of its own (``solvers.dcd.multinomial``): m_i is how far the
+    """The number of classes told apart by one problem, each by weights of its own (``solvers.dcd``): m_i is how far the
     decision value of a row's class is above all others. 0: ``positive`` against the rest."""
     negative: int | None = None
     """In one-vs-one problems, the class code that is -1; rows of other classes do not belong to the problem. None: all others are -1."""

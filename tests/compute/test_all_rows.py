@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.in_memory import all_rows
-from streamsvm.compute.passes.in_memory.all_rows import Aim, Interior, RowTerms
+from streamsvm.compute.passes import interior_point as interior_passes
+from streamsvm.compute.passes import rows_in_memory as all_rows
+from streamsvm.compute.passes.interior_point import Aim, Interior
+from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Float64
 from tests.axes import each_value
@@ -118,9 +120,9 @@ def test_a_step_that_stays_inside_is_taken_whole(loss: Any) -> None:
     """And one that does not as far as the nearest end: of a row at 0, or at its upper bound."""
     given, aimed = case(loss), Aim(1e3, 0.0)  # multipliers rise
     ones, none = np.ones(N), np.zeros(N)
-    assert all_rows.step_pass(given.rows, given.at, aimed, none, ones * 1e-9, ones, none, np.empty(N)) == 1.0
+    assert interior_passes.step_pass(given.rows, given.at, aimed, none, ones * 1e-9, ones, none, np.empty(N)) == 1.0
     for right, end in [(-ones, given.of(given.at.a)), (ones, given.room)]:
-        found = all_rows.step_pass(given.rows, given.at, aimed, none, 10.0 * ones, right, none, np.empty(N))
+        found = interior_passes.step_pass(given.rows, given.at, aimed, none, 10.0 * ones, right, none, np.empty(N))
         assert found == pytest.approx(min(1.0, end.min() / 10.0))
 
 
@@ -134,14 +136,14 @@ def test_products_after_an_affine_step(loss: Any, length: float) -> None:
     lower = (a + length * d) * (below - length * below * (1.0 + d / a))
     box = np.isfinite(given.room)
     upper = (given.room - length * d)[box] * (above - length * above * (1.0 - d / given.room))[box]
-    found = all_rows.affine_products(given.rows, given.at, da, length)
+    found = interior_passes.affine_products(given.rows, given.at, da, length)
     assert found == pytest.approx(lower.sum() + upper.sum())
 
 
 @each_loss
 def test_values_at_a_point(loss: Any) -> None:
     given, slopes = case(loss), np.full(N, 7.0)
-    losses, linear, quadratic, products = all_rows.value_pass(given.rows, given.f, given.at, slopes)
+    losses, linear, quadratic, products = interior_passes.value_pass(given.rows, given.f, given.at, slopes)
     a, below, above = (given.of(part) for part in given.at)
     y, f = given.of(given.rows.y), given.of(given.f)
     assert losses == pytest.approx(sum(weight * loss.value(m) for weight, m in zip(given.C_i, y * f, strict=True)))
@@ -158,8 +160,8 @@ def test_values_at_a_point(loss: Any) -> None:
 @pytest.mark.parametrize("bound", [1.0, 1e-200, np.inf])
 def test_what_rounding_takes_to_an_end_stays_inside(bound: float) -> None:
     for a in (0.0, -1.0, bound, 2.0 * bound, 0.5 * bound):
-        assert 0.0 < all_rows.inside(a, bound) < bound or a == bound == np.inf
-    assert all_rows.inside(0.75 * bound, bound) == 0.75 * bound
+        assert 0.0 < interior_passes.inside(a, bound) < bound or a == bound == np.inf
+    assert interior_passes.inside(0.75 * bound, bound) == 0.75 * bound
 
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.25), Logistic(2.0), SquaredEpsilonInsensitive(0.1)], ids=str)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.in_memory.all_rows import Interior, RowTerms
-from streamsvm.compute.passes.in_memory.central_path import _small_root, center_line_pass, center_pass, central
+from streamsvm.compute.passes.interior_point import Interior, _small_root, center_line_pass, center_pass, central
+from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.in_memory.all_rows import RowTerms
-from streamsvm.compute.passes.in_memory.column_descent import ENOUGH, Outside, column_sweep, columns_of
+from streamsvm.compute.passes.rows_in_memory import ENOUGH, Outside, RowTerms, column_sweep, columns_of
 from streamsvm.losses import Huber, Logistic, SquaredEpsilonInsensitive, SquaredHinge
 from tests.arrays import csr_of, sparse_values
 

@@ -10,8 +10,8 @@ import pytest
 from streamsvm.compute.blocks import operators
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.linear_rounding import UNIT, two_sum_terms
-from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.rounding import UNIT, two_sum_terms
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.breakpoints import breakpoints_pass
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.proposals import proposals_pass
+from streamsvm.compute.passes.cutting_plane import breakpoints_pass
+from streamsvm.compute.passes.dcd import proposals_pass
 from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
 from streamsvm.losses import (
     EpsilonInsensitive,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.multinomial import level, lone_optimum
+from streamsvm.compute.passes.dcd import lone_optimum
+from streamsvm.compute.passes.dcd import simplex_level as level
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from tests.axes import each_value
 

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
-from streamsvm.compute.passes.stochastic.assg import Stage, assg_pass
-from streamsvm.compute.passes.stochastic.pegasos import pegasos_pass
-from streamsvm.compute.passes.stochastic.sgd import sgd_pass, updates
-from streamsvm.compute.passes.stochastic.steps import Batches, Objective
+from streamsvm.compute.passes.stochastic import Batches, Objective, Stage, assg_pass, pegasos_pass, sgd_pass, updates
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, threshold
 from streamsvm.rows import Dense, Labeled
 from tests.arrays import csr_of, sparse_values

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.dcd import Box
+from streamsvm.compute.passes.dcd import (
+    Box,
+    Steps,
+    mpu_pass,
+    multinomial_dual_sum,
+    multinomial_loss_sum,
+    multinomial_sweep,
+)
+from streamsvm.compute.passes.descent import metric_rows, proximal_sweep
 from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
-from streamsvm.compute.passes.in_memory.all_rows import RowTerms
-from streamsvm.compute.passes.in_memory.proximal_descent import metric_rows, proximal_sweep
-from streamsvm.compute.passes.mpu import Steps, mpu_pass
-from streamsvm.compute.passes.multinomial import multinomial_dual_sum, multinomial_loss_sum, multinomial_sweep
+from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.compute.passes.smo import FLAT, STRIPE, smo
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labeled

@@ -24,8 +24,7 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd import DCD, Joint
 from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
@@ -99,9 +98,9 @@ def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(solver: str, n
     assert found.primal == pytest.approx(objective(loss, w, weighted), rel=1e-9)
 
 
-def fresh(joint: cocoa.Joint | None) -> cocoa.Joint:
+def fresh(joint: Joint | None) -> Joint:
     assert joint is not None
-    return cocoa.Joint(joint.sigma, joint.origin, joint.steps, np.zeros_like(joint.vectors))
+    return Joint(joint.sigma, joint.origin, joint.steps, np.zeros_like(joint.vectors))
 
 
 @pytest.mark.parametrize("name", NUMERIC)
@@ -127,7 +126,7 @@ def test_groups_that_move_at_once_never_fall_and_know_their_dual_value(name: str
         for k, mine in enumerate(parts):
             given = {name: values[mine[0] : mine[-1] + 1].copy() for name, values in rows.items()}
             block = Block(Dense(X[mine], 1.0), t[mine], s[mine], k, 0, np.arange(0, dtype=np.int32), 0, rows=given)
-            solver.settle(state.joint, problem, block)
+            solver.apply_steps(state.joint, problem, block)
             a[mine] = given["alpha"]
         gain = sum(x * (1 + f) - loss.conjugate(x, C * c) for x, f, c in zip(a, t, s.tolist(), strict=True) if c)
         np.testing.assert_allclose(state.w, a @ Z, rtol=1e-9, atol=1e-9)

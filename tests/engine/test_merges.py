@@ -13,11 +13,11 @@ from streamsvm.engine.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.solvers.active_set import ActiveSet
-from streamsvm.solvers.cutting_plane.solver import CuttingPlane
-from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.cutting_plane import CuttingPlane
+from streamsvm.solvers.evaluation import WeightEvaluation
+from streamsvm.solvers.interior_point import InteriorPoint
 from streamsvm.solvers.kernel_active_set import KernelActiveSet
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.weight_evaluation import WeightEvaluation
 from streamsvm.types import Problem
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of
 

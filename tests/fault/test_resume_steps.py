@@ -13,7 +13,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import frank_wolfe, working_set
-from streamsvm.solvers.newton.in_memory import memory_rows
+from streamsvm.solvers.newton import rows_in_memory
 from tests.fault.golden import fitted, ingested
 from tests.stopping import stopping
 
@@ -49,8 +49,8 @@ def test_a_stop_at_any_step_between_passes(
 ) -> None:
     monkeypatch.setattr(working_set, "LEVEL_RATIO", 3)
     monkeypatch.setattr(frank_wolfe, "ITERATIONS_IN_STEP", 5)
-    monkeypatch.setattr(memory_rows, "WORK", 1)
-    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
+    monkeypatch.setattr(rows_in_memory, "WORK", 1)
+    monkeypatch.setattr(rows_in_memory, "PRODUCTS", 2)
     settings = {**RBF, **CASES[name]}
     job = FitJob(str(store), str(tmp_path / "m"), **settings)
     reference = fitted(replace(job, model=job.model + ".whole"))

@@ -22,7 +22,7 @@ from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
-from streamsvm.solvers.linear_rounding import (
+from streamsvm.solvers.rounding import (
     UNIT,
     RowWeights,
     VectorSum,

@@ -19,8 +19,8 @@ from streamsvm.jobs.fit.run import FitResult, fit
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
-from streamsvm.solvers.dcd.dual_ascent import DualAscent
-from streamsvm.solvers.interior_point.multinomial import MultinomialInteriorPoint
+from streamsvm.solvers.dcd import DualAscent
+from streamsvm.solvers.interior_point_multinomial import MultinomialInteriorPoint
 from streamsvm.store import create, open_store
 from streamsvm.types import Certificate
 from tests.arrays import csr_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.losses import Hinge
 from streamsvm.solvers.active_set import ActiveSet
-from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums
 from streamsvm.types import Problem
 
 ROWS, COLUMNS, C = 40, 60, 1.5

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamsvm as sv
-from streamsvm.compute.passes.in_memory import all_rows as passes
-from streamsvm.compute.passes.in_memory import central_path
+from streamsvm.compute.passes import interior_point as interior_passes
+from streamsvm.compute.passes import rows_in_memory as passes
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.memory_plan import memory_settings
@@ -24,16 +24,12 @@ from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
-from streamsvm.solvers.newton.in_memory import memory_rows
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.in_memory.line_search import step_length
-from streamsvm.solvers.newton.in_memory.linear_systems.conjugate_gradients import solve
-from streamsvm.solvers.newton.in_memory.linear_systems.preconditioner import ArrowPreconditioner
-from streamsvm.solvers.newton.in_memory.memory_rows import MemoryRows
-from streamsvm.solvers.newton.in_memory.newton_steps import NewtonSteps
-from streamsvm.solvers.newton.in_memory.outer_terms import OuterTerms
-from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.trust_region import first_mu
+from streamsvm.solvers.newton import rows_in_memory as memory
+from streamsvm.solvers.newton.all_rows import AllRows, NewtonSteps
+from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
+from streamsvm.solvers.newton.model import first_mu
+from streamsvm.solvers.newton.rows_in_memory import MemoryRows, OuterTerms, step_length
+from streamsvm.solvers.newton.sample import Sample
 from streamsvm.store import open_store
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values
@@ -208,10 +204,10 @@ def test_interior_point_passes_are_their_python(loss: Any) -> None:
             name: getattr(passes, name) if compiled else getattr(passes, name).py_func
             for name in ("system_pass", "step_pass", "affine_products", "move_pass", "value_pass")
         }
-        begin = central_path.center_pass if compiled else central_path.center_pass.py_func
-        line = central_path.center_line_pass if compiled else central_path.center_line_pass.py_func
-        affinely, aim = passes.Aim(0.0, 0.0), passes.Aim(0.02, 0.7)
-        rows, at = passes.RowTerms(y, s, 0.5, loss), passes.Interior(np.empty(n), np.empty(n), np.empty(n))
+        begin = interior_passes.center_pass if compiled else interior_passes.center_pass.py_func
+        line = interior_passes.center_line_pass if compiled else interior_passes.center_line_pass.py_func
+        affinely, aim = interior_passes.Aim(0.0, 0.0), interior_passes.Aim(0.02, 0.7)
+        rows, at = passes.RowTerms(y, s, 0.5, loss), interior_passes.Interior(np.empty(n), np.empty(n), np.empty(n))
         begin(rows, f, 0.5, at)
         affine, theta, right, da, slopes = np.zeros(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
         run["system_pass"](rows, f, at, affinely, affine, theta, right)
@@ -235,17 +231,20 @@ def test_interior_point_passes_are_their_python(loss: Any) -> None:
 def test_interior_point_stays_inside_its_box_under_rounding(loss: Any, margin: float) -> None:
     """Of rows that are far beyond the corner the distance to a bound is less than a rounding of the dual variable."""
     y, f = np.ones(3, np.float32), np.array([margin, 0.5, 0.0])
-    rows, at = passes.RowTerms(y, np.ones(3), 1e5, loss), passes.Interior(np.empty(3), np.empty(3), np.empty(3))
-    theta, right, da, aim = np.empty(3), np.empty(3), np.empty(3), passes.Aim(1e-9, 1.0)
-    central_path.center_pass(rows, f, 1e-6, at)
+    rows, at = (
+        passes.RowTerms(y, np.ones(3), 1e5, loss),
+        interior_passes.Interior(np.empty(3), np.empty(3), np.empty(3)),
+    )
+    theta, right, da, aim = np.empty(3), np.empty(3), np.empty(3), interior_passes.Aim(1e-9, 1.0)
+    interior_passes.center_pass(rows, f, 1e-6, at)
     for _ in range(3):
         assert (at.a > 0.0).all()
         assert (at.a < loss.upper(1e5)).all()
-        passes.system_pass(rows, f, at, aim, np.zeros(3), theta, right)
-        length = passes.step_pass(rows, at, aim, np.zeros(3), theta, right, np.zeros(3), da)
-        passes.move_pass(rows, at, aim, np.zeros(3), da, length)
+        interior_passes.system_pass(rows, f, at, aim, np.zeros(3), theta, right)
+        length = interior_passes.step_pass(rows, at, aim, np.zeros(3), theta, right, np.zeros(3), da)
+        interior_passes.move_pass(rows, at, aim, np.zeros(3), da, length)
         assert np.isfinite(theta).all()
-    assert np.isfinite(central_path.center_line_pass(rows, f, f, 1e-6, 0.1)).all()
+    assert np.isfinite(interior_passes.center_line_pass(rows, f, f, 1e-6, 0.1)).all()
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
@@ -332,8 +331,8 @@ def decoded(value: Any) -> Any:
 
 @each_loss
 def test_newton_in_memory_resumes_to_the_same_bits(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_rows, "WORK", 1)
-    monkeypatch.setattr(memory_rows, "PRODUCTS", 2)
+    monkeypatch.setattr(memory, "WORK", 1)
+    monkeypatch.setattr(memory, "PRODUCTS", 2)
     straight, saved = wide(loss), wide(loss)
     readings = 0
     while not straight.solved and readings < 400:

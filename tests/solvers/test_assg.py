@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.stochastic.assg import ASSG
+from streamsvm.solvers.stochastic import ASSG
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]

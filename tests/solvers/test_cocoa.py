@@ -9,8 +9,7 @@ import pytest
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd import DCD, Joint
 from streamsvm.types import Block, Problem
 
 PARTS, C = 3, 0.7
@@ -52,7 +51,7 @@ def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma
         for k, mine in enumerate(groups):
             given = {name: values[mine[0] : mine[-1] + 1] for name, values in settled.items()}
             block = Block(Dense(X[mine], 1.0), y[mine], s[mine], k, 0, np.arange(0, dtype=np.int32), 0, rows=given)
-            cocoa.settle(state.joint, state.problem, block)
+            solver.apply_steps(state.joint, state.problem, block)
         a = settled["alpha"]
         assert (a >= 0.0).all()
         assert all(x <= loss.upper(C * t) for x, t in zip(a, s.tolist(), strict=True) if t)
@@ -65,6 +64,6 @@ def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma
     assert before > 0.0
 
 
-def fresh(joint: cocoa.Joint) -> cocoa.Joint:
+def fresh(joint: Joint) -> Joint:
     """A copy of its own, with nothing proposed yet."""
-    return cocoa.Joint(joint.sigma, joint.origin.copy(), joint.steps.copy(), np.zeros_like(joint.vectors))
+    return Joint(joint.sigma, joint.origin.copy(), joint.steps.copy(), np.zeros_like(joint.vectors))

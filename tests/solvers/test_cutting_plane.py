@@ -9,11 +9,8 @@ import pytest
 from scipy.optimize import minimize as minimized
 
 from streamsvm.losses import LOSSES
-from streamsvm.solvers.cutting_plane.bundle import Bundle
-from streamsvm.solvers.cutting_plane.line_search import GRID, LineSearch
-from streamsvm.solvers.cutting_plane.simplex_program import minimize
-from streamsvm.solvers.cutting_plane.solver import LEAST_PLANES, CuttingPlane
-from streamsvm.solvers.segment_sums import SegmentSums
+from streamsvm.solvers.cutting_plane import GRID, LEAST_PLANES, Bundle, CuttingPlane, LineSearch, minimize
+from streamsvm.solvers.segment import SegmentSums
 from streamsvm.types import Layout, Problem
 from tests.axes import each_value
 from tests.solvers.kernel_problems import solve

@@ -19,7 +19,7 @@ from streamsvm.engine.training import Training
 from streamsvm.features.scaling import Raw, standardized
 from streamsvm.losses import LOSSES, Hinge, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd import DCD
 from streamsvm.store.views.cached import Resident
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Certificate, Problem, Stop

@@ -18,9 +18,7 @@ from streamsvm.losses import (
     SquaredHinge,
 )
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.dual_ascent import ROWS_PER_SAMPLE
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd import DCD, ROWS_PER_SAMPLE, common_direction, maximize_steps, start_joint
 from streamsvm.types import Block, Problem
 from tests.axes import each_value
 
@@ -35,7 +33,7 @@ def block_of(n: int, *, cached: bool, names: tuple[str, ...] = ("alpha",)) -> Bl
     )
 
 
-def test_mpu_mean_of_a_pass_is_that_of_its_samples() -> None:
+def test_the_mean_of_a_pass_is_that_of_its_samples() -> None:
     """After every slice of rows, and of each block."""
     n = ROWS_PER_SAMPLE + 500
     solver, block = DCD(sweeps=1), block_of(n, cached=True)
@@ -62,7 +60,7 @@ def test_cocoa_step_lengths_are_optimal_in_their_intervals(seed: int) -> None:
     A, gradient = rng.normal(size=(6, 8)), 3.0 * rng.normal(size=6)
     A[2] = 0.0
     matrix, lowest = A @ A.T, np.tile([0.0, -1.0], 3)
-    t = cocoa._highest(gradient, matrix, lowest)
+    t = maximize_steps(gradient, matrix, lowest)
     assert t[2] == 0.0
     assert (t >= lowest).all()
     assert (t <= 1.0).all()
@@ -121,12 +119,12 @@ def gains(loss: Any, a: Any, block: Block, C: float) -> float:
 def test_cocoa_bounds_the_dual_of_a_partial_move_from_below(loss: Any) -> None:
     """Both directions with every row in its box: the sums say what a is worth wherever the group is let go."""
     block, problem, low, high = proposal(loss)
-    joint = cocoa.begun(3, np.zeros(4), 1.0)
-    cocoa.count(joint, problem, block)
+    joint = start_joint(3, np.zeros(4), 1.0)
+    DCD(parts=3).add_proposals(joint, problem, block)
     before, move, shift = (
         block.rows["before"],
         block.rows["alpha"] - block.rows["before"],
-        cocoa._shared(problem, block),
+        common_direction(problem, block),
     )
     signs = 1.0 if loss.numeric() else block.y.astype(float)
     Z = np.column_stack([block.X.values.astype(float), np.ones(60)])
@@ -149,14 +147,14 @@ def test_cocoa_bounds_the_dual_of_a_partial_move_from_below(loss: Any) -> None:
 def test_cocoa_moves_rows_with_their_group_inside_the_box(loss: Any, steps: tuple[float, float]) -> None:
     """Chunk 4 of groups 0, 1 and 2 is one of group 1."""
     block, problem, low, high = proposal(loss)
-    joint = cocoa.begun(3, np.zeros(4), 1.0)
+    joint = start_joint(3, np.zeros(4), 1.0)
     joint.steps[1] = steps
     before, move, shift = (
         block.rows["before"].copy(),
         block.rows["alpha"] - block.rows["before"],
-        cocoa._shared(problem, block),
+        common_direction(problem, block),
     )
-    cocoa.settle(joint, problem, block)
+    DCD(parts=3).apply_steps(joint, problem, block)
     expected = before + steps[0] * move + steps[1] * shift
     np.testing.assert_allclose(block.rows["alpha"], expected, rtol=1e-12, atol=1e-15)
     assert (block.rows["alpha"] >= low - 1e-12).all()

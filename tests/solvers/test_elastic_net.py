@@ -13,8 +13,8 @@ from sklearn.linear_model import ElasticNet as CoordinateDescent
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.elastic_net import QuadraticModel, above_minimum, minimize_model
+from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.solvers.regularizers import proves_zero, soft_threshold
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve

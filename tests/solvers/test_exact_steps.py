@@ -13,10 +13,10 @@ import scipy.sparse as sp
 
 from streamsvm.losses import Logistic
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.newton.exact_steps import ExactSteps
-from streamsvm.solvers.newton.row_sample import Sample
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.newton.out_of_core import ExactSteps
+from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from streamsvm.compute.passes.in_memory.all_rows import RowTerms
-from streamsvm.compute.passes.in_memory.proximal_descent import metric_rows, proximal_sweep
+from streamsvm.compute.passes.descent import metric_rows, proximal_sweep
+from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.trust_region import first_mu
+from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.model import first_mu
+from streamsvm.solvers.newton.sample import Sample
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values
 
@@ -27,7 +27,7 @@ from tests.arrays import csr_of, sparse_values
 def narrow_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four columns are in the block, all others are rare ones."""
     for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "most_explicit": lambda *, dense: 0}.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.linear_algebra.{name}", value)
 
 
 def sample_of(values: Any, y: Any) -> Sample:

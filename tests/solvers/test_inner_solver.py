@@ -10,10 +10,9 @@ import scipy.optimize
 
 from streamsvm.losses import Hinge, Huber, SquaredHinge, round_corners
 from streamsvm.rows import Dense
-from streamsvm.solvers.newton.inner_solver import Descent, polished_dual, smoothing_of
-from streamsvm.solvers.newton.row_sample import Sample
-from streamsvm.solvers.newton.surrogate import Surrogate
-from streamsvm.solvers.point_evaluation import PointSums
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.newton.model import Descent, Surrogate, polished_dual, smoothing_of
+from streamsvm.solvers.newton.sample import Sample
 from streamsvm.types import Block, Problem
 
 ROWS, COLUMNS, C = 80, 3, 0.7

@@ -10,9 +10,8 @@ import pytest
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
-from streamsvm.solvers.interior_point.nearest_rows import NearestRows
-from streamsvm.solvers.interior_point.solver import InteriorPoint
-from streamsvm.solvers.segment_sums import STEPS, SegmentSums
+from streamsvm.solvers.interior_point import InteriorPoint, NearestRows
+from streamsvm.solvers.segment import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
 from tests.axes import each_value
 from tests.solvers.kernel_problems import solve

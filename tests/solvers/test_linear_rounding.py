@@ -24,7 +24,8 @@ from streamsvm.losses import (
     round_corners,
 )
 from streamsvm.rows import Dense
-from streamsvm.solvers.linear_rounding import (
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.rounding import (
     UNIT,
     RowWeights,
     VectorSum,
@@ -37,7 +38,6 @@ from streamsvm.solvers.linear_rounding import (
     steepness,
     two_sum_terms,
 )
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store import create
 from streamsvm.types import Block, Certificate, Problem, Status
 

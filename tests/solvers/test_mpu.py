@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.dcd import Box
-from streamsvm.compute.passes.mpu import Steps, mpu_pass
+from streamsvm.compute.passes.dcd import Box, Steps, mpu_pass
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Labeled
-from streamsvm.solvers.dcd.mpu import MPU, MPUState
+from streamsvm.solvers.dcd import MPU, MPUState
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 C = 0.5

@@ -10,9 +10,8 @@ import pytest
 from streamsvm.engine.evaluation import MultinomialEvaluation
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd import cocoa
-from streamsvm.solvers.dcd.multinomial import MultinomialDCD
-from streamsvm.solvers.stochastic.averaged_certificate import slopes_of
+from streamsvm.solvers.dcd import Joint, MultinomialDCD
+from streamsvm.solvers.evaluation import slopes_of
 from streamsvm.types import Block, Problem
 
 PARTS, CLASSES, C, ROWS, COLUMNS = 3, 4, 0.7, 90, 5
@@ -71,7 +70,7 @@ def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma
         for k, mine in enumerate(groups):
             copy = solver.start(state.problem)
             copy.w = state.w.copy()
-            copy.joint = cocoa.Joint(joint.sigma, joint.origin.copy(), joint.steps.copy(), np.zeros_like(joint.vectors))
+            copy.joint = Joint(joint.sigma, joint.origin.copy(), joint.steps.copy(), np.zeros_like(joint.vectors))
             part = slice(mine[0], mine[-1] + 1)
             solver.visit(copy, block_of(mine, number, k, {name: values[part] for name, values in rows.items()}))
             copies.append(copy)
@@ -83,7 +82,7 @@ def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma
         for k, mine in enumerate(groups):
             part = slice(mine[0], mine[-1] + 1)
             given = block_of(mine, number, k, {name: values[part] for name, values in settled.items()})
-            solver.settle(state.joint, state.problem, given)
+            solver.apply_steps(state.joint, state.problem, given)
         a, (_, y, s) = settled["alpha"], table()
         own = a[np.arange(ROWS), y.astype(int)]
         np.testing.assert_allclose(a.sum(1), 0.0, atol=1e-12)

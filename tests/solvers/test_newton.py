@@ -22,11 +22,10 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
-from streamsvm.solvers.newton.inner_solver import Descent, polished_dual
-from streamsvm.solvers.newton.row_sample import PrioritySampler
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.newton.model import Descent, model_at, polished_dual
+from streamsvm.solvers.newton.sample import PrioritySampler
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.surrogate import model_at
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values

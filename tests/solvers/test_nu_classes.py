@@ -14,10 +14,10 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.interior_point.nu_classes import MARGIN, NuClasses
-from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.nu import MARGIN, NuClasses
 from streamsvm.solvers.one_class import primal_of_weights
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.store.views.memory import MemoryStore
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streamsvm.rows import Dense
-from streamsvm.solvers.interior_point.solver import InteriorPoint
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.interior_point import InteriorPoint
 from streamsvm.solvers.one_class import CORNER, DEGENERATE, OFFSET, OffsetObjective, RowSums
-from streamsvm.solvers.point_evaluation import PointSums
 from streamsvm.types import EVERY_ROW, Block, Problem
 from tests.solvers.kernel_problems import solve
 

@@ -19,12 +19,11 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.newton.in_memory.all_rows import AllRows
-from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, first_steps
-from streamsvm.solvers.newton.row_sample import PrioritySampler, Sample
-from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.state import NewtonState
-from streamsvm.solvers.point_evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums
+from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.out_of_core import Reading, SampledSteps, start_sampled_steps
+from streamsvm.solvers.newton.sample import PrioritySampler, Sample
+from streamsvm.solvers.newton.solver import Newton, NewtonState
 from streamsvm.store import open_store
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
@@ -108,7 +107,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center_wherever_its_rows_w
     w = 1e-3 * np.random.default_rng(0).normal(size=COLUMNS + 1)
     w[1] = 0.0
     here, smooth = reading_at(loss, w, 0.0 if loss.smooth() else 0.2, 600)
-    steps = first_steps(problem_of(loss), here.found, here.sample, w, here.mu)
+    steps = start_sampled_steps(problem_of(loss), here.found, here.sample, w, here.mu)
     met = reading_at(loss, 2.0 * w, here.mu, 500)[0] if moved else here
     model = steps._model(met)
     gradient = model.gradient(model.values_at(smooth, w), w)
@@ -121,7 +120,7 @@ def test_the_dual_bound_of_a_sample_is_below_the_optimum_and_far_above_that_of_t
     w = best.best * (1.0 + 0.02 * np.random.default_rng(1).normal(size=COLUMNS + 1))
     w[1] = best.best[1]
     here = reading_at(loss, w, 0.0 if loss.smooth() else 1e-3, 600)[0]
-    steps = first_steps(problem_of(loss), here.found, here.sample, w, here.mu)
+    steps = start_sampled_steps(problem_of(loss), here.found, here.sample, w, here.mu)
     steps.promised = 0.0
     found = steps.dual(here._replace(found=here.found._replace(smoothing=0.0)))
     assert found <= best.primal * (1 + 1e-9)
@@ -130,7 +129,7 @@ def test_the_dual_bound_of_a_sample_is_below_the_optimum_and_far_above_that_of_t
 
 def test_a_step_that_made_things_worse_is_taken_back() -> None:
     here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
-    steps = first_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
+    steps = start_sampled_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
     point, _ = steps.next_point(here, 0.24)
     before, damping = steps.center, steps.damping
     worse: PointEvaluation = here.found._replace(value=here.found.value * 1.1)

@@ -12,8 +12,7 @@ import pytest
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.losses import Hinge, Huber, SquaredHinge, round_corners
 from streamsvm.rows import Dense
-from streamsvm.solvers.point_evaluation import NOTHING, DualPoint, DualSums, PointSums, Sums, slopes_at
-from streamsvm.solvers.weight_evaluation import WeightEvaluation
+from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, DualSums, PointSums, Sums, WeightEvaluation, slopes_at
 from streamsvm.types import Block, Problem
 from tests.solvers.problems import COLUMNS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
@@ -97,9 +96,9 @@ def test_sums_are_added_and_taken_away_and_forgotten() -> None:
     sums, problem = PointSums(COLUMNS + 1), problem_of(Hinge())
     np.testing.assert_array_equal(sums.vector(), 0.0)
     sums.add(problem, round_corners(Hinge(), 0.3), epoch_blocks(0)[0], WEIGHTS)
-    assert sums.sums != NOTHING
+    assert sums.sums != NO_SUMS
     sums.clear()
-    assert (sums.sums, sums.low) == (NOTHING, None)
+    assert (sums.sums, sums.low) == (NO_SUMS, None)
     np.testing.assert_array_equal(sums.v, 0.0)
 
 

@@ -10,10 +10,7 @@ import pytest
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.newton.row_sample import (
-    PrioritySampler,
-    Sample,
-)
+from streamsvm.solvers.newton.sample import PrioritySampler, Sample
 from streamsvm.types import Block, Problem
 from tests.axes import each_value
 

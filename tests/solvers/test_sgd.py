@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import Hinge
-from streamsvm.solvers.stochastic.averaged_certificate import share_of
-from streamsvm.solvers.stochastic.sgd import SGD
+from streamsvm.solvers.stochastic import SGD, share_of
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 EPOCHS = 12

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.stochastic.sgd_qn import STEEPEST, Counted, Moving, measure, sgd_qn_pass
-from streamsvm.compute.passes.stochastic.steps import Objective
+from streamsvm.compute.passes.sgd_qn import STEEPEST, Counted, Moving, measure, sgd_qn_pass
+from streamsvm.compute.passes.stochastic import Objective
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Labeled
-from streamsvm.solvers.stochastic.sgd_qn import SGDQN
+from streamsvm.solvers.sgd_qn import SGDQN
 from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 SKIP, T0 = 4, 6.0

@@ -9,8 +9,7 @@ import pytest
 
 from streamsvm.losses import Hinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd.shrinking import RESTING, Shrinking, merged
-from streamsvm.solvers.dcd.solver import DCD
+from streamsvm.solvers.dcd import DCD, RESTING
 from streamsvm.types import Block, Problem
 
 ROWS, COLUMNS = 400, 4
@@ -72,8 +71,11 @@ def test_shrinking_does_not_change_the_optimum() -> None:
 
 
 def test_shrinking_bounds_of_workers_are_joined() -> None:
-    parts = [Shrinking(), Shrinking(), Shrinking()]
-    for part, (highest, lowest) in zip(parts, [(0.1, -0.2), (0.4, 0.0), (0.0, -0.3)], strict=True):
-        part.seen(highest, lowest)
-    joined = merged(parts)
+    solver = DCD(parts=3, shrinking=True)
+    copies = [solver.start(problem()) for _ in range(3)]
+    for copy, (highest, lowest) in zip(copies, [(0.1, -0.2), (0.4, 0.0), (0.0, -0.3)], strict=True):
+        assert copy.shrinking is not None
+        copy.shrinking.extend(highest, lowest)
+    joined = solver.merge(copies).shrinking
+    assert joined is not None
     assert (joined.highest, joined.lowest) == (0.4, -0.3)

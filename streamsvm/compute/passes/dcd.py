@@ -1,6 +1,6 @@
-"""One sweep of dual coordinate descent over rows of a block.
+"""Passes of ``solvers.dcd``: one sweep over rows of a block by DCD, by MPU, or for all classes in one problem; the proposals of CoCoA+.
 
-    max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y_i x_i,   0 <= a_i <= upper(C_i)
+max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y_i x_i,   0 <= a_i <= upper(C_i)
 
 Given: X, y, C_i = C s_i, the first ``count`` entries of ``order``.
 Changed: alpha and w, kept in step: one coordinate after the other is set to its optimum,
@@ -18,6 +18,7 @@ Returned: how many are left; the losses sum_i C_i l(m_i) at the moment of each v
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,8 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST, touch_row, touch_start
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.prefetch import touch
-from streamsvm.compute.targets import argument, entry, left_slope, lower
-from streamsvm.rows import Float64, Int32, Labeled
+from streamsvm.compute.targets import argument, dual_gain, entry, left_slope, lower
+from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
 
 AHEAD = 4
 """Visits between asking for a row and needing it."""
@@ -157,3 +158,241 @@ def row_costs(given: Labeled, rows: Int32, w: Float64, cost: RowLoss, out: Float
     X, y, s = given
     for i in rows:
         out[i] = 1.0 + cost.C * s[i] * cost.loss.value(argument(cost.loss, y[i], X.dot(i, w)))
+
+
+class Steps(NamedTuple):
+    """How dual variables move."""
+
+    length: float
+    """eta, one step."""
+    most: int
+    """Steps of one row in one visit."""
+
+
+class Learned(NamedTuple):
+    """What a pass has found."""
+
+    moved: int
+    """How many rows have moved."""
+    losses: float
+    """sum C_i l(m_i) at the moment of each visit."""
+    hidden: float
+    """What the rows that did not move hide of P - D."""
+
+
+@compiled(fastmath=FAST)
+def mpu_pass(given: Labeled, order: Int32, box: Box, steps: Steps, alpha: Float64, w: Float64) -> Learned:
+    """Visit the rows of ``order`` with steps of the margin perceptron with unlearning.
+
+        max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y_i x_i,   0 <= a_i <= upper(C_i)
+
+    Panagiotakopoulos and Tsampouka, ICML 2010, count in I_i how often row i has been added to v = sum_i I_i y_i x_i: a row is learned,
+    I_i + 1, while y_i v.x_i is at most a margin b, and unlearned, I_i - 1, where it is far beyond it. With eta = 1 / b that is
+    a_i = eta I_i and w = eta v: dual variables in steps of eta, as many up to the bound of the box as the paper allows updates. Now
+    with G = y_i w.x_i - 1 + conjugate'(a_i) and Q = ||x_i||^2 + conjugate'', k steps in the direction of -G change the dual by
+
+        eta k |G| - 1/2 (eta k)^2 Q,
+
+    so that every k <= ceil(|G| / (eta Q) - 1/2) raises D, from the last step on as from the first. That is the rule here, k at most
+    ``most``; where the end of the box is no whole number of steps away, the last one is cut short. For the hinge one step is due below y_i v.x_i = b - ||x_i||^2 / 2 and one back above b + ||x_i||^2 / 2: the perceptron's
+    condition with its threshold moved by half a step, which makes a run on a grid finite. A row that none of this moves hides
+
+        C_i l(m_i) - (a_i - conjugate(a_i, C_i)) + a_i m_i,   m_i = y_i w.x_i,   for the hinge at most C_i eta Q / 2,
+
+    of the gap P - D, of which these are the terms: that much is left when nothing moves, the accuracy chosen before the run.
+
+    Given: X, y, C_i = C s_i; eta = ``length``. Changed: alpha and w; ``order``, to whose front come the rows that moved.
+    """
+    X, y, s = given
+    C, loss, sigma = box
+    length, most = steps
+    moved, losses, hidden = 0, 0.0, 0.0
+    for i in order:
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        margin = y[i] * X.dot(i, w)
+        cost, a, top = C_i * loss.value(margin), alpha[i], loss.upper(C_i)
+        losses += cost
+        G = margin - 1.0 + loss.conjugate_slope(a, C_i)
+        Q = sigma * X.sqnorm(i) + loss.curvature(C_i)
+        new = a
+        if Q > 0.0:
+            k = min(ceil(abs(G) / (length * Q) - 0.5), most)
+            new = min(max(a - k * length if G > 0.0 else a + k * length, 0.0), top)
+        elif G < 0.0:  # an empty row: the dual is a line
+            new = top
+        if new == a:
+            hidden += cost - a + loss.conjugate(a, C_i) + a * margin
+            continue
+        order[moved] = i
+        moved += 1
+        alpha[i] = new
+        X.axpy(i, sigma * (new - a) * y[i], w)
+    return Learned(moved, losses, hidden)
+
+
+@compiled(fastmath=FAST)
+def row_margin(f: Float64, own: int) -> float:
+    """Return how far the decision value of a row's own class is above the largest other one; f (K,)."""
+    other = -np.inf
+    for k in range(f.size):
+        if k != own:
+            other = max(other, f[k])
+    return f[own] - other
+
+
+@compiled(fastmath=FAST)
+def simplex_level(A: Float64, own: int, low: float, g: float, most: float) -> float:
+    """Return t: the simplex_level above which A_k (K,) counts, ``most`` being q upper. Changed: nothing."""
+    t, bound = low, False
+    while True:
+        r, S = 0, 0.0
+        for k in range(A.size):
+            if k != own and A[k] > t:
+                r += 1
+                S += A[k]
+        if r == 0:
+            return t
+        higher = (low + g * S) / (1.0 + g * r)
+        if bound or S - r * higher > most:
+            bound = True
+            higher = (S - most) / r
+        if higher <= t:
+            return t
+        t = higher
+
+
+@compiled(fastmath=FAST)
+def lone_optimum(a: Float64, own: int, C_i: float, loss: Any) -> None:
+    """Set the numbers a (K,) of an empty row, whose dual does not depend on how b is shared out."""
+    slope, curvature, b = 1.0 - loss.conjugate_slope(0.0, C_i), loss.curvature(C_i), 0.0
+    if slope > 0.0:
+        b = min(slope / curvature, loss.upper(C_i)) if curvature > 0.0 else loss.upper(C_i)
+    a[:] = 0.0
+    a[own] = b
+    a[0 if own != 0 else 1] = -b
+
+
+@compiled(fastmath=FAST)
+def move_row(X: Rows, i: int, sigma: float, own: int, most: float, new: Float64, a: Float64, W: Float64) -> bool:
+    """Move the numbers a (K,) of row i to ``new`` (K,), that of its own class to what the others leave, and W with them.
+
+    Returns whether any has changed.
+    """
+    new[own] = 0.0
+    b = 0.0
+    for k in range(a.size):
+        b -= new[k]
+    new[own] = min(b, most)
+    changed = False
+    for k in range(a.size):
+        if new[k] != a[k]:
+            X.axpy(i, sigma * (new[k] - a[k]), W[k])
+            a[k], changed = new[k], True
+    return changed
+
+
+@compiled(fastmath=FAST)
+def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha: Float64, W: Float64) -> Swept:
+    """Sweep over the first ``count`` rows of ``order``, all classes in one problem.
+
+        P(W) = 1/2 sum_k ||w_k||^2 + sum_i C_i l(m_i),     m_i = w_y.x_i - max_{k != y} w_k.x_i,     y = y_i,
+
+    l any loss of a margin; with the hinge it is that of Crammer and Singer, JMLR 2, 2001. As -b min_k z_k is the largest -sum_k u_k z_k with
+    u >= 0, sum_k u_k = b, a row has a number u_ik for every class but its own, and b_i = sum_k u_ik stands for its a_i of two classes:
+
+        max_u  D(u) = sum_i (b_i - conjugate(b_i, C_i)) - 1/2 sum_k ||w_k||^2,     0 <= b_i <= upper(C_i),     u_ik >= 0,
+        w_k = sum_i a_ik x_i,     a_ik = b_i where k = y_i, else -u_ik:     sum_k a_ik = 0.
+
+    Given: X, y (class codes), C_i = C s_i, the first ``count`` entries of ``order``.
+    Changed: a (n, K) and W (K, p), kept in step: the numbers of one row after the other are set to their optimum (the sequential dual method
+    of Keerthi et al., KDD 2008, for losses of any conjugate c0 b + c1 b^2 / 2). With q = ||x_i||^2, f_k = w_k.x_i and A_k = q u_ik + f_k, where
+    u and b are what they were, the new ones are
+
+        u_k = max(0, A_k - t) / q,     t = B + (q + c1) sum_k u_k,     B = f_y - q b - 1 + c0,
+
+    or, where that sum is above upper(C_i), the t that brings it there. The right side falls as t rises; over the classes with A_k > t, r of them with
+    sum S, t = (B + g S) / (1 + g r) with g = 1 + c1 / q, or (S - r q upper) / r. Begun with all A_k > B, a set that is too large gives a t that is too
+    small, and classes with A_k <= t leave it until none does (Michelot 1986, for the simplex).
+        ``order``: rows whose numbers changed are moved to its front.
+    With ``sigma`` > 1 the quadratic form is sigma times what it is, as in ``dcd_sweep``.
+    Returned: as there, without gradients.
+
+    Given: X, y, s, box. Changed: alpha (n, K), W (K, p), and order, whose first entries become the rows that are looked at again.
+    """
+    X, y, s = given
+    C, loss, sigma = box
+    f, A = np.empty(len(W)), np.empty(len(W))
+    left, losses = 0, 0.0
+    for t in range(count):
+        i = order[t]
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        own, a = int(y[i]), alpha[i]
+        for k in range(f.size):
+            f[k] = X.dot(i, W[k])
+        losses += C_i * loss.value(row_margin(f, own))
+        q = sigma * X.sqnorm(i)
+        if q <= 0.0:
+            lone_optimum(a, own, C_i, loss)
+            continue
+        low = f[own] - q * a[own] - 1.0 + loss.conjugate_slope(0.0, C_i)
+        for k in range(f.size):
+            A[k] = f[k] - q * a[k]
+        most = loss.upper(C_i)
+        at = simplex_level(A, own, low, 1.0 + loss.curvature(C_i) / q, q * most)
+        for k in range(f.size):
+            f[k] = -max(0.0, A[k] - at) / q
+        if move_row(X, i, sigma, own, most, f, a, W):
+            order[left] = i
+            left += 1
+    return Swept(left, losses, np.inf, -np.inf)
+
+
+@compiled(fastmath=FAST)
+def multinomial_loss_sum(F: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
+    """sum_i C s_i l(m_i). Given: all, F (n, K) the decision values. Changed: nothing."""
+    total = 0.0
+    for i in range(y.size):
+        total += C * s[i] * loss.value(row_margin(F[i], int(y[i])))
+    return total
+
+
+@compiled(fastmath=FAST)
+def multinomial_dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
+    """sum_i b_i - conjugate(b_i, C s_i): the part of the dual that is not -1/2 ||W||^2. Given: all. Changed: nothing."""
+    total = 0.0
+    for i in range(y.size):
+        if s[i] > 0.0:
+            b = alpha[i, int(y[i])]
+            total += b - loss.conjugate(b, C * s[i])
+    return total
+
+
+@compiled(fastmath=FAST)
+def proposals_pass(
+    y: Targets, s: Float32, cost: RowLoss, a: Float64, ways: Float64, linear: Float64, quadratic: Float64
+) -> None:
+    """Add what the sum of a_i - conjugate(a_i) is along the two directions that a group of rows proposes (CoCoA+).
+
+        sum_i gain(a_i + t d_i + r e_i)  >=  sum_i gain(a_i) + linear.(t, r) + (t, r)' quadratic (t, r),      0 <= t <= 1, |r| <= 1
+
+    gain(a) = a - conjugate(a), of a number t_i a t_i more. With parabolas the two sides are the same; where the way from a to a + d crosses a
+    corner, or is no parabola, the line through its ends lies below, the conjugate being convex. e is 0 on such ways.
+    """
+    C, loss, _ = cost
+    for i in range(y.size):
+        C_i, d, e = C * np.float64(s[i]), ways[i, 0], ways[i, 1]
+        if C_i <= 0.0:
+            continue
+        bend = 0.5 * loss.curvature(C_i) if loss.quadratic() else 0.0
+        here = dual_gain(loss, a[i], y[i], C_i)
+        linear[0] += dual_gain(loss, a[i] + d, y[i], C_i) - here + bend * d * d
+        if e != 0.0:
+            linear[1] += dual_gain(loss, a[i] + e, y[i], C_i) - here + bend * e * e
+        quadratic[0, 0] -= bend * d * d
+        quadratic[0, 1] -= bend * d * e
+        quadratic[1, 0] -= bend * d * e
+        quadratic[1, 1] -= bend * e * e

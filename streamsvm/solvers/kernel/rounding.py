@@ -33,7 +33,7 @@ from streamsvm.compute.kernel_values.rounding import (
 )
 from streamsvm.rows import Reach, Rows
 from streamsvm.solvers.kernel.pool import Form
-from streamsvm.solvers.linear_rounding import SHARE
+from streamsvm.solvers.rounding import SHARE
 from streamsvm.types import Problem
 
 EPS = 2.0**-53

@@ -1,26 +1,11 @@
-"""Newton's method in passes: a pass evaluates a point and samples its rows, the next point is found in memory.
-
-    min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
-
-A pass gives P, the gradient and a sample of rows (``solvers.newton.row_sample``) in which every row whose loss may bend nearby, and
-every row that is much of its columns, has a large share. A model made of the sample and the exact gradient
-(``solvers.newton.surrogate``) is minimized in memory; where it ends the next pass looks. How far it is trusted, and how the
-corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is ``solvers.newton.trust_region``. The a_i of the
-rounded loss are a feasible dual point, and
-
-    P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
-
-The first part falls with mu. The second need not be waited for: with the a_i of all other rows fixed, those of the
-sample are solved for in memory, which makes the gradient vanish, so that a pass proves nearly what smoothing allows.
-
-References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; Shamir, Srebro and Zhang, ICML 2014.
-"""
+"""What Newton's method holds in memory: rows, of which problems that take all of them share one copy, vectors, a matrix."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,38 +13,361 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.fields import Bounds, Option
+from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.memory import cost_of
-from streamsvm.solvers.newton.next_point import NextPoint, more_in_memory, proceed_in_memory, stuck
-from streamsvm.solvers.newton.row_sample import (
+from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_sums, block_hessian, slopes_at
+from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.descent import most_full
+from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, matrix_bytes, most_explicit
+from streamsvm.solvers.newton.model import Surrogate, TrustRegion, first_damping, first_mu, model_at, polished_dual
+from streamsvm.solvers.newton.out_of_core import (
+    ExactSteps,
+    Reading,
+    SampledSteps,
+    exact_sample_rows,
+    start_exact_steps,
+    start_sampled_steps,
+    worth_exact_steps,
+)
+from streamsvm.solvers.newton.sample import (
     LARGEST_SHARE,
     SPARE,
     SPARE_WIDE,
+    STORED_ARRAYS,
     PrioritySampler,
+    Sample,
     is_wide,
     join_alike,
     least_rows,
+    row_bytes,
     sample_rows,
+    sampled_bytes,
     usual_rows,
 )
-from streamsvm.solvers.newton.state import NewtonState
-from streamsvm.solvers.newton.trust_region import first_mu
-from streamsvm.solvers.point_evaluation import DualPoint, PointSums, slopes_at
-from streamsvm.solvers.second_derivatives import added, second_derivatives_of
-from streamsvm.types import (
-    Block,
-    Certificate,
-    Cost,
-    Layout,
-    LinearSolution,
-    LossRequirement,
-    Problem,
-    RowState,
-    Solver,
-)
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, RowState, Solver
+from streamsvm.types.problem import has_box
 
 if TYPE_CHECKING:
     from streamsvm.solvers.elastic_net import ElasticNet
+
+
+PART_VECTORS = 3
+"""Of length p that a part of a pass has: v, what rounding took from it, in the first pass the squares."""
+MATRICES = 8
+"""Of p by p numbers, where second derivatives of all rows are summed up."""
+VECTORS = 32
+"""Of length p: states, directions, residuals and what the products make."""
+SINGLE_BYTES = 4
+"""Of an entry in float32."""
+SAMPLE_ARRAYS = 48
+"""Bytes a row of a sample: sign, weight, key, score, margin and number, rounded up."""
+ROW_ARRAYS = 188
+"""Bytes a row: sign, weight, number, margins, and the float64 arrays of an interior point ..."""
+DESCENT_ARRAYS, FULL_BYTES = 140, 4
+"""... or those of proximal descent, which holds so many bytes for each full column beside them."""
+
+
+def cost_of(problem: Problem, layout: Layout, sample: int | None) -> Cost:
+    """Return what a problem asks for, of which the rows a model is made of are as many as ``sample`` says, or are usual."""
+    p, rows, entry = problem.columns + 1, sample_rows(sample, problem), layout.entry_bytes
+    entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
+    most = most_explicit(dense=layout.dense)
+    # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
+    q = min(p, most) if layout.dense or p <= most else 0
+    # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out; where
+    # features are formed when the pass is over, the next one's beside it
+    held = layout.kept_bytes
+    sampled = rows * (2 * (entry * entries + SAMPLE_ARRAYS) if held else 4 * (entry * entries + SAMPLE_ARRAYS))
+    if is_wide(problem):  # it is needed between two passes only
+        sampled = rows * sampled_bytes(problem)
+    sampled = sampled if rows < problem.rows else 0
+    # sparse rows are given up while they are joined; of dense ones two copies were seen
+    copies = 1 if problem.nonzeros else 2
+    # never all rows, as otherwise in the end; nor where those in memory are not those that are visited (``NewtonState.factored``)
+    fewer = (bool(sample) or (held > 0 and entry == SINGLE_BYTES)) and rows < problem.rows
+    row = held + entry * entries if held else copies * entry * row_bytes(problem) // 4
+    whole = problem.rows * row
+    once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
+    own = sampled if fewer else max(sampled, (0 if once else whole) + problem.rows * _arrays(problem))
+    # rows of a part that may yet be in the sample
+    gathered = int(SPARE * rows) * (held + STORED_ARRAYS) if held and rows < problem.rows else 0
+    summed = 8 * p * p if worth_exact_steps(problem) else 0
+    block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
+    return Cost(
+        fixed=VECTORS * 8 * p + MATRICES * summed + own,
+        per_block_row=48,
+        per_part=PART_VECTORS * 8 * p + summed + gathered,
+        shared=max(matrix_bytes(q, entry), block_bytes(block, entry)) + (whole if once else 0),
+    )
+
+
+def _arrays(problem: Problem) -> int:
+    """Bytes of the arrays that go with a row."""
+    if not problem.nonzeros or not has_box(problem.loss):
+        return ROW_ARRAYS
+    return max(ROW_ARRAYS, DESCENT_ARRAYS + FULL_BYTES * most_full(problem.nonzeros, problem.rows))
+
+
+@saved_as("newton.state")
+@dataclass(slots=True)
+class NewtonState:
+    """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    point: Float64
+    """(columns + 1,) the weights the pass under way evaluates."""
+    mu: float
+    """Half the width, in margins, over which the loss's corner is rounded in this pass."""
+    evaluation: PointSums
+    """The sums of the pass at ``point``: losses, dual terms, gradient."""
+    sampler: PrioritySampler
+    """The rows of the pass that the next model will be made of."""
+    squares: Float64
+    """sum_i s_i x_ij^2 (columns + 1,)."""
+    best: Float64
+    """(columns + 1,) the point of least exact P so far, which is the solution."""
+    trust_region: TrustRegion | None = None
+    """What led to ``point``."""
+    whole: bool = False
+    """Whether its model is made of all rows; they are not gathered again, but their margins are."""
+    margins: list[tuple[int, Float64]] = field(default_factory=list)
+    """Of every block, with the number of its first row."""
+    primal: float = np.inf
+    """P of ``best``; inf before the first pass."""
+    dual: float = -np.inf
+    """The largest D proven, polished or not; -inf before the first pass."""
+    passes: int = 0
+    """Passes that were closed."""
+    dual_point: DualPoint | None = None
+    """Of ``dual``, as long as that was not polished."""
+    all_rows: AllRows | None = None
+    """The problem itself, once all rows are in memory."""
+    gathered: bool = False
+    """Whether it is there: visits then evaluate the point and keep nothing."""
+    factored: bool = False
+    """Whether blocks are factored pairs: then a row in memory is not the row that is visited, to the last bit."""
+    gaps: list[float] = field(default_factory=list)
+    """After every pass with a sample."""
+    deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
+    steps: SampledSteps | None = None
+    """What led to ``point`` where rows do not fit the memory and columns are many."""
+    pending: int = 0
+    """How often the problem in memory is gone on with before the next reading."""
+    exact_steps: ExactSteps | None = None
+    """What led to ``point`` where second derivatives of all rows are summed up."""
+    summing: bool = False
+    """Whether they are in this pass."""
+    looking: bool = False
+    """Whether the pass evaluates its point and keeps no rows."""
+    hessian: Float64 | None = None
+    """X' diag(second_derivatives) X (columns + 1, columns + 1) over the blocks met so far; None: nothing yet."""
+
+    def proves(self, dual: float) -> None:
+        """Take a value of D that was found in memory, if it is larger; its dual variables are not known of every row."""
+        if dual > self.dual:
+            self.dual, self.dual_point = dual, None
+
+    @property
+    def done(self) -> bool:
+        """Whether the gap is the one asked for."""
+        return self.primal - self.dual <= self.problem.tolerance * abs(self.primal)
+
+    @property
+    def proven_in_memory(self) -> AllRows | None:
+        """The rows in memory, where the largest D is that of dual variables that were found there, and are known."""
+        rows = self.all_rows
+        return rows if rows is not None and rows.slopes is not None and rows.dual >= self.dual else None
+
+    @property
+    def smooth(self) -> Any:
+        """The loss as the pass under way has it, its corner rounded over ``mu``."""
+        return round_corners(self.problem.loss, self.mu)
+
+
+STALLED, STALLED_PASSES = 0.9, 3
+"""A sample leads nowhere where the gap is still this share of what it was so many passes ago."""
+NOTHING = 0.99
+"""What a step in memory leaves of the gap, where it brings nothing."""
+STUCK_PASSES = 15
+"""... and where all rows do not fit, nothing else does: the run ends after so many."""
+
+
+class NextPoint(NamedTuple):
+    """The settings it depends on; they are those of ``Newton``."""
+
+    sample: int | None
+    """How many rows a sample has, where that was said."""
+    narrowing: float
+    """The least share of itself that the half width of corners falls to from one point to the next."""
+    polish: bool
+    """Whether the dual point may be improved by a sample."""
+
+    def advance(self, state: NewtonState, found: PointEvaluation) -> None:
+        """Judge the model that led here, make a better one, and go where it says; or solve the problem itself."""
+        if state.all_rows is not None:
+            _confirmed(state, state.all_rows, found)
+        elif state.exact_steps is not None:
+            _step_exactly(state, state.exact_steps, found, polish=self.polish)
+        elif self._stalled(state):
+            state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
+            state.gaps = []
+        elif state.trust_region is not None and not state.trust_region.accept(found):
+            self._go(state, state.trust_region)
+        else:
+            self._by_rows(state, found, _sample_of(state))
+
+    def _by_rows(self, state: NewtonState, found: PointEvaluation, sample: Sample | None) -> None:
+        """Go where the rows of the pass say; None: there are none that count."""
+        if sample is None:
+            return
+        if sample.complete and not state.factored:
+            state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
+            state.gathered, state.trust_region = True, None
+            _solve_in_memory(state, state.all_rows)
+        elif is_wide(state.problem) and not sample.complete and not state.factored:
+            self._step_by_sample(state, found, sample)
+        elif not sample.complete and not state.factored and worth_exact_steps(state.problem):
+            state.exact_steps = start_exact_steps(_model_at(state, found, sample), found)
+            state.summing, state.point = True, state.exact_steps.point
+            state.sampler.limit = exact_sample_rows(state.problem)
+        else:
+            self._step_by_matrix(state, found, sample)
+
+    def _step_by_matrix(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound by the sample, and go where a model says whose Hessian is a matrix."""
+        state.trust_region = _trust_region_at(state, found, sample)
+        near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
+        if self.polish and near and not (sample.complete or state.evaluation.unformed):
+            polished = polished_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
+            state.proves(polished)
+            if state.done:
+                return
+        self._go(state, state.trust_region)
+
+    def _step_by_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound and go where a sample says, if this point is no worse than the last one; else try again there."""
+        steps = state.steps or start_sampled_steps(state.problem, found, sample, state.point, state.mu)
+        first, state.steps = state.steps is None, steps
+        known = (state.squares, state.primal, state.dual, state.deadline)
+        reading = Reading(found, sample, state.point, state.mu, *known)
+        if (first or steps.accept(found, state.point, state.mu)) and self.polish:
+            state.proves(steps.dual(reading))
+        if self.sample is not None:
+            state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
+        if not state.done:
+            state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
+
+    def _stalled(self, state: NewtonState) -> bool:
+        """Whether a sample leads nowhere: the gap is not a tenth smaller than some passes ago. All rows are gathered then."""
+        if state.whole or state.factored or self.sample is not None or not self.polish:
+            return False
+        state.gaps.append((state.primal - state.dual) / abs(state.primal))
+        if len(state.gaps) <= STALLED_PASSES:
+            return False
+        return state.gaps[-1] > STALLED * state.gaps[-1 - STALLED_PASSES]
+
+    def _go(self, state: NewtonState, trust_region: TrustRegion) -> None:
+        trust_region.model.deadline = state.deadline
+        if state.passes == 1 and state.problem.warm is None:
+            state.point, state.mu = trust_region.begin(state.primal)
+        else:
+            state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
+
+
+def more_in_memory(state: NewtonState) -> bool:
+    """Return whether the problem in memory is gone on with before the next reading.
+
+    As often as it was gone on with before: what is solved soon is confirmed soon, and readings grow with the logarithm of the work.
+    """
+    rows = state.all_rows
+    return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
+
+
+def proceed_in_memory(state: NewtonState) -> None:
+    """Go on with it for some seconds; where they bring nothing a reading comes next."""
+    rows = state.all_rows
+    assert rows is not None  # ``pending`` says so
+    before = rows.lacks
+    _solve_in_memory(state, rows)
+    state.pending = state.pending - 1 if rows.lacks < NOTHING * before else 0
+
+
+def stuck(state: NewtonState) -> bool:
+    """Return whether samples lead nowhere and all rows do not fit, or no step is made any more with all rows in memory."""
+    alone = state.steps is None and state.all_rows is None and state.exact_steps is None
+    gaps = [] if alone else state.gaps
+    return len(gaps) > STUCK_PASSES and gaps[-1] > STALLED * gaps[-1 - STUCK_PASSES]
+
+
+def _confirmed(state: NewtonState, rows: AllRows, found: PointEvaluation) -> None:
+    """Go on in memory after a reading there, and before the next one as often as before this one."""
+    rows.confirmed(found.primal)
+    before = rows.advances
+    _solve_in_memory(state, rows)
+    state.pending = before
+
+
+def _solve_in_memory(state: NewtonState, rows: AllRows) -> None:
+    """Go where the problem with all its rows in memory is solved, or is nearer to it."""
+    before = rows.work
+    rows.advance(state.deadline)
+    state.dual = max(state.dual, rows.dual)
+    if rows.work == before:
+        state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
+    state.point, state.mu = rows.best, 0.0
+
+
+def _step_exactly(state: NewtonState, steps: ExactSteps, found: PointEvaluation, *, polish: bool) -> None:
+    """Step to the minimum of a model of all rows, or look nearer to where the last step began.
+
+    Readings sum second derivatives up by turns as long as steps are taken whole. After one that had to be cut every reading does: they have
+    changed on the way, and the old ones lead to the next step that has to be cut.
+    """
+    state.gaps.append((state.primal - state.dual) / abs(state.primal))
+    sample = None if state.looking else state.sampler.sample()
+    if sample is not None and state.hessian is not None:
+        steps.renew(state.problem, sample, state.hessian, state.point)
+    elif state.looking and polish:
+        state.proves(steps.polished(state.problem, found, state.deadline))
+        if state.done:
+            return
+    whole, taken = steps.length == 1.0, steps.taken(found)
+    if taken and steps.model is not None:
+        steps.go_on(state.problem, found, steps.model)
+    state.looking = taken and whole and not state.looking
+    state.summing = not state.looking
+    state.point = steps.point
+
+
+def _sample_of(state: NewtonState) -> Sample | None:
+    """Of the rows of this pass, or the one of all rows there was before."""
+    if state.whole and state.trust_region is not None:
+        return state.trust_region.model.sample.seen_again(state.margins)
+    sample = state.sampler.sample()
+    state.whole = sample is not None and sample.complete
+    return sample
+
+
+def _model_at(state: NewtonState, found: PointEvaluation, sample: Sample) -> Surrogate:
+    """A model around the point that was just looked at."""
+    problem, w, factor = state.problem, state.point, sample.s / sample.probability
+    model = model_at(problem, sample, factor, w)
+    if not state.squares.any():  # the blocks are factored
+        state.squares = squares(sample.X, factor, problem.columns)
+    if state.passes > 1 or problem.warm is not None:
+        model.shift = model.weighted_sum(model.values_at(state.smooth, w)) - found.v
+    return model
+
+
+def _trust_region_at(state: NewtonState, found: PointEvaluation, sample: Sample) -> TrustRegion:
+    """A model around the point that was just looked at, and how far it is trusted."""
+    model = _model_at(state, found, sample)
+    damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(state.point))
+    return TrustRegion(model, state.mu, found.value, damping)
+
 
 CORNER_REACH = 0.1
 """Rows within so much of the corner, at least, are sampled as if in it."""
@@ -158,7 +466,7 @@ class Newton(Solver[NewtonState]):
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.summing:
-            state.hessian = added(state.hessian, second_derivatives_of(state.problem, block, f))
+            state.hessian = add_sums(state.hessian, block_hessian(state.problem, block, f))
         if state.gathered or state.looking:
             return
         state.factored = state.factored or operators.is_rounded_when_formed(block.X)
@@ -253,7 +561,7 @@ class Newton(Solver[NewtonState]):
             first.sampler.merge(other.sampler)
             first.margins = first.margins + other.margins
             first.factored = first.factored or other.factored
-            first.hessian = added(first.hessian, other.hessian)
+            first.hessian = add_sums(first.hessian, other.hessian)
             if first.passes == 0:
                 first.squares = first.squares + other.squares
         return first

@@ -1,6 +1,6 @@
 """Fits of two classes whose C is found by ``--nu``: what goes with it, and by which solvers.
 
-Several classes are one against the rest each, or pairs, with the same nu. What is solved: ``solvers.interior_point.nu_classes``.
+Several classes are one against the rest each, or pairs, with the same nu. What is solved: ``solvers.nu``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def loss_by_nu(job: FitJob, loss: Loss) -> Loss:
     """Return the loss of a fit: the hinge where C is found by nu, else the one that was asked for."""
     if not by_nu(job):
         return loss
-    from streamsvm.solvers.interior_point.nu_classes import MARGIN
+    from streamsvm.solvers.nu import MARGIN
 
     return MARGIN
 

@@ -3,9 +3,9 @@
 auto for linear functions, of columns or of kernel features (for kernels see ``kernel_machine``):
 Second order with all rows in memory needs two or three readings, however many columns there are and whatever their
 scales (``solvers.newton.in_memory``): it is chosen wherever the rows fit the memory as they are stored. Where they do not, a
-sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns (``solvers.newton.trust_region``), beyond, of
+sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns (``solvers.newton.model``), beyond, of
 sparse rows, one as large as the memory has room for (``solvers.newton.out_of_core``). Coordinate descent
-(``solvers.dcd.solver``) needs tens of passes, more the larger C, and does not end on raw tables, but it needs little
+(``solvers.dcd``) needs tens of passes, more the larger C, and does not end on raw tables, but it needs little
 memory: it is left for where not even vectors of weights fit, and for dense rows of very many columns.
 """
 
@@ -26,9 +26,9 @@ from streamsvm.jobs.fit.planning.one_class import share_of
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
-from streamsvm.solvers.interior_point.multinomial import WORK, MultinomialInteriorPoint, step_work
-from streamsvm.solvers.newton.explicit import most_explicit
-from streamsvm.solvers.newton.row_sample import least_rows
+from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
+from streamsvm.solvers.newton.linear_algebra import most_explicit
+from streamsvm.solvers.newton.sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Layout, Problem
 

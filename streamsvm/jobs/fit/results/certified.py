@@ -1,6 +1,6 @@
 """What the end of a fit proves: certificates of the model as it is saved, and a status that says no more than they do.
 
-**Linear fits**: ``solvers/linear_rounding.py``. With --standardize the rows a solver sees are float32, each entry off by
+**Linear fits**: ``solvers/rounding.py``. With --standardize the rows a solver sees are float32, each entry off by
 two roundings from those the saved weights see; where that is more than a tenth of the tolerance, P of the saved weights and
 D of the slopes there are computed in float64, in one more reading of the rows as they are stored.
 
@@ -35,7 +35,7 @@ from streamsvm.features.scaling import Raw, Standardized, column_sizes, largest_
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.evaluations import sum_of_terms, unit_of, weights_of
 from streamsvm.jobs.fit.results.row_weights import certificate_of, row_weights, weights_of_rows
-from streamsvm.solvers.linear_rounding import (
+from streamsvm.solvers.rounding import (
     COARSE,
     SHARE,
     UNIT,
@@ -189,7 +189,7 @@ def _updates(plan: Plan, training: Training) -> int:
     """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
     if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
-    from streamsvm.solvers.dcd.dual_ascent import DualAscent
+    from streamsvm.solvers.dcd import DualAscent
 
     sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0
     return max(SWEEPS, sweeps) * training.passes * plan.layout.rows

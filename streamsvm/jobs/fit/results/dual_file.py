@@ -25,7 +25,7 @@ from streamsvm.types import DUAL, AnySolver, FeatureMap, Store
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
     """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,).
 
-    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.multinomial``: (problems, rows, classes).
+    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.dcd.multinomial_sweep``: (problems, rows, classes).
     """
     problems, rows = len(training.runs), store.layout.rows
     shape = (rows, classes) if (classes := plan.problems[0].classes) else (rows,)

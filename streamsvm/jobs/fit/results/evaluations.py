@@ -12,7 +12,7 @@ from streamsvm.engine.training import Run
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.row_weights import certificate_of, weights_of_rows
 from streamsvm.rows import Float64
-from streamsvm.solvers.linear_rounding import (
+from streamsvm.solvers.rounding import (
     RowWeights,
     VectorSum,
     pull_at_optimum,

@@ -16,7 +16,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.evaluations import Inexact, take_evaluation, weights_of
 from streamsvm.jobs.fit.results.row_weights import row_weights
 from streamsvm.rows import Float64, row_where
-from streamsvm.solvers.linear_rounding import OWN, UNIT, RowWeights, VectorSum, reach_of_weights, two_sum_terms
+from streamsvm.solvers.rounding import OWN, UNIT, RowWeights, VectorSum, reach_of_weights, two_sum_terms
 from streamsvm.types import DUAL, Block, LinearSolution, Store
 
 

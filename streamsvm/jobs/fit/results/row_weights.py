@@ -9,7 +9,7 @@ from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.solvers.linear_rounding import RowWeights
+from streamsvm.solvers.rounding import RowWeights
 from streamsvm.types import Certificate, Store
 
 

@@ -24,7 +24,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, fold_rows
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.solvers.weight_evaluation import WeightEvaluation
+from streamsvm.solvers.evaluation import WeightEvaluation
 from streamsvm.store import open_store
 from streamsvm.types import (
     Certificate,

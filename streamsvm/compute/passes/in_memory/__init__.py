@@ -1,1 +1,0 @@
-"""Passes of second-order methods whose rows are in memory."""

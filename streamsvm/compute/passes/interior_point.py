@@ -1,0 +1,269 @@
+"""Passes of an interior point over rows in memory: Newton steps of all rows, and rows on the central path.
+
+With m_i = y_i x_i.w, C_i = C s_i, upper bounds U_i and multipliers lower_i, upper_i > 0 of 0 <= a_i <= U_i
+the optimum is where w = sum_i a_i y_i x_i and, for every row,
+
+    1 - conjugate'(a_i) - m_i + lower_i - upper_i = 0,      lower_i a_i = 0,      upper_i (U_i - a_i) = 0.
+
+A Newton step towards products equal to a target instead of 0, with da_i eliminated last, is
+
+    theta_i = 1 / (conjugate'' + lower_i / a_i + upper_i / (U_i - a_i)),      da_i = theta_i (right_i - y_i x_i.dw),
+
+where right_i collects the residuals (``system_pass``), and what is left to solve is (I + X' diag(theta) X) dw = X' (y theta right) + v - w.
+The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the products of an affine step from the targets, as far as
+that step can be taken (Colombo and Gondzio, Computational Optimization and Applications 2008); the affine multiplier steps
+follow from its da alone. Reference: Ferris and Munson, SIAM J. Optimization 2003.
+
+**Central path**: for given margins, dual variables in closed form. With z_i = 1 - conjugate'(0) - m_i and a target t_i = t s_i for both complementarity products, a_i is the root in (0, U_i) of
+
+    z_i - curvature_i a_i + t_i / a_i - t_i / (U_i - a_i) = 0,        lower_i = t_i / a_i,      upper_i = t_i / (U_i - a_i).
+
+A quadratic where the conjugate is a line (the hinge) or where there is no upper bound (the squared hinge), else solved by Newton's
+method. w is then the minimum of a smooth convex function of w alone, 1/2 ||w||^2 plus what has the slopes -a_i in m_i: the
+minimum is where w = sum_i a_i y_i x_i.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.compiled import compiled
+from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.passes.certificate import dual_terms
+from streamsvm.compute.passes.rows_in_memory import RowTerms
+from streamsvm.compute.targets import argument, entry
+from streamsvm.rows import Float64
+from streamsvm.tags import saved_as
+
+LEAST = 1e-150
+"""The least dual variable: its square is a number too."""
+ROOT_STEPS = 60
+"""Of Newton's method, which needs about five."""
+ROOT_PRECISION = 1e-14
+"""Of a, where it ends."""
+
+
+@saved_as("newton.interior")
+class Interior(NamedTuple):
+    """Dual variables a_i strictly inside their bounds and the multipliers of the bounds; all float64 (n,)."""
+
+    a: Float64
+    """The dual variables."""
+    below: Float64
+    """Of the lower bound 0."""
+    above: Float64
+    """Of the upper bound; 0 where there is no upper bound."""
+
+
+class Aim(NamedTuple):
+    """Where a step is to lead."""
+
+    target: float
+    """Of every complementarity product."""
+    correction: float
+    """The weight of the second-order correction, at most 1: how much of an affine step can be taken."""
+
+
+@compiled(fastmath=FAST)
+def inside(a: float, bound: float) -> float:
+    """Return a, or what is next to it inside (0, bound) where rounding has taken it to an end; bound may be inf."""
+    return max(min(a, bound * (1.0 - 2.0**-52)), min(LEAST, 0.5 * bound))
+
+
+@compiled(fastmath=FAST)
+def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
+    """What the two complementarity products of a row are to change by, second-order correction included."""
+    a, lower, upper = at.a[i], at.below[i], at.above[i]
+    second = aim.correction * affine
+    low = aim.target - lower * a + second * lower * (1.0 + affine / a)
+    high = aim.target - upper * room - second * upper * (1.0 - affine / room) if room < np.inf else 0.0
+    return low, high
+
+
+@compiled(fastmath=FAST)
+def system_pass(
+    rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
+) -> None:
+    """Changes theta, right (n,). ``affine`` (n,): da of the affine step, or zeros."""
+    y, s, C, loss = rows
+    for i in range(y.size):
+        C_i = C * s[i]
+        theta[i], right[i] = 0.0, 0.0
+        if C_i <= 0.0:
+            continue
+        a, room = at.a[i], loss.upper(C_i) - at.a[i]
+        low, high = _targets(at, i, room, aim, affine[i])
+        weight = loss.curvature(C_i) + at.below[i] / a
+        residual = 1.0 - loss.conjugate_slope(a, C_i) - y[i] * f[i] + at.below[i] - at.above[i] + low / a
+        if room < np.inf:
+            weight += at.above[i] / room
+            residual -= high / room
+        theta[i], right[i] = 1.0 / weight, residual
+
+
+@compiled(fastmath=FAST)
+def step_pass(
+    rows: RowTerms,
+    at: Interior,
+    aim: Aim,
+    affine: Float64,
+    theta: Float64,
+    right: Float64,
+    df: Float64,
+    da: Float64,
+) -> float:
+    """Changes da (n,), which may be ``affine`` itself; returns the longest step, at most 1, that stays inside."""
+    y, s, C, loss = rows
+    longest = 1.0
+    for i in range(y.size):
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            da[i] = 0.0
+            continue
+        a, room = at.a[i], loss.upper(C_i) - at.a[i]
+        low, high = _targets(at, i, room, aim, affine[i])
+        d = theta[i] * (right[i] - y[i] * df[i])
+        change = (low - at.below[i] * d) / a
+        if d < 0.0:
+            longest = min(longest, -a / d)
+        if change < 0.0:
+            longest = min(longest, -at.below[i] / change)
+        if room < np.inf:
+            change = (high + at.above[i] * d) / room
+            if d > 0.0:
+                longest = min(longest, room / d)
+            if change < 0.0:
+                longest = min(longest, -at.above[i] / change)
+        da[i] = d
+    return longest
+
+
+@compiled(fastmath=FAST)
+def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) -> float:
+    """The sum of all complementarity products after so much of an affine step."""
+    y, s, C, loss = rows
+    total = 0.0
+    for i in range(y.size):
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        a, room = at.a[i], loss.upper(C_i) - at.a[i]
+        total += (a + length * da[i]) * at.below[i] * (1.0 - length * (1.0 + da[i] / a))
+        if room < np.inf:
+            total += (room - length * da[i]) * at.above[i] * (1.0 - length * (1.0 - da[i] / room))
+    return total
+
+
+@compiled(fastmath=FAST)
+def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
+    """Changes ``at``: moves along da and the multiplier steps that go with it."""
+    y, s, C, loss = rows
+    a, lower, upper = at
+    for i in range(y.size):
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        room = loss.upper(C_i) - a[i]
+        low, high = _targets(at, i, room, aim, affine[i])
+        lower[i] += length * (low - lower[i] * da[i]) / a[i]
+        if room < np.inf:
+            upper[i] += length * (high + upper[i] * da[i]) / room
+        a[i] = inside(a[i] + length * da[i], loss.upper(C_i))
+
+
+@compiled(fastmath=FAST)
+def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tuple[float, float, float, float]:
+    """Changes slopes (n,) to a_i y_i. Returned: sum C_i l(m_i), linear and quadratic of the dual, all complementarity products."""
+    y, s, C, loss = rows
+    losses, linear, quadratic, products = 0.0, 0.0, 0.0, 0.0
+    for i in range(y.size):
+        C_i = C * s[i]
+        slopes[i] = 0.0
+        if C_i <= 0.0:
+            continue
+        a = at.a[i]
+        losses += C_i * loss.value(argument(loss, y[i], f[i]))
+        first, second = dual_terms(loss, a, y[i], C_i)
+        linear += first
+        quadratic += second
+        slopes[i] = entry(loss, a, y[i])
+        products += at.below[i] * a
+        if loss.upper(C_i) < np.inf:
+            products += at.above[i] * (loss.upper(C_i) - a)
+    return losses, linear, quadratic, products
+
+
+# -- rows on the central path
+
+
+@compiled(fastmath=FAST)
+def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
+    """The root in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), z at most curvature bound / 2.
+
+    Times a it is concave: Newton's method comes down to the root from anywhere above it.
+    """
+    a = 0.5 * bound
+    if z <= 0.0:  # the root where there is no curvature
+        a = 2.0 * t * bound / (2.0 * t - z * bound + np.sqrt(z * z * bound * bound + 4.0 * t * t))
+    if curvature == 0.0:
+        return a
+    for _ in range(ROOT_STEPS):
+        room = bound - a
+        value, slope = z * a - curvature * a * a + t - t * a / room, z - 2.0 * curvature * a - t * bound / (room * room)
+        change = value / slope
+        a -= change
+        if change <= ROOT_PRECISION * a:
+            break
+    return a
+
+
+@compiled(fastmath=FAST)
+def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
+    """Return a in (0, bound), and bound - a, neither of them by a difference; see above."""
+    if bound == np.inf:
+        root = np.sqrt(z * z + 4.0 * curvature * t)
+        return (0.5 * (z + root) / curvature if z > 0.0 else 2.0 * t / (root - z)), np.inf
+    if z <= 0.5 * curvature * bound:
+        small = _small_root(z, t, bound, curvature)
+        return small, bound - small
+    small = _small_root(curvature * bound - z, t, bound, curvature)
+    return bound - small, small
+
+
+@compiled(fastmath=FAST)
+def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None:
+    """Changes ``at`` to the point of the central path that goes with margins y f; ``target`` is t of a row of weight 1."""
+    y, s, C, loss = rows
+    a, lower, upper = at
+    a[:] = 0.0
+    lower[:] = 0.0
+    upper[:] = 0.0
+    for i in range(y.size):
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        z, t = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * f[i], target * s[i]
+        a[i], room = central(z, t, loss.upper(C_i), loss.curvature(C_i))
+        a[i] = inside(a[i], loss.upper(C_i))
+        lower[i] = t / a[i]
+        if room < np.inf:
+            upper[i] = t / room
+
+
+@compiled(fastmath=FAST)
+def center_line_pass(rows: RowTerms, f: Float64, df: Float64, target: float, step: float) -> tuple[float, float]:
+    """First and second derivative along f + step df of the function with the slopes -a_i."""
+    y, s, C, loss = rows
+    slope, curvature = 0.0, 0.0
+    for i in range(y.size):
+        C_i = C * s[i]
+        if C_i <= 0.0:
+            continue
+        bend, t = loss.curvature(C_i), target * s[i]
+        z = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * (f[i] + step * df[i])
+        a, room = central(z, t, loss.upper(C_i), bend)
+        slope -= a * y[i] * df[i]
+        curvature += df[i] * df[i] / (bend + t / a / a + (t / room / room if room < np.inf else 0.0))
+    return slope, curvature

@@ -1,0 +1,293 @@
+"""The bundle's dual: a quadratic program on the simplex, with as many variables as there are planes, in float64.
+
+    min_theta 1/2 theta' G theta - g' theta,     theta >= 0, sum theta = 1
+
+A primal-dual interior point from a feasible start (Mehrotra's predictor and corrector, SIAM J. Optimization 1992): with the slopes
+z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One step length for both keeps the equations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.cutting_plane import breakpoints_pass
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.rows import Float64
+from streamsvm.solvers.segment import STEPS, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.solvers.triangular import solve_factorized
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, Problem
+
+ITERATIONS = 80
+"""At most; some 20 are usual."""
+SHORT_OF_BOUND = 0.995
+"""The share of the way to the nearest bound that is gone."""
+ROUNDING = 1e-17
+"""What is missing, relative to the largest entry, where float64 can tell no more."""
+
+
+def minimize(G: Float64, g: Float64, wanted: float) -> Float64:
+    """Return theta (K,) of a value at most ``wanted`` above the minimum, or as near as rounding lets it come.
+
+    It is feasible in any case. ``G`` (K, K) is positive semidefinite, ``g`` (K,).
+    """
+    scale = max(float(np.abs(G).max()), float(np.abs(g).max())) or 1.0
+    G, g, wanted = G / scale, g / scale, max(wanted / scale, ROUNDING)
+    theta = np.full(len(g), 1.0 / len(g))
+    slopes = G @ theta - g
+    z = slopes - slopes.min() + max(float(np.ptp(slopes)), 1e-3)
+    for _ in range(ITERATIONS):
+        if float(theta @ z) <= wanted:
+            break
+        step = _step(G, theta, z)
+        if step is None:
+            break
+        theta, z = theta + step[0], z + step[1]
+    return theta / theta.sum()
+
+
+def _step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float64] | None:
+    """The changes of theta and z; None where rounding leaves no positive definite matrix."""
+    try:
+        factor = np.linalg.cholesky(G + np.diag(z / theta))
+    except np.linalg.LinAlgError:
+        return None
+    ones = solve_factorized(factor, np.ones(len(z)))
+
+    def directions(product: Float64) -> tuple[Float64, Float64]:
+        """Towards theta z = ``product``, to first order."""
+        along = solve_factorized(factor, product / theta - z)
+        multiplier = -along.sum() / ones.sum()
+        change = along + multiplier * ones
+        return change, G @ change - multiplier
+
+    dtheta, dz = directions(np.zeros_like(z))
+    mean, length = float(theta @ z) / len(z), _length(theta, z, dtheta, dz)
+    predicted = float((theta + length * dtheta) @ (z + length * dz)) / len(z)
+    dtheta, dz = directions((max(predicted, 0.0) / mean) ** 3 * mean - dtheta * dz)
+    length = min(1.0, SHORT_OF_BOUND * _length(theta, z, dtheta, dz))
+    return (length * dtheta, length * dz) if np.isfinite(length) and length > 0.0 else None
+
+
+def _length(theta: Float64, z: Float64, dtheta: Float64, dz: Float64) -> float:
+    """How far both can go and stay positive, 1 at most before it is shortened."""
+    now, change = np.concatenate([theta, z]), np.concatenate([dtheta, dz])
+    falling = change < 0.0
+    return min(1.0 / SHORT_OF_BOUND, float((now[falling] / -change[falling]).min())) if falling.any() else 1.0
+
+
+STEEPEST = 1e50
+"""The largest slope ||v|| of a plane: where a steeper one would lead squares of what is found there overflow."""
+
+
+@saved_as("cutting_plane.bundle")
+@dataclass(slots=True)
+class Bundle:
+    """K planes, all arrays float64; p = columns + 1."""
+
+    components: int
+    """p."""
+    limit: int
+    """Planes at most."""
+    g: Float64 = field(default_factory=lambda: np.zeros(1))
+    """(K,) the constants."""
+    V: Float64 = field(init=False)
+    """(K, p) the negative slopes."""
+    gram: Float64 = field(default_factory=lambda: np.zeros((1, 1)))
+    """(K, K) V V'."""
+    theta: Float64 = field(default_factory=lambda: np.ones(1))
+    """(K,) where the model was last solved."""
+
+    def __post_init__(self) -> None:
+        self.V = np.zeros((1, self.components))
+
+    def add(self, g: Float64, V: Float64) -> int:
+        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1. Returns how many: those that are too steep are left out."""
+        steepness = np.square(V / STEEPEST).sum(axis=1)
+        usable = np.isfinite(g) & (steepness <= 1.0)
+        g, V = g[usable], V[usable]
+        if not len(g):
+            return 0
+        if len(self.g) + len(g) > self.limit:
+            self._throw_out(self.limit - len(g) - 1)
+        self._append(g, V)
+        return len(g)
+
+    def solve(self, wanted: float) -> tuple[Float64, float]:
+        """Return the minimum (p,) of the model, and a bound that is at most ``wanted`` below its value."""
+        self.theta = minimize(self.gram, self.g, wanted)
+        w = self.theta @ self.V
+        return w, float(self.theta @ self.g) - 0.5 * float(w @ w)
+
+    def _append(self, g: Float64, V: Float64) -> None:
+        self.V = np.concatenate([self.V, V])
+        across = self.V @ V.T
+        self.gram = np.block([[self.gram, across[: -len(g)]], [across.T]])
+        self.g = np.concatenate([self.g, g])
+        self.theta = np.concatenate([self.theta, np.zeros(len(g))])
+
+    def _throw_out(self, number: int) -> None:
+        """Keep so many planes, and the mean of all."""
+        mean = float(self.theta @ self.g), self.theta @ self.V
+        kept = np.sort(np.argsort(-self.theta, kind="stable")[:number])
+        self.g, self.V, self.theta = self.g[kept], self.V[kept], self.theta[kept]
+        self.gram = self.gram[np.ix_(kept, kept)]
+        self._append(np.array([mean[0]]), mean[1][None])
+
+
+GRID = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 160)])
+"""Step lengths, 7 % apart: near its minimum a convex function loses less than that squared, and beyond 1 there may be gain, too."""
+
+
+class Minimum(NamedTuple):
+    """The best point of the grid."""
+
+    step: float
+    """Its step length."""
+    primal: float
+    """P there, exact up to rounding."""
+
+
+@saved_as("cutting_plane.line_search")
+@dataclass(slots=True)
+class LineSearch:
+    """For losses of lines, max(0, k - m) or of a number one on each side; float64."""
+
+    sums: Float64 = field(default_factory=lambda: np.zeros((2, len(GRID) + 1, 2)))
+    """(2, J + 1, 2) see ``compute.passes.cutting_plane``."""
+
+    def clear(self) -> None:
+        """A pass begins."""
+        self.sums = np.zeros_like(self.sums)
+
+    def add(self, problem: Problem, block: Block, f: Float64, df: Float64) -> None:
+        """Count the rows of a block, whose decision values are f + t df (n,)."""
+        cost = RowLoss(problem.C, problem.loss, problem.loss)
+        breakpoints_pass(block.y, block.s, f, df, cost, GRID, self.sums)
+
+    def merge(self, other: LineSearch) -> None:
+        """Add what another worker summed along the same segment."""
+        self.sums = self.sums + other.sums
+
+    def close(self, w: Float64, d: Float64) -> Minimum:
+        """The least P(w + t d) of the grid, all blocks counted."""
+        ending = self.sums[0, ::-1].cumsum(axis=0)[::-1][1:]
+        beginning = self.sums[1].cumsum(axis=0)[:-1]
+        lines = ending + beginning
+        losses = lines[:, 0] - GRID * lines[:, 1]
+        squares = 0.5 * float(w @ w) + GRID * float(w @ d) + 0.5 * GRID**2 * float(d @ d)
+        best = int(np.argmin(losses + squares))
+        point = w + GRID[best] * d
+        return Minimum(float(GRID[best]), 0.5 * float(point @ point) + float(losses[best]))
+
+
+PLANES, LEAST_PLANES = 256, 32
+"""Planes kept, and how few are of use."""
+VECTORS = 40
+"""Of length p: the sums at every step, their copies while they are closed, points."""
+COPIES = 3
+"""Of planes while some are joined or left out."""
+MATRICES = 6
+"""Of K by K numbers, while the model is solved."""
+MODEL_SHARE, LEAST_SHARE = 0.02, 1e-15
+"""How exactly the model is solved: a share of the gap that is asked for, and of P."""
+
+
+@saved_as("cutting_plane.state")
+@dataclass(slots=True)
+class CuttingPlaneState(SegmentState):
+    """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
+
+    problem: Problem
+    """What is solved."""
+    point: Float64
+    """(p,) the best point of the readings so far, which is the solution."""
+    direction: Float64
+    """(p,) from there to the minimum of the model; 0 in the first pass."""
+    sums: SegmentSums
+    """Of the pass, at few steps: values and planes."""
+    line: LineSearch
+    """Of the pass, at many steps: values."""
+    bundle: Bundle | None = None
+    """The planes; None before the first pass is closed, and where blocks are visited."""
+    primal: float = np.inf
+    """P of ``point``; inf before the first pass."""
+    dual: float = 0.0
+    """The largest bound so far; at first that of l >= 0."""
+    facts: dict[str, float] = field(default_factory=dict)
+    """What there is to say of the last pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class CuttingPlane(SegmentSolver):
+    """Settings of the method."""
+
+    planes: Annotated[
+        int | None,
+        Option(
+            f"Planes kept; a reading adds up to {len(STEPS)}. Beyond, those that matter least are joined.",
+            bounds=Bounds(least=len(STEPS) + 2),
+            default=str(PLANES),
+        ),
+    ] = None
+    driver_fields: ClassVar[tuple[str, ...]] = ("bundle",)
+    """The planes are not sent to those who visit blocks."""
+    halved: ClassVar[str] = "planes"
+    """See ``SegmentSolver``."""
+
+    def held(self, problem: Problem) -> int:
+        """Planes."""
+        return self.planes or PLANES
+
+    def least(self, problem: Problem) -> int:
+        """Planes of use."""
+        return LEAST_PLANES
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the planes, of their Gram matrix, of vectors."""
+        p, planes = problem.columns + 1, self.held(problem)
+        fixed = 8 * (p * (COPIES * planes + VECTORS) + MATRICES * planes * planes)
+        return Cost(fixed=fixed, per_block_row=32)
+
+    def start(self, problem: Problem) -> CuttingPlaneState:
+        """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
+        p = problem.columns + 1
+        return CuttingPlaneState(problem, problem.first_weights(), np.zeros(p), SegmentSums(p), LineSearch())
+
+    def visit(self, state: CuttingPlaneState, block: Block) -> None:
+        """Add the block to the sums along the segment."""
+        f, df = state.sums.add(state.problem, block, state.point, state.direction)
+        if not state.problem.loss.smooth():
+            state.line.add(state.problem, block, f, df)
+
+    def finish(self, state: CuttingPlaneState) -> Certificate:
+        """Close the pass at the best point of the segment, and minimize the model with the planes it has brought."""
+        point, direction, problem = state.point, state.direction, state.problem
+        found = state.sums.close(point, direction)
+        state.point, state.primal, step = found.w, found.primal, found.step
+        if not problem.loss.smooth():
+            lowest = state.line.close(point, direction)
+            if lowest.primal < found.primal:
+                state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
+        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.held(problem))
+        added = bundle.add(*state.sums.planes())
+        candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
+        state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
+        state.facts = {"step": step, "planes": len(bundle.g)}
+        state.sums.clear()
+        state.line.clear()
+        return Certificate(
+            state.primal, state.dual, final=not added, facts=dict(state.facts)
+        )  # it knows no more after that
+
+    def merge(self, states: list[CuttingPlaneState]) -> CuttingPlaneState:
+        """Add up what each worker summed."""
+        first, *others = states
+        for other in others:
+            first.sums.merge(other.sums)
+            first.line.merge(other.line)
+        return first

@@ -1,0 +1,327 @@
+"""The sums a second-order method takes over the blocks of a pass, at one point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.operators import UnformedRows, two_sum
+from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
+from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
+from streamsvm.compute.passes.dcd import multinomial_loss_sum
+from streamsvm.compute.passes.newton import look_pass, second_derivatives_pass, slopes_pass
+from streamsvm.losses import round_corners, threshold
+from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.one_class import OffsetObjective, RowSums, primal_of_weights
+from streamsvm.solvers.regularizers import best_multiple_in_ball, best_multiple_with_l1, elastic_net_value
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    Loss,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+)
+
+
+@saved_as("evaluation.block")
+class Sums(NamedTuple):
+    """sum C_i l(m_i), sum C_i h(m_i), and what the dual value of a_i = -C_i h'(m_i) is made of."""
+
+    losses: float
+    """sum C_i l(m_i), of the problem's own loss."""
+    smoothed: float
+    """sum C_i h(m_i), of the loss with its corner rounded; the same where there is no corner."""
+    linear: float
+    """The part of sum t a_i - conjugate(t a_i) that grows as t."""
+    quadratic: float
+    """The part that falls as t^2: it is t linear - t^2 quadratic."""
+
+    def plus(self, other: tuple[float, ...], sign: float = 1.0) -> Sums:
+        """These sums plus ``sign`` times others, term by term."""
+        return Sums(*(a + sign * b for a, b in zip(self, other, strict=True)))
+
+
+NO_SUMS = Sums(0.0, 0.0, 0.0, 0.0)
+
+
+@saved_as("evaluation.dual_point")
+class DualPoint(NamedTuple):
+    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
+
+    w: Float64
+    """(columns + 1,) the weights."""
+    mu: float
+    """Half the width of the rounded corner, in margins; 0: the loss has none."""
+    t: float
+    """The scale at which D is largest."""
+
+
+@saved_as("evaluation.point")
+class PointEvaluation(NamedTuple):
+    """What a pass says of its point."""
+
+    primal: float
+    """P of the point, with the problem's own loss."""
+    dual: float
+    """Of the best scaled dual point."""
+    scale: float
+    """By how much that is scaled."""
+    smoothing: float
+    """primal - dual without scaling - 1/2 ||gradient||^2: what rounding the loss costs."""
+    value: float
+    """The rounded objective."""
+    gradient: Float64
+    """(p,) w - v, the gradient of the rounded objective."""
+    sums: Sums
+    """The sums the values are made of."""
+    v: Float64
+    """(p,) sum a_i y_i x_i, a_i = -C_i h'(m_i)."""
+
+
+@saved_as("evaluation.sums")
+@dataclass(slots=True)
+class PointSums:
+    """``v`` (p,) = X' slopes."""
+
+    components: int
+    """p = columns + 1, the length of ``v``."""
+    v: Float64 = field(init=False)
+    """(p,) sum a_i y_i x_i over the blocks that were added."""
+    sums: Sums = NO_SUMS
+    """The four sums over the blocks that were added."""
+    low: Float64 | None = None
+    """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
+    rows: RowSums | None = None
+    """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
+    unformed: bool = False
+    """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no row at all."""
+
+    def __post_init__(self) -> None:
+        self.v = np.zeros(self.components)
+
+    def clear(self) -> None:
+        """Forget what was added: a pass begins."""
+        self.v, self.low = np.zeros(self.components), None
+        self.sums, self.rows, self.unformed = NO_SUMS, None, False
+
+    def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
+        """Count a block at w, and return X w."""
+        if self.low is None:
+            self.low = np.zeros_like(self.v)
+        if problem.nu is not None:
+            self.rows = self.rows or RowSums(self.components)
+            self.rows.add(problem, block)
+        self.unformed = self.unformed or isinstance(block.X, UnformedRows)
+        f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
+        self.sums = self.sums.plus(sums)
+        return f
+
+    def merge(self, other: PointSums) -> None:
+        """Add what another worker summed over other rows at the same point."""
+        total, lost = two_sum(self.v, other.v)
+        for low in (self.low, other.low):
+            lost = lost if low is None else lost + low
+        self.v, self.low = total, lost
+        self.sums, self.unformed = self.sums.plus(other.sums), self.unformed or other.unformed
+        if self.rows is not None and other.rows is not None:
+            self.rows.merge(other.rows)
+        self.rows = self.rows or other.rows
+
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) as precisely as it is known."""
+        return self.v.copy() if self.low is None else self.v + self.low
+
+    def close(self, problem: Problem, w: Float64) -> PointEvaluation:
+        """The values at w, all blocks counted."""
+        v = self.vector()
+        half, square, gradient = 0.5 * float(w @ w), float(v @ v), w - v
+        losses, smoothed, linear, quadratic = self.sums
+        smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
+        scale = best_scale(problem.loss, linear, quadratic, square)
+        dual = dual_at(scale, linear, quadratic, square)
+        if problem.nu is not None and self.rows is not None:
+            objective = OffsetObjective(problem.nu, self.rows, problem.origin)
+            half, dual = objective.value(w), objective.dual(0.0, v)
+            if problem.two_classes_by_nu:  # the slopes are those of a margin of 1, so that their sum is ``linear``
+                half = primal_of_weights(problem.nu, self.rows.total, losses, w) - losses
+                dual = objective.dual_of(linear, v, self.rows.v)
+        if problem.l1_ball is not None:
+            half = 0.0
+            scale, dual = best_multiple_in_ball(problem.l1_ball, linear, quadratic, v)
+        if problem.l1 is not None:
+            half = elastic_net_value(w, problem.l1)
+            scale, dual = best_multiple_with_l1(problem, linear, quadratic, v)
+        if self.unformed:
+            scale = dual = 0.0
+        return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
+
+
+class DualSums:
+    """The dual value of given variables: v (p,) = sum a_i y_i x_i, and sum a_i - conjugate(a_i)."""
+
+    def __init__(self, components: int) -> None:
+        self.v: Float64 = np.zeros(components)
+        self.low = np.zeros(components)
+        self.gain = 0.0
+
+    def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
+        """Count a block's rows with their variables (n,)."""
+        entering = alpha * problem.task.signs(block.y)
+        if isinstance(block.X, operators.Factored):
+            self.v += operators.adjoint(block.X, entering, problem.columns)
+        else:
+            add_rows_precisely(block.X, entering, self.v, self.low)
+        self.gain += dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
+
+    def merge(self, other: DualSums) -> None:
+        """Add what was summed over other rows."""
+        self.v, lost = two_sum(self.v, other.v)
+        self.low, self.gain = self.low + (lost + other.low), self.gain + other.gain
+
+    def value(self) -> float:
+        """Return D."""
+        v = self.vector()
+        return self.gain - 0.5 * float(v @ v)
+
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) as precisely as it is known."""
+        return self.v + self.low
+
+
+def evaluate_block(
+    problem: Problem, smooth: Any, block: Block, w: Float64, v: tuple[Float64, Float64]
+) -> tuple[Float64, tuple[float, ...]]:
+    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes through the operators.
+
+    Of rows without features w is 0, and nothing is added to v.
+    """
+    X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
+    if isinstance(X, operators.Factored | UnformedRows):
+        f = np.zeros(len(block.y)) if isinstance(X, UnformedRows) else operators.margins(X, w)
+        slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
+        if isinstance(X, operators.Factored):
+            v[0][:] += operators.adjoint(X, slopes, problem.columns)
+        return f, sums
+    f = np.empty(len(block.y))
+    return f, look_pass(block.labeled, w, cost, f, *v)
+
+
+def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
+    """The dual variables of a block's rows."""
+    f = operators.margins(block.X, dual_point.w)
+    slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+    cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, dual_point.mu))
+    slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
+    return dual_point.t * slopes * problem.task.signs(block.y)
+
+
+def row_curvatures(problem: Problem, smooth: Loss, block: Block, f: Float64) -> Float64:
+    """Return C_i smooth''(m_i) (n,) of the rows of a block whose decision values are f (n,)."""
+    bends = np.empty(len(f))
+    second_derivatives_pass(block.y, block.s, f, problem.C, smooth, bends)
+    return bends
+
+
+def block_hessian(problem: Problem, block: Block, f: Float64) -> Float64:
+    """Return X' diag(C_i l''(m_i)) X (p, p) of a block whose decision values are f (n,)."""
+    return operators.gram(block.X, row_curvatures(problem, problem.loss, block, f), problem.columns)
+
+
+def add_sums(total: Float64 | None, found: Float64 | None) -> Float64 | None:
+    """Return the sum of two sums, of which either may not have been begun."""
+    if total is None or found is None:
+        return found if total is None else total
+    return total + found
+
+
+@saved_as("evaluation.state")
+@dataclass(slots=True)
+class WeightEvaluationState:
+    """``point`` (columns + 1,) is what the problem starts from."""
+
+    problem: Problem
+    """What the weights are worth is asked for this loss and C."""
+    point: Float64
+    """The weights, which never change; 0 where the problem has none to start from."""
+    evaluation: PointSums
+    """The sums of the pass: losses, dual terms, gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightEvaluation(Solver[WeightEvaluationState]):
+    """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
+
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: one pass has nothing to carry on."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
+    warm_start: ClassVar[bool] = True
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of two vectors of weights, and of a decision value a row of a block."""
+        return Cost(fixed=2 * 8 * problem.components, per_block_row=8 * max(1, problem.classes))
+
+    def start(self, problem: Problem) -> WeightEvaluationState:
+        """Begin at the weights the problem starts from."""
+        return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.components))
+
+    def visit(self, state: WeightEvaluationState, block: Block) -> None:
+        """Add the block to both sums."""
+        problem = state.problem
+        if problem.classes:  # P alone: slopes would be a poor dual point where the solver has a better one
+            values = operators.margins(block.X, problem.shaped(state.point).T)
+            losses = multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+            state.evaluation.sums = state.evaluation.sums.plus((losses, losses, 0.0, 0.0))
+        else:
+            state.evaluation.add(problem, problem.loss, block, state.point)
+
+    def finish(self, state: WeightEvaluationState) -> Certificate:
+        """Return both bounds; there is nothing else to do, so the certificate is final."""
+        found = state.evaluation.close(state.problem, state.point)
+        return Certificate(found.primal, found.dual, final=True)
+
+    def certify(self, state: WeightEvaluationState) -> None:
+        """Every pass is an exact evaluation."""
+
+    def part(self, state: WeightEvaluationState) -> WeightEvaluationState:
+        """The weights, with sums of nothing."""
+        return replace(state, evaluation=PointSums(len(state.point)))
+
+    def merge(self, states: list[WeightEvaluationState]) -> WeightEvaluationState:
+        """Add up what each worker summed."""
+        for other in states[1:]:
+            states[0].evaluation.merge(other.evaluation)
+        return states[0]
+
+    def solution(self, state: WeightEvaluationState) -> LinearSolution:
+        """The weights it was given."""
+        return LinearSolution(state.problem.shaped(state.point).copy(), state.problem.bias)
+
+
+def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
+    """Return how far the value of each row's own class is above all others (n,), and which of these is the largest (n,)."""
+    rows, others = np.arange(len(own)), values.copy()
+    others[rows, own] = -np.inf
+    following = others.argmax(axis=1).astype(np.int32)
+    return values[rows, own] - others[rows, following], following
+
+
+CORNER_WIDTH = 0.1
+"""Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
+
+
+def slopes_of(loss: Loss) -> Loss:
+    """Return the loss whose slopes give dual points of ``loss``: itself, or where it has a corner a rounded one."""
+    return round_corners(loss, CORNER_WIDTH * threshold(loss))

@@ -1,0 +1,666 @@
+"""The rows of a pass whose margins come nearest to the corner of the loss: those whose dual variables are between their bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.operators import form_rows
+from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.compute.passes.newton import keys_pass, leverages, squares
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.errors import UsageError
+from streamsvm.losses import Hinge, threshold
+from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
+from streamsvm.solvers.evaluation import DualPoint, add_sums, block_hessian, slopes_at
+from streamsvm.solvers.interior_point_multinomial import MultinomialInteriorPoint
+from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.rows_in_memory import OuterTerms
+from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.one_class import OFFSET, OffsetObjective, RowSums
+from streamsvm.solvers.segment import NORM, STEPS, BestPoint, Regularizer, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
+
+if TYPE_CHECKING:
+    from streamsvm.solvers.nu import NuClasses
+
+SPARE = 2.0
+"""Times as many rows may be held before some are thrown out."""
+NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
+"""Distances, this added, are multiplied by up to 1 + SPREAD by the row's draw: of rows that are alike some are taken."""
+
+
+@saved_as("interior_point.rows")
+class NearRows(NamedTuple):
+    """Rows of weight above 0; f and df (n,) are X w and X d of the segment."""
+
+    X: Any
+    """The rows, dense or CSR."""
+    y: Targets
+    """(n,) +1 or -1, or numbers."""
+    s: Float32 | Float64
+    """(n,) row weight times class weight."""
+    key: Float64
+    """(n,) the distance, spread."""
+    f: Float64
+    """(n,)."""
+    df: Float64
+    """(n,)."""
+    row: Int64
+    """(n,) global numbers."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> NearRows:
+        """Return some of the rows, copied."""
+        X = operators.keep_rows(self.X, chosen)
+        columns: list[Any] = [values[chosen] for values in self[1:]]
+        return NearRows(X, *columns)
+
+
+@saved_as("interior_point.nearest")
+@dataclass(slots=True)
+class NearestRows:
+    """Up to ``limit`` rows; which ones does not depend on how they were dealt to blocks or workers."""
+
+    limit: int
+    """Rows at most."""
+    threshold: float = np.inf
+    """Rows of this key or a larger one are out."""
+    held: int = 0
+    """Rows in ``parts``."""
+    parts: list[NearRows] = field(default_factory=list)
+    """Those kept so far, a part for each block."""
+
+    def clear(self) -> None:
+        """A pass begins."""
+        self.threshold, self.held, self.parts = np.inf, 0, []
+
+    def add(self, block: Block, distance: Float64, f: Float64, df: Float64) -> None:
+        """Offer the rows of a block that are so far (n,) from the corner."""
+        draw = np.empty(len(f))
+        keys_pass(np.ones(len(f)), block.start, 0, draw)
+        key = (distance + NEAREST_DISTANCE) * (1.0 + TIE_SPREAD * draw)
+        chosen = (key < self.threshold) & (block.s > 0.0)
+        if chosen.any():
+            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, block.numbers).where(chosen))
+            self.held += int(np.count_nonzero(chosen))
+        if self.held > SPARE * self.limit:
+            self._throw_out()
+
+    def merge(self, other: NearestRows) -> None:
+        """Join the rows another worker kept of other rows."""
+        self.threshold = min(self.threshold, other.threshold)
+        self.parts = self.parts + other.parts
+        self._throw_out()
+
+    def taken(self) -> NearRows | None:
+        """Return the rows by number, and keep nothing; None where no row has a weight."""
+        self._throw_out()
+        parts, self.parts = self.parts, []
+        if not self.held:
+            return None
+        parts = [part for part in parts if len(part.key)]
+        y, s, key, f, df, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(NearRows._fields)))
+        order = np.argsort(row, kind="stable")
+        blocks = [part.X for part in parts]
+        del parts
+        X = form_rows(blocks, order)
+        return NearRows(X, *(values[order] for values in (y, s, key, f, df, row)))
+
+    def _throw_out(self) -> None:
+        keys = np.concatenate([part.key for part in self.parts] or [np.empty(0)])
+        if len(keys) > self.limit:
+            self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
+        for k, part in enumerate(self.parts):  # one by one: never two copies of all
+            chosen = part.key < self.threshold
+            self.parts[k] = part if chosen.all() else part.where(chosen)
+        self.held = sum(len(part.key) for part in self.parts)
+
+
+ROUNDS = 20
+"""Calls of the iteration at most, each of which ends after so much work."""
+START_TOLERANCE = 1e-3
+"""The gap at which a first sample is solved: it knows the optimum no better."""
+TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
+"""The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
+DECREASE_SHARE = 0.05
+"""... or of what was gained, where that is more."""
+
+
+class Known(NamedTuple):
+    """Where the reading ended."""
+
+    w: Float64
+    """(p,) the best point."""
+    v: Float64
+    """(p,) sum a_i y_i x_i of the slopes there, all rows."""
+    gain: float
+    """sum a_i - conjugate(a_i) of them."""
+    step: float
+    """The share of the segment at which the point is: margins of rows are f + step df."""
+    primal: float
+    """P there."""
+    dual: float
+    """The largest D known."""
+    damping: float
+    """How much the step is held back."""
+    total: float
+    """sum s_i of all rows."""
+
+
+class Reduced(NamedTuple):
+    """What comes of it."""
+
+    w: Float64
+    """(p,) where the next reading is to look."""
+    dual: float
+    """D of the dual point, over all rows."""
+    iterations: int
+    """Of the interior point."""
+    alpha: Float64 | None
+    """(n,) the dual variables of the rows ``near`` at that point; None: there is no new one."""
+
+
+class ProblemInMemory(Protocol):
+    """One form of the problem."""
+
+    @property
+    def objective(self) -> Regularizer:
+        """Return what of P and D is no sum over rows."""
+        ...
+
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
+        ...
+
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """Return the minimum where only the rows ``near`` are free."""
+        ...
+
+
+def sample_of(near: NearRows) -> Sample:
+    """Return the rows as the iteration in memory wants them."""
+    return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)
+
+
+def iterate(rows: AllRows, deadline: float) -> None:
+    """Go on until it is solved. Changes ``rows``."""
+    for _ in range(ROUNDS):
+        rows.advance(deadline)
+        if rows.solved:
+            break
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedProblem:
+    """The problem of the rows near the corner."""
+
+    problem: Problem
+    """Of all rows."""
+    objective: ClassVar[Regularizer] = NORM
+    """See ``ProblemInMemory``."""
+
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """See ``ProblemInMemory``."""
+        problem = self.problem
+        y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
+        m = y * (near.f + known.step * near.df)
+        a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
+        own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+        u = known.v - operators.adjoint(near.X, a * y, problem.columns)
+        wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
+        bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
+        outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
+        rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+        iterate(rows, deadline)
+        if rows.interior is not None:
+            a = rows.interior.a
+            own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+            u = u + operators.adjoint(near.X, a * y, problem.columns)
+            return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
+        return Reduced(rows.best, known.dual, rows.steps, None)
+
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """See ``ProblemInMemory``."""
+        problem = self.problem
+        coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
+        start = problem.first_weights()
+        rows = AllRows(coarse, sample_of(near), start, start)
+        iterate(rows, deadline)
+        return rows.best
+
+
+@dataclass(frozen=True, slots=True)
+class NumberProblem:
+    """The problem of the rows near a corner."""
+
+    problem: Problem
+    """Of all rows; its loss has corners."""
+    objective: ClassVar[Regularizer] = NORM
+    """See ``ProblemInMemory``."""
+
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """See ``ProblemInMemory``."""
+        problem, s = self.problem, near.s.astype(np.float64)
+        m = near.f + known.step * near.df - near.y
+        a = np.array([-problem.C * c * problem.loss.slope(r) for c, r in zip(s, m.tolist(), strict=True)])
+        own, u = self._gain(a, near, s), known.v - operators.adjoint(near.X, a, problem.columns)
+        unit = _unit(m, s)
+        bend = squares(near.X, s, problem.columns) * (known.damping * problem.C / unit * known.total / float(s.sum()))
+        wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal / unit**2
+        outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
+        sided = self._sided(unit)
+        rows = AllRows(sided, self._sample(near, unit), w, w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+        iterate(rows, deadline)
+        if rows.interior is None:
+            return Reduced(unit * rows.best, known.dual, rows.steps, None)
+        above, below = np.split(unit * rows.interior.a, 2)
+        a = above - below
+        u = u + operators.adjoint(near.X, a, problem.columns)
+        value = known.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
+        return Reduced(unit * rows.best, value, rows.steps, a)
+
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """See ``ProblemInMemory``."""
+        problem, start = self.problem, self.problem.first_weights()
+        unit = _unit(near.y.astype(np.float64), near.s.astype(np.float64))
+        sided = self._sided(unit)
+        coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
+        outer = OuterTerms(np.ones_like(start), np.zeros_like(start))
+        rows = AllRows(coarse, self._sample(near, unit), start / unit, start / unit, outer=outer)
+        iterate(rows, deadline)
+        return unit * rows.best
+
+    def _sided(self, unit: float) -> Problem:
+        """The problem of the sides."""
+        loss = self.problem.loss
+        corner = Hinge(margin=(1.0 - loss.conjugate_slope(0.0, 1.0)) / unit)
+        return replace(self.problem, loss=corner, C=self.problem.C / unit)
+
+    def _sample(self, near: NearRows, unit: float) -> Sample:
+        """The sides of the rows, those with sign +1 first."""
+        loss, ones, twice = self.problem.loss, np.ones(len(near.y), np.float32), (near.row, near.row)
+        s = near.s.astype(np.float64)
+        return Sample(
+            row_stack([near.X, near.X]),
+            np.append(ones, -ones),
+            np.append(loss.upper(1.0) * s, loss.slope(np.inf) * s),
+            np.ones(2 * len(s)),
+            np.append(near.f, near.f),
+            np.concatenate(twice),
+            complete=False,
+            offset=np.tile(-near.y / unit, 2),
+        )
+
+    def _gain(self, a: Float64, near: NearRows, s: Float64) -> float:
+        """Sum a_i t_i + a_i - conjugate(a_i)."""
+        loss, C = self.problem.loss, self.problem.C
+        gains = (b - loss.conjugate(b, C * c) for b, c in zip(a.tolist(), s.tolist(), strict=True) if c > 0.0)
+        return float(a @ near.y) + float(sum(gains))
+
+
+def _unit(m: Float64, s: Float64) -> float:
+    """The mean size of residuals m (n,), weighted."""
+    return float(s @ np.abs(m)) / float(s.sum()) or 1.0
+
+
+HELD = 1e-3
+"""How much rho is held, in units of what P bends by where rows point one way."""
+FIRST_SHARE = 1e-3
+"""The gap at first, of the objective of rows that point one way; it falls until it is small beside P."""
+SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
+"""By how much it falls at a time, and to which share of the tolerance, but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetProblem:
+    """The problem of the rows near the corner, with the weight of the offset among the variables."""
+
+    problem: Problem
+    """Of all rows."""
+    objective: OffsetObjective
+    """See ``ProblemInMemory``."""
+
+    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+        """See ``ProblemInMemory``."""
+        problem, objective = self.problem, self.objective
+        s = near.s.astype(np.float64)
+        a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
+        u = known.v - operators.adjoint(near.X, a, problem.columns)
+        bend = squares(near.X, s, problem.columns) * (known.damping * known.total / float(s.sum()))
+        c = _offset_unit(objective)
+        outer = _outer(objective, c * u, c * bend, c * known.w)
+        scaled = replace(problem, C=c)
+        rows = _iterated(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
+        if rows.interior is None:
+            return Reduced(rows.best / c, known.dual, rows.steps, None)
+        a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
+        v = u + operators.adjoint(near.X, a, problem.columns)
+        return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
+
+    def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
+        """See ``ProblemInMemory``."""
+        problem, objective = self.problem, self.objective
+        c, nothing = _offset_unit(objective), np.zeros(problem.columns + 1)
+        outer = _outer(objective, nothing, nothing, nothing)
+        coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
+        rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
+        return _iterated(rows, objective, deadline).best / c
+
+
+def _offset_unit(objective: OffsetObjective) -> float:
+    """c; where rows are read less an offset o margins are about nu S ||x|| ||x - o||."""
+    if objective.origin is None:
+        return 1.0 / (objective.mass * objective.rows.usual)
+    return 1.0 / (objective.mass * math.sqrt(objective.usual * objective.rows.usual))
+
+
+def _outer(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) -> OuterTerms:
+    """1/2 w'Gw + q.w about w, in units of margins: what rows that stay add, the norm, and what holds the step back."""
+    usual = objective.rows.usual if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
+    diagonal, linear = 1.0 + bend, -(u + bend * w)
+    diagonal[-1] = HELD / usual + bend[-1]
+    linear[-1] -= 1.0 / usual + HELD / usual * w[-1]
+    if objective.origin is not None:
+        linear[:-1] -= objective.origin / usual
+    return OuterTerms(diagonal, linear)
+
+
+def _iterated(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
+    """The iteration, to a gap that is small beside P once it is known how large that is. Changes ``rows``."""
+    unit = 0.5 / objective.rows.usual
+    rows.wanted = FIRST_SHARE * unit
+    for _ in range(ROUNDS):
+        rows.advance(deadline)
+        least = max(OFFSET_TOLERANCE_SHARE * rows.problem.tolerance * abs(rows.primal), OFFSET_LEAST_SHARE * unit)
+        if rows.solved and rows.wanted <= least:
+            break
+        if rows.solved:  # else it was time for a look at the clock
+            rows.wanted = max(SMALLER * rows.wanted, least)
+    return rows
+
+
+def _feasible(a: Float64, s: Float64, mass: float) -> Float64:
+    """Return a (n,) that sum up to ``mass``, or come as near as their bounds 0 and s allow."""
+    found, most = float(a.sum()), float(s.sum())
+    if found > mass:
+        return a * (max(mass, 0.0) / found)
+    return a + min((mass - found) / (most - found), 1.0) * (s - a) if most > found else a
+
+
+@saved_as("interior_point.proven")
+class ProvenPoint(NamedTuple):
+    """A dual point of all rows: slopes at some weights, and of some rows the variables that were found in memory."""
+
+    w: Float64
+    """(p,) the weights."""
+    rows: Int64
+    """(k,) numbers of those rows, rising."""
+    alpha: Float64
+    """(k,) their variables."""
+
+
+@saved_as("interior_point.state")
+@dataclass(slots=True)
+class InteriorPointState(SegmentState):
+    """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
+
+    problem: Problem
+    """What is solved."""
+    point: Float64
+    """(p,) the best point of the readings so far, which is the solution."""
+    direction: Float64
+    """(p,) from there to the candidate; 0: there is none, and the point is evaluated."""
+    sums: SegmentSums
+    """Of the pass along the segment."""
+    near: NearestRows
+    """The rows nearest to the corner, in a pass for a loss that has one and in the first one."""
+    squares: Float64
+    """(p,) sum s_i x_ij^2, of the first pass."""
+    weight: float = 0.0
+    """sum s_i over the rows met in this pass."""
+    gram: Float64 | None = None
+    """(p, p) X' diag(C_i l'') X at the candidate, for smooth losses; None before the first block and for the hinge."""
+    primal: float = np.inf
+    """P of ``point``; inf before the first pass."""
+    dual: float = -np.inf
+    """The largest D so far; -inf before the first pass."""
+    passes: int = 0
+    """Passes that were closed."""
+    iterations: int = 0
+    """Of the interior point, in memory."""
+    damping: float = 0.0
+    """How much the next step is held back."""
+    deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+    facts: dict[str, float] = field(default_factory=dict)
+    """What there is to say of the last pass."""
+    rows: RowSums | None = None
+    """Of one class with a free offset: sums over all rows, which the first pass makes."""
+    proven: ProvenPoint | None = None
+    """Where ``dual`` comes from; None: it is a = 0, or that of one class."""
+
+    @property
+    def in_memory(self) -> ProblemInMemory:
+        """What is solved in memory; of one class with a free offset once the first pass is over."""
+        if self.problem.loss.numeric() and not self.problem.loss.smooth():
+            return NumberProblem(self.problem)
+        if self.problem.nu is None or self.rows is None:
+            return ReducedProblem(self.problem)
+        return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows, self.problem.origin))
+
+
+ROWS, PER_COMPONENT = 50_000, 50
+"""Rows that are kept: so many, or so many for each component."""
+LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
+"""Fewer are of no use."""
+ROW_ARRAYS = 260
+"""Bytes a row beside its entries: sign, weight, key, margins, number, and the float64 arrays of an interior point."""
+VECTORS = 60
+"""Of length p: the sums at every step, and what the iteration in memory holds."""
+
+SHORT, LONG = 0.1, 0.6
+"""A share of the way after which the next step is held back more, or less, ..."""
+START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
+"""... at first by so much, then by this at least, and by so many times as much, or as little."""
+
+
+@dataclass(frozen=True, slots=True)
+class InteriorPoint(SegmentSolver):
+    """Settings of the method."""
+
+    kept: Annotated[
+        int | None,
+        Option(
+            "Rows kept in memory: those nearest to the corner.",
+            bounds=Bounds(least=1),
+            default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
+        ),
+    ] = None
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: rows near a corner are what is kept."""
+    free_offset: ClassVar[bool] = True
+    halved: ClassVar[str] = "kept"
+    """See ``SegmentSolver``."""
+    has_dual_witness: ClassVar[bool] = True
+    stops_early: ClassVar[bool] = True
+
+    def held(self, problem: Problem) -> int:
+        """Rows kept."""
+        return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
+
+    def least(self, problem: Problem) -> int:
+        """Rows of use."""
+        return max(LEAST_ROWS, LEAST_ROWS_PER_COMPONENT * (problem.columns + 1))
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
+        p, kept = problem.columns + 1, self.held(problem)
+        entry, sides = layout.entry_bytes, 2 if problem.loss.numeric() and not problem.loss.smooth() else 0
+        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
+        nonzeros = problem.nonzeros or problem.rows * p
+        matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), entry)
+        if problem.loss.smooth():
+            matrix = max(matrix, matrix_bytes(p, entry))
+        return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
+
+    def start(self, problem: Problem) -> InteriorPointState:
+        """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
+        p, point = problem.columns + 1, problem.first_weights()
+        near, rows = NearestRows(self.held(problem)), None if problem.nu is None else RowSums(p)
+        return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
+
+    def visit(self, state: InteriorPointState, block: Block) -> None:
+        """Add the block to the sums along the segment; keep its rows that are near, or add to the matrix."""
+        problem = state.problem
+        f, df = state.sums.add(problem, block, state.point, state.direction)
+        state.weight += float(block.s.sum(dtype=np.float64))
+        smooth, sampling = problem.loss.smooth(), state.passes == 0 and _sampled(problem)
+        if sampling or not smooth:
+            if state.passes == 0:
+                found = squares(block.X, block.s.astype(np.float64), problem.columns)
+                state.squares += found
+                if state.rows is not None:
+                    state.rows.add(problem, block, found)
+            state.near.add(block, _distance(state, block, f, df), f, df)
+        if smooth and not sampling:
+            state.gram = add_sums(state.gram, block_hessian(problem, block, f + df))
+
+    def set_deadline(self, state: InteriorPointState, moment: float) -> None:
+        """Iterations in memory end at that moment."""
+        state.deadline = moment
+
+    def finish(self, state: InteriorPointState) -> Certificate:
+        """Close the pass at the best point of the segment, and find the next candidate; both bounds are exact."""
+        objective = state.in_memory.objective
+        found = state.sums.close(state.point, state.direction, objective)
+        state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
+        if found.dual > state.dual:
+            state.dual, state.proven = found.dual, _slopes_alone(found)
+        if not self._done(state):
+            state.direction = self._candidate(state, found) - state.point
+        state.passes += 1
+        state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
+        if state.rows is not None:
+            state.facts |= state.rows.facts()
+        state.sums.clear()
+        state.near.clear()
+        state.gram, state.weight = None, 0.0
+        return Certificate(state.primal, state.dual, final=objective.degenerate(state.dual), facts=dict(state.facts))
+
+    def _done(self, state: InteriorPointState) -> bool:
+        return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
+
+    def _candidate(self, state: InteriorPointState, found: BestPoint) -> Float64:
+        """Where the next pass is to look."""
+        problem = state.problem
+        if problem.loss.smooth() and state.gram is not None:
+            state.gram[np.diag_indices_from(state.gram)] += 1.0
+            gradient = found.w - found.v
+            return found.w - factorized_after_rounding(state.gram)(gradient)
+        near, in_memory = state.near.taken(), state.in_memory
+        if near is None:
+            return found.w
+        if state.passes == 0 and _sampled(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
+            factor = state.weight / float(near.s.sum(dtype=np.float64))
+            return in_memory.first_point(near, factor, state.deadline)
+        state.damping = _damping(state, found.step)
+        known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
+        solved = in_memory.solve(near, known, state.deadline)
+        state.iterations += solved.iterations
+        if solved.dual > state.dual:
+            state.dual = solved.dual
+            state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
+        return solved.w
+
+    def of_classes(self, classes: int) -> MultinomialInteriorPoint:
+        """Raises UsageError: all rows are kept where classes are told apart together."""
+        if self.kept is not None:
+            raise UsageError("all classes in one problem are solved with all rows", hint="leave out kept")
+        return MultinomialInteriorPoint(classes)
+
+    def for_two_classes(self) -> NuClasses:
+        from streamsvm.solvers.nu import NuClasses
+
+        return NuClasses(self)
+
+    def keeping_dual_point(self) -> InteriorPoint:
+        """The same: where the bound comes from is always known."""
+        return self
+
+    def witness(self, state: InteriorPointState) -> InteriorPointState:
+        """What ``dual_values`` looks at: the point behind the bound, without rows and sums."""
+        nothing = NearestRows(state.near.limit)
+        return replace(state, sums=SegmentSums(1), near=nothing, squares=np.zeros(1), gram=None)
+
+    def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
+        """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in memory.
+
+        Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
+        """
+        proven = state.proven
+        if state.problem.nu is not None:
+            return None
+        if proven is None:
+            return np.zeros(len(block.y))
+        found = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
+        mine, places = block.members(proven.rows)
+        found[places] = proven.alpha[mine]
+        return found
+
+    def merge(self, states: list[InteriorPointState]) -> InteriorPointState:
+        """Add up what each worker summed, and join the rows they kept."""
+        first, *others = states
+        for other in others:
+            first.sums.merge(other.sums)
+            first.near.merge(other.near)
+            first.weight += other.weight
+            if first.rows is not None and other.rows is not None and first.passes == 0:
+                first.rows.merge(other.rows)
+            first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
+            first.gram = add_sums(first.gram, other.gram)
+        return first
+
+
+def _slopes_alone(found: BestPoint) -> ProvenPoint | None:
+    """The dual point that a segment has shown."""
+    return None if found.steepest is None else ProvenPoint(found.steepest, np.empty(0, np.int64), np.empty(0))
+
+
+def _sampled(problem: Problem) -> bool:
+    """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as much."""
+    return problem.warm is None and problem.loss.quadratic()
+
+
+def _damping(state: InteriorPointState, step: float) -> float:
+    """The next damping, after so much of the way was worth going; 0 where all rows are near."""
+    damping = state.damping
+    if state.near.threshold == np.inf:
+        return 0.0
+    if state.passes < 2:
+        return START_DAMPING
+    if step >= LONG:
+        return damping / EASED if damping > LEAST_DAMPING else 0.0
+    return max(LEAST_DAMPING, DAMPED * damping) if step <= SHORT else damping
+
+
+def _distance(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
+    """How near to the corner each row comes (n,) at those points of the segment that are looked at.
+
+    Relative to how far it moves: rows that are much of a rare column go where that weight goes, and nothing holds it.
+    """
+    problem, values = state.problem, f + np.array(STEPS)[:, None] * df
+    if problem.loss.numeric():
+        beyond = np.abs(values - block.y) - abs(1.0 - problem.loss.conjugate_slope(0.0, 1.0))
+    else:
+        beyond = block.y * values - threshold(problem.loss)
+    nearest: Float64 = np.abs(beyond).min(axis=0)
+    if state.passes == 0:
+        return nearest
+    return nearest / np.sqrt(leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), 1.0 / problem.rows))

@@ -1,0 +1,407 @@
+"""All classes told apart in one problem, in memory: a primal-dual interior point, to the last digits whatever the scale of columns and C.
+
+Problem and dual are those of ``compute.passes.dcd.multinomial_sweep``. With conjugate(b, C_i) = (1 - z) b + h_i b^2 / 2 a row has the numbers u_ik >= 0, k other
+than its class y, b_i = sum_k u_ik <= U_i, and W = sum_i sum_k u_ik (e_y - e_k) x_i'. With multipliers t_ik of u_ik >= 0 and s_i of b_i <= U_i the
+optimum is where
+
+    g_ik = (w_y - w_k).x_i + h_i b_i - z + s_i - t_ik = 0,      t_ik u_ik = 0,      s_i (U_i - b_i) = 0.
+
+The method follows the points where both products are mu > 0, and lets mu fall (Mehrotra, SIAM J. Optimization 2, 1992: a step that looks where mu = 0
+leads, and one that corrects it). W goes along beside u: sums of large u that cancel would tell margins too coarsely. With d_ik = t_ik / u_ik and
+e_i = h_i + s_i / (U_i - b_i) a step of Newton's method is
+
+    (D_i + e_i 11') du_i = rho_i - A_i dW,      A_i dW = [(dw_y - dw_k).x_i]_k,
+    rho_ik = -g_ik - c_i / (U_i - b_i) + c_ik / u_ik,      c = mu - the products (less those of the first step),
+
+so that dW = sum_i A_i' du_i - (W - W(u)) is the solution of a linear system in the K p weights alone,
+
+    (I + sum_i B_i (x) x_i x_i') dW = sum_i A_i' M_i rho_i - (W - W(u)),
+    M_i = (D_i + e_i 11')^-1 = diag(q) - c qq',   q = 1 / d_i,   c = e_i / (1 + e_i sum q),
+
+with B_i (K, K) the matrix M_i bordered by the row and column of y, the sums of all others. It costs n (K p)^2 / 2 multiplications to form, (K p)^3 / 3 to
+factor, and some 15 to 40 such steps are taken: columns that are not scaled, which coordinate descent takes thousands of passes on, change nothing.
+
+Where a loss has no bound U_i, twice what b_i can be at the optimum stands for it: there sum_i z b_i = ||W||^2 + sum_i h_i b_i^2 and D is half
+of it, at most P(0), so that h_i b_i^2 <= 2 P(0).
+
+As a solver it is as ``solvers.active_set``: the first pass gathers the rows, the problem is solved when it ends, and the second pass tells the rows their
+numbers and sums what both bounds are made of.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
+from streamsvm.rows import CSR, Float64, Int64
+from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    DUAL,
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+)
+
+TOLERANCE_SHARE, LEAST_GAP = 0.01, 1e-13
+"""The relative gap in memory: of the one that is asked for, and what float64 can tell."""
+MOST_STEPS, STILL = 200, 20
+"""Steps at most, and those without a smaller gap, after which rounding has the last word."""
+TO_BOUND = 0.995
+"""The share of the way to the nearest bound that a step goes."""
+MATRIX_BYTES = 32
+"""Of an entry of the matrix of all weights: its blocks, itself and its factor."""
+ROW_NUMBERS = 200
+"""Bytes of a row and class while it is solved, beside B."""
+WORK = 2e9
+"""Multiplications of a step up to which this method is chosen without being asked for."""
+
+
+def step_work(rows: int, columns: int, classes: int) -> float:
+    """Return the multiplications of a step."""
+    weights = float(classes) * (columns + 1)
+    return rows * weights * weights / 2.0 + weights**3 / 3.0
+
+
+class Terms(NamedTuple):
+    """What the problem is, of n rows, p columns with the constant one, K classes."""
+
+    X: Float64
+    """(n, p)."""
+    own: Int64
+    """(n,) the class y of each row."""
+    z: float
+    """The margin from which on a row costs nothing."""
+    h: Float64
+    """(n,) the curvature of the conjugate."""
+    upper: Float64
+    """(n,) U, or what stands for it."""
+    others: Float64
+    """(n, K): 1, and 0 for the own class."""
+
+    def weights(self, u: Float64) -> Float64:
+        """Return W (K, p) of u (n, K)."""
+        return self.numbers(u).T @ self.X
+
+    def numbers(self, u: Float64) -> Float64:
+        """Return a_ik (n, K): -u_ik, and b_i of the own class."""
+        a = -u
+        a[np.arange(len(u)), self.own] = u.sum(axis=1)
+        return a
+
+    def differences(self, W: Float64) -> Float64:
+        """Return (w_y - w_k).x_i (n, K); 0 of the own class."""
+        f = self.X @ W.T
+        found: Float64 = f[np.arange(len(f)), self.own][:, None] - f
+        return found
+
+    def gain(self, u: Float64) -> float:
+        """Return sum_i b_i - conjugate(b_i)."""
+        b = u.sum(axis=1)
+        return float(self.z * b.sum() - 0.5 * self.h @ (b * b))
+
+
+class Path(NamedTuple):
+    """A point on the way: u and t (n, K), 0 of the own class, s (n,), W (K, p)."""
+
+    u: Float64
+    t: Float64
+    s: Float64
+    W: Float64
+
+    def moved(self, step: Path, length: float) -> Path:
+        """Return the point so far along a step."""
+        return Path(*(x + length * d for x, d in zip(self, step, strict=True)))
+
+
+def terms_of(problem: Problem, rows: GatheredRows) -> Terms:
+    """Return the problem of gathered rows."""
+    loss: Any = problem.loss
+    C = problem.C * rows.s.astype(np.float64)
+    own = rows.y.astype(np.int64)
+    others = np.ones((len(own), problem.classes))
+    others[np.arange(len(own)), own] = 0.0
+    h, upper = (np.array([part(c) for c in C.tolist()], np.float64) for part in (loss.curvature, loss.upper))
+    at_zero = loss.value(0.0) * float(C.sum())
+    with np.errstate(divide="ignore"):
+        upper = np.where(np.isfinite(upper), upper, 2.0 * np.sqrt(2.0 * at_zero / h))
+    return Terms(_dense(rows.X, problem), own, 1.0 - loss.conjugate_slope(0.0, 1.0), h, upper, others)
+
+
+def _dense(X: Any, problem: Problem) -> Float64:
+    """The rows (n, p) float64, with their constant feature."""
+    if isinstance(X, CSR):
+        found = np.zeros((len(X.indptr) - 1, problem.columns + 1))
+        found[np.repeat(np.arange(len(found)), np.diff(X.indptr)), X.indices] = X.data
+    else:
+        found = np.empty((len(X.values), problem.columns + 1))
+        found[:, :-1] = X.values
+    found[:, -1] = X.bias
+    return found
+
+
+def first_point(terms: Terms) -> Path:
+    """Return W = 0, half of the bounds or what would be best there, and multipliers that make all products the same."""
+    with np.errstate(divide="ignore"):
+        b = np.minimum(0.5 * terms.upper, terms.z / terms.h)
+    u = terms.others * (b / (terms.others.shape[1] - 1))[:, None]
+    mu = terms.z * float(u.sum()) / float(terms.others.sum())
+    t = np.where(terms.others > 0.0, mu / np.where(terms.others > 0.0, u, 1.0), 0.0)
+    return Path(u, t, mu / (terms.upper - b), np.zeros((u.shape[1], terms.X.shape[1])))
+
+
+class Newton:
+    """The linear system of a step at a point."""
+
+    def __init__(self, terms: Terms, at: Path) -> None:
+        from scipy.linalg import cho_factor  # which takes longer to import than a small fit
+
+        self.terms, self.at = terms, at
+        inside = terms.others > 0.0
+        self.b = at.u.sum(axis=1)
+        self.room = terms.upper - self.b
+        self.q = np.where(inside, at.u / np.where(inside, at.t, 1.0), 0.0)
+        self.e = terms.h + at.s / self.room
+        total = self.q.sum(axis=1)
+        self.c = self.e / (1.0 + self.e * total)
+        self.apart = at.W - terms.weights(at.u)
+        self.residual = (terms.differences(at.W) + (terms.h * self.b - terms.z + at.s)[:, None] - at.t) * terms.others
+        self.factor = cho_factor(self._matrix(total), lower=True, overwrite_a=True, check_finite=False)
+
+    def _matrix(self, total: Float64) -> Float64:
+        """I + sum_i B_i (x) x_i x_i' (K p, K p)."""
+        X, own = self.terms.X, self.terms.own
+        (n, classes), p, rows = self.q.shape, X.shape[1], np.arange(len(own))
+        sums = self.q / (1.0 + self.e * total)[:, None]
+        found = np.zeros((classes, p, classes, p))
+        for k in range(classes):
+            B = self.q[:, : k + 1] * -(self.c * self.q[:, k])[:, None]
+            B[:, k] += self.q[:, k]
+            B[own == k] = -sums[own == k, : k + 1]
+            before = own < k
+            B[rows[before], own[before]] = -sums[before, k]
+            B[own == k, k] = sums[own == k].sum(axis=1)
+            found[k, :, : k + 1] = (X.T @ (B[:, :, None] * X[:, None, :]).reshape(n, -1)).reshape(p, k + 1, p)
+        matrix: Float64 = found.reshape(classes * p, classes * p)
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        return matrix
+
+    def _solved(self, rho: Float64) -> Float64:
+        """M_i rho_i (n, K)."""
+        scaled = self.q * rho
+        found: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
+        return found
+
+    def step(self, mu: float, first: Path | None = None) -> Path:
+        """Return the step towards products mu; ``first``: the step whose products are to be made up for."""
+        from scipy.linalg import cho_solve
+
+        terms, at = self.terms, self.at
+        inside = terms.others > 0.0
+        lack = (mu - at.u * at.t) * terms.others
+        over = mu - at.s * self.room
+        if first is not None:
+            lack -= first.u * first.t
+            over += first.s * first.u.sum(axis=1)
+        given = lack / np.where(inside, at.u, 1.0)
+        rho = (-self.residual - (over / self.room)[:, None] + given) * terms.others
+        right = terms.weights(self._solved(rho)) - self.apart
+        dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
+        du = self._solved((rho - terms.differences(dW)) * terms.others)
+        dt = given - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
+        ds = (over + at.s * du.sum(axis=1)) / self.room
+        return Path(du, dt * terms.others, ds, dW)
+
+    def longest(self, step: Path) -> float:
+        """Return how far along a step all stays above 0, at most 1."""
+        lengths = [1.0]
+        for x, d in (*zip(self.at[:3], step[:3], strict=True), (self.room, -step.u.sum(axis=1))):
+            falling = d < 0.0
+            if falling.any():
+                lengths.append(float((-x[falling] / d[falling]).min()))
+        return min(lengths)
+
+
+def products(terms: Terms, at: Path) -> float:
+    """Return the mean of all products of a number and its multiplier."""
+    pairs = float((at.u * at.t).sum() + at.s @ (terms.upper - at.u.sum(axis=1)))
+    return pairs / float(terms.others.sum() + len(at.s))
+
+
+class Solved(NamedTuple):
+    """What the iteration has come to."""
+
+    W: Float64
+    """(K, p) the weights of least P."""
+    a: Float64
+    """(n, K) the numbers a_ik of largest D."""
+    steps: int
+    """How many were taken."""
+
+
+def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Solved:
+    """Follow the path until the gap is small beside P, rounding ends it, or the deadline comes."""
+    terms = terms_of(problem, rows)
+    wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_GAP)
+    at, steps, still = first_point(terms), 0, 0
+    primal, dual, gap, lowest, W, u = np.inf, -np.inf, np.inf, np.inf, at.W, at.u
+    while True:
+        of_u = terms.weights(at.u)
+        D = terms.gain(at.u) - 0.5 * float(np.sum(of_u * of_u))
+        P = 0.5 * float(np.sum(at.W * at.W))
+        P += multinomial_loss_sum(terms.X @ at.W.T, rows.y, rows.s, problem.C, problem.loss)
+        if P < primal:
+            primal, W = P, at.W
+        if D > dual:
+            dual, u = D, at.u
+        mu = products(terms, at)
+        still = 0 if primal - dual < 0.9 * gap or mu < 0.9 * lowest else still + 1
+        gap, lowest = min(gap, primal - dual), min(lowest, mu)
+        if gap <= wanted * abs(primal) or steps >= MOST_STEPS or still > STILL or time.perf_counter() > deadline:
+            return Solved(W, terms.numbers(u), steps)
+        try:
+            newton = Newton(terms, at)
+        except (np.linalg.LinAlgError, ValueError):  # rounding has made the matrix indefinite
+            return Solved(W, terms.numbers(u), steps)
+        first = newton.step(0.0)
+        reached = products(terms, at.moved(first, newton.longest(first)))
+        step = newton.step(mu * (reached / mu) ** 3, first)
+        at, steps = at.moved(step, TO_BOUND * newton.longest(step)), steps + 1
+        if not all(np.isfinite(part).all() for part in at):
+            return Solved(W, terms.numbers(u), steps)
+
+
+@saved_as("interior_point.multinomial")
+@dataclass(slots=True)
+class MultinomialState:
+    """Arrays are float64; ``point`` (classes * (columns + 1),) is what the pass under way evaluates."""
+
+    problem: Problem
+    """What is solved."""
+    point: Float64
+    """The weights, the first ones until the problem is solved."""
+    v: Float64
+    """(components,) sum_i a_ik x_i of the numbers that rows have been told, over the rows met in this pass."""
+    best: Float64
+    """(components,) the point of least P so far, which is the solution."""
+    primal: float = np.inf
+    """P of ``best``; inf before the first pass."""
+    dual: float = -np.inf
+    """The largest D so far; -inf before the first pass."""
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    """The rows, until the problem is solved."""
+    row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n,) the global numbers of the rows that have dual variables, rising."""
+    a: Float64 = field(default_factory=lambda: np.empty((0, 0)))
+    """(n, classes) those variables."""
+    losses: float = 0.0
+    """sum C_i l(m_i) at ``point`` over the rows met in this pass."""
+    gain: float = 0.0
+    """sum b_i - conjugate(b_i) over the rows met in this pass."""
+    solved: bool = False
+    """Whether the problem was solved in memory."""
+    steps: int = 0
+    """Steps that took."""
+    deadline: float = np.inf
+    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultinomialInteriorPoint(Solver[MultinomialState]):
+    """The method for one problem of ``classes`` classes, of rows that fit the memory."""
+
+    classes: int = 2
+    """How many are told apart."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
+    """Those whose conjugate is a parabola or a line."""
+    stops_early: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
+
+    @property
+    def row_state(self) -> tuple[RowState, ...]:
+        """A number a_ik of each row for each class, once they are known."""
+        return (RowState(DUAL, "float64", self.classes),)
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of all rows, twice while they are joined and once in float64, of the matrix of all weights, and of numbers of rows."""
+        p, n, classes = problem.columns + 1, problem.rows, self.classes
+        row = COPIES_WHILE_JOINED * (
+            bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + ARRAY_BYTES
+        )
+        row += 8 * p * (2 + classes) + ROW_NUMBERS * classes
+        fixed = n * row + MATRIX_BYTES * problem.components**2 + 8 * 8 * problem.components
+        return Cost(fixed, sum(state.nbytes for state in self.row_state), per_block_row=3 * 8 * classes)
+
+    def start(self, problem: Problem) -> MultinomialState:
+        """Begin at W = 0, or at the warm weights."""
+        point = problem.first_weights()
+        return MultinomialState(problem, point, np.zeros_like(point), point)
+
+    def visit(self, state: MultinomialState, block: Block) -> None:
+        """Add the block to both bounds; gather its rows, or tell them their dual variables."""
+        problem = state.problem
+        values = operators.margins(block.X, problem.shaped(state.point).T)
+        state.losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+        if not state.solved:
+            state.gatherer.add(block)
+        part, places = block.members(state.row)
+        alpha = np.zeros((len(block.y), self.classes))
+        if len(places):
+            alpha[places] = state.a[part]
+            state.v += operators.adjoint(block.X, alpha, problem.columns).T.ravel()
+            state.gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
+        if DUAL in block.rows:
+            block.rows[DUAL][:] = alpha
+
+    def set_deadline(self, state: MultinomialState, moment: float) -> None:
+        """Steps are taken until that moment, and what there is then is certified."""
+        state.deadline = moment
+
+    def finish(self, state: MultinomialState) -> Certificate:
+        """Close the pass: both bounds are exact for the point it began with; then the problem is solved, once."""
+        primal = 0.5 * float(state.point @ state.point) + state.losses
+        if primal < state.primal:
+            state.primal, state.best = primal, state.point
+        state.dual = max(state.dual, state.gain - 0.5 * float(state.v @ state.v))
+        certificate = Certificate(state.primal, state.dual, final=state.solved, facts={"iterations": state.steps})
+        if not state.solved and state.primal - state.dual > state.problem.tolerance * abs(state.primal):
+            rows = state.gatherer.join()
+            found = solve(state.problem, rows, state.deadline)
+            state.point, state.a, state.row = found.W.ravel(), found.a, rows.row
+            state.solved, state.steps = True, found.steps
+        state.v, state.losses, state.gain = np.zeros_like(state.v), 0.0, 0.0
+        return certificate
+
+    def certify(self, state: MultinomialState) -> None:
+        """Every pass is an exact evaluation."""
+
+    def part(self, state: MultinomialState) -> MultinomialState:
+        """Return a state for another worker: the same point, sums of nothing."""
+        return replace(state, v=np.zeros_like(state.v), gatherer=Gatherer(), losses=0.0, gain=0.0)
+
+    def merge(self, states: list[MultinomialState]) -> MultinomialState:
+        """Add up what each worker summed, and put together what they gathered."""
+        first, *others = states
+        for other in others:
+            first.gatherer.merge(other.gatherer)
+            first.v = first.v + other.v
+            first.losses, first.gain = first.losses + other.losses, first.gain + other.gain
+        return first
+
+    def solution(self, state: MultinomialState) -> LinearSolution:
+        """The weights of the least P that a pass has evaluated, (classes, columns + 1)."""
+        return LinearSolution(state.problem.shaped(state.best).copy(), state.problem.bias)

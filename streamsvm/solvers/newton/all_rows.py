@@ -1,0 +1,422 @@
+"""Newton's method on a linear problem whose rows are in memory; the corner of a hinge is rounded, and narrows on the way.
+
+    P(w) = 1/2 ||w||^2 + sum_i C_i h(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i h'(m_i)
+
+h is the loss, or the loss with its corner rounded over a width 2 mu (``losses.Huber``): its a_i are feasible for the loss itself, and
+
+    P - D = smoothing + 1/2 ||grad||^2,        smoothing = sum_i C_i (l(m_i) + conjugate terms of a_i) + a_i m_i.
+
+The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large scale: once the
+energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of sparse rows, columns outside the
+block of the preconditioner are set to their best after each step (``rare_columns``). Line searches are exact.
+
+References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.interior_point import Interior, value_pass
+from streamsvm.compute.passes.newton import slopes_pass, trial_pass
+from streamsvm.compute.passes.rows_in_memory import line_pass
+from streamsvm.losses import round_corners, threshold
+from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.newton.descent import (
+    CoordinateDescent,
+    DescentState,
+    ProximalDescent,
+    ProximalState,
+    lengths_differ,
+)
+from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
+from streamsvm.solvers.newton.rows_in_memory import (
+    NO_DUAL_POINT,
+    DualValue,
+    MemoryRows,
+    OuterTerms,
+    rare_columns,
+    step_length,
+)
+from streamsvm.solvers.newton.sample import Sample
+from streamsvm.tags import saved_as
+from streamsvm.types import Loss, Problem
+from streamsvm.types.problem import has_box
+
+FORCING = (1e-4, 0.1)
+"""Steps end when the norm of the residual is this share of the gradient's, the less the nearer the optimum."""
+TARGET, TIGHTEN = 0.02, 0.3
+"""They end too at this share of the gap allowed; and where that did not do, at this share of the energy there was."""
+SHORT_STEP, SHORT_STEPS, STEPS = 0.3, 2, 40
+"""So many steps shorter than that, one after the other where a corner narrows, or so many in all, lead nowhere ..."""
+WHOLE_SHORT_STEPS, WHOLE_STEPS = 40, 200
+"""... or so many where the matrix is of all columns: a step costs hardly more than an evaluation, an interior point's much more; and
+where the conjugate is no parabola, for which there is no interior point."""
+SETTLED_LENGTHS = (1.0, 0.4, 0.16)
+"""Lengths of a step tried where rare columns are set to their best after it; then the exact one without them."""
+NARROWING, SMOOTHING_SHARE = 0.5, 0.3
+"""mu falls to this share of itself, until smoothing costs no more than this share of the gap allowed ..."""
+CRUDE = 1e-4
+"""... wherever the energy is this share of the objective."""
+
+
+class Here(NamedTuple):
+    """An iterate, evaluated."""
+
+    value: float
+    """The objective with the rounded loss."""
+    smoothing: float
+    """What rounding takes from the bound."""
+    gradient: Float64
+    """Of the objective with the rounded loss, (p,)."""
+
+
+class Moved(NamedTuple):
+    """Where a step has led."""
+
+    length: float
+    """How much of the step was taken."""
+    w: Float64
+    """The weights (p,)."""
+    f: Float64
+    """X w (n,)."""
+
+
+def has_interior_point(loss: Loss) -> bool:
+    """Whether there is an interior point to go on with: of parabolas and lines in dual variables of one sign."""
+    return loss.quadratic() and not loss.numeric()
+
+
+class NewtonSteps:
+    """From the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
+
+    def __init__(self, known: AllRows, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        self._known, self._rows, self._preconditioner = known, rows, preconditioner
+        self._slopes, self._h = np.empty(rows.count), np.empty(rows.count)
+        self._rare = rare_columns(rows, preconditioner) if known.outer is None else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether there have been too many steps, or short ones."""
+        patient = self._preconditioner.whole or not has_interior_point(self._known.problem.loss)
+        short, steps = (WHOLE_SHORT_STEPS, WHOLE_STEPS) if patient else (SHORT_STEPS, STEPS)
+        return self._known.short >= short or self._known.steps >= steps
+
+    def run(self) -> None:
+        """Changes ``known``."""
+        known, rows, arrow, near, closing = self._known, self._rows, self._preconditioner, False, False
+        f = rows.margins(known.w)
+        while not self.lost:
+            here = self._evaluated(f)
+            if known.solved or rows.exhausted:
+                return
+            if not closing:
+                arrow.update(self._h, estimated=not near)
+            energy = float(here.gradient @ arrow(here.gradient))
+            if self._narrowed(here, energy):
+                closing = False
+                continue
+            near = energy <= known.allowed
+            closing = near and not closing and arrow.exact and not arrow.whole
+            if near:
+                known.target = min(known.target, TIGHTEN * energy / known.allowed)
+            f = self._closed(f, here) if closing else self._moved(f, here, energy)
+
+    def _closed(self, f: Float64, here: Here) -> Float64:
+        """The margins X w after the exact step of the dense columns alone."""
+        step = self._preconditioner.block_step(-here.gradient)
+        self._known.w = self._known.w + step
+        return self._rows.moved(f, self._rows.margins(step), self._known.w, self._known.allowed)
+
+    def _moved(self, f: Float64, here: Here, energy: float) -> Float64:
+        """The margins X w after a step for all columns."""
+        known = self._known
+        step = self._step(here, energy)
+        df = self._rows.margins(step)
+        moved = self._settled(f, df, step, here.value)
+        if moved is None:
+            length = self._length(f, df, step)
+            w = known.w + length * step
+            moved = Moved(length, w, self._rows.moved(f, length * df, w, known.allowed))
+        known.w = moved.w
+        known.steps += 1
+        if moved.length < SHORT_STEP:
+            known.short += 1
+        elif known.mu:
+            known.short = 0
+        return moved.f
+
+    def _settled(self, f: Float64, df: Float64, step: Float64, value: float) -> Moved | None:
+        """Where a step ends after which the rare columns are set to their best; None where that is no better than here."""
+        known, rows, rare = self._known, self._rows, self._rare
+        if rare is None:
+            return None
+        smooth = round_corners(known.problem.loss, known.mu)
+        for length in SETTLED_LENGTHS:
+            w, g = known.w + length * step, f + length * df
+            rare.settle(w, g, smooth, known.allowed)
+            losses = trial_pass(rows.terms.y, rows.terms.s, g, g, rows.terms.C, smooth, np.zeros(1))
+            if rows.outer.value(w) + float(losses[0]) < value:
+                return Moved(length, w, g)
+        return None
+
+    def _evaluated(self, f: Float64) -> Here:
+        """What there is at the iterate, whose margins are y f; slopes and second derivatives are filled in."""
+        known, rows, loss = self._known, self._rows, self._known.problem.loss
+        cost = RowLoss(known.problem.C, loss, round_corners(loss, known.mu))
+        losses, smoothed, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, self._slopes, self._h)
+        v = rows.weighted_sum(self._slopes)
+        known.seen(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
+        smoothing = losses - linear + quadratic + float(self._slopes @ f)
+        return Here(rows.outer.value(known.w) + smoothed, smoothing, rows.outer.gradient(known.w) - v)
+
+    def _narrowed(self, here: Here, energy: float) -> bool:
+        """Whether mu was made smaller, and the iterate is to be looked at again."""
+        known, goal = self._known, SMOOTHING_SHARE * self._known.allowed
+        if not known.mu or energy > CRUDE * abs(here.value) or here.smoothing <= goal:
+            return False
+        known.mu *= max(NARROWING, float(np.sqrt(0.95 * goal / here.smoothing)))
+        return True
+
+    def _step(self, here: Here, energy: float) -> Float64:
+        """About -H^-1 grad."""
+        known, rows = self._known, self._rows
+        forcing = min(max(energy / known.size, FORCING[0]), FORCING[1])
+        least = max(forcing * forcing * energy, known.target * known.allowed)
+
+        def enough(found: float, _: Float64) -> bool:
+            return found <= least or rows.late
+
+        solved = solve(lambda d: rows.hessian_product(self._h, d), self._preconditioner, -here.gradient, enough)
+        return solved.x + self._preconditioner.block_step(solved.residual) if self._preconditioner.whole else solved.x
+
+    def _length(self, f: Float64, df: Float64, step: Float64) -> float:
+        known, rows = self._known, self._rows
+        smooth, (along, square) = round_corners(known.problem.loss, known.mu), rows.outer.along(known.w, step)
+        y, s, C = rows.terms.y, rows.terms.s, rows.terms.C
+
+        def slopes(t: float) -> tuple[float, float]:
+            slope, curvature = line_pass(y, s, f, df, C, smooth, t)
+            return along + t * square + slope, square + curvature
+
+        return step_length(slopes)
+
+
+MARGIN = 0.9
+"""Of the tolerance: the gap in memory at which the next reading is to confirm it."""
+STEPS_INSIDE = 200
+"""Of the interior point between two readings, at most. Where it gets anywhere it needs 20 to 60 in all."""
+THIN, THIN_PER_COMPONENT = 2_000, 40
+"""Newton's method begins with every k-th row, if that leaves so many, ..."""
+THIN_TOLERANCE = 1e-2
+"""... which tell the optimum no better than to this gap, ..."""
+THIN_MU = 0.1
+"""... and which rows are in the corner no better than to such margins."""
+
+
+@saved_as("newton.all_rows")
+@dataclass(slots=True)
+class AllRows:
+    """What is known between two readings. ``w`` is where the iteration is, ``best`` the least primal it has met."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    sample: Sample
+    """All rows that count."""
+    w: Float64
+    """(columns + 1,) the weights the next iteration begins at."""
+    best: Float64
+    """(columns + 1,) the weights of least P so far: the next reading confirms them."""
+    primal: float = np.inf
+    """P of ``best``, summed over the rows in memory; inf before the first iteration."""
+    dual: float = -np.inf
+    """The largest D met; -inf before the first iteration."""
+    interior: Interior | None = None
+    """Dual variables and multipliers of the interior point; None as long as Newton's method on P is at work."""
+    target: float = TARGET
+    """The share of the gap allowed at which conjugate gradients may end; falls where that did not do."""
+    steps: int = 0
+    """Newton steps on P and iterations of the interior point so far."""
+    short: int = 0
+    """How many of the Newton steps were shorter than SHORT_STEP."""
+    products: int = 0
+    """Products of X' diag(h) X with a vector so far, which is what the work costs."""
+    outer: OuterTerms | None = None
+    """What of the objective is not a sum over rows; None: 1/2 ||w||^2."""
+    wanted: float = 0.0
+    """The gap that is asked for; 0: the problem's tolerance says it."""
+    share: float = 0.0
+    """This share of the decrease that was reached will do, where that is more."""
+    first: float = np.inf
+    """The objective where the iteration began."""
+    mu: float = 0.0
+    """Half the width over which a corner is rounded; 0: it is not."""
+    descent: DescentState | None = None
+    """Where dual coordinate descent is, or was when it was left; None before its first round."""
+    slopes: Float64 | None = None
+    """(n,) a_i y_i of the largest D met; None before."""
+    advances: int = 0
+    """How often it was gone on with."""
+
+    @property
+    def allowed(self) -> float:
+        """The gap that is asked for."""
+        if not self.wanted:
+            return self.problem.tolerance * abs(self.primal)
+        return max(self.wanted, self.share * (self.first - self.primal)) if self.share else self.wanted
+
+    @property
+    def size(self) -> float:
+        """What gaps are relative to."""
+        return self.allowed / self.problem.tolerance if self.problem.tolerance else abs(self.primal)
+
+    @property
+    def solved(self) -> bool:
+        """Whether the gap, with all rows in memory, is what is asked for."""
+        return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.allowed
+
+    @property
+    def lacks(self) -> float:
+        """What falls from step to step: the gap; of proximal descent, which proves nothing for long, its least lag."""
+        if isinstance(self.descent, ProximalState) and self.descent.gaps and self.interior is None:
+            return min(self.descent.gaps) * abs(self.primal)
+        return self.primal - self.dual
+
+    @property
+    def work(self) -> tuple[int, int, int]:
+        """Steps, products and rounds of descent so far: what is the same after ``advance`` as before has made none."""
+        return self.steps, self.products, 0 if self.descent is None else len(self.descent.gaps)
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to say of it in the events of a run."""
+        held = "proximal " if isinstance(self.descent, ProximalState) else ""
+        method = "newton" if self.descent is None or self.steps else f"{held}dual coordinate descent"
+        method = method if self.interior is None else "interior point"
+        return {"rows": "all in memory", "method": method, "steps": self.steps, "products": self.products}
+
+    def advance(self, deadline: float) -> None:
+        """Iterate until the gap is small enough, or until so much was done as a step between two readings may take."""
+        self.advances += 1
+        rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
+        preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
+        if self.interior is None and self._like_texts(rows, preconditioner):
+            CoordinateDescent(self, rows).run()
+            self.w = self.best
+        if not self._over(rows):
+            self._by_newton_or_descent(rows, preconditioner, deadline)
+        if has_interior_point(self.problem.loss) and not self._over(rows):
+            self._inside(rows, preconditioner)
+        self.products += rows.products
+
+    def _over(self, rows: MemoryRows) -> bool:
+        """Whether a reading comes next: there is something for it to confirm."""
+        return self.solved or (rows.exhausted and self.primal < np.inf)
+
+    def _by_newton_or_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, deadline: float) -> None:
+        """What comes before an interior point."""
+        loss = self.problem.loss
+        rounded, open_ended = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
+        if self.interior is None and rounded and (preconditioner.whole or open_ended):
+            if not self.steps:
+                self._begin(rows, deadline)
+            NewtonSteps(self, rows, preconditioner).run()
+        elif self.interior is None and self.outer is None:
+            self._descend(rows, preconditioner)
+
+    def _like_texts(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
+        """Whether a loss without corners has dual coordinate descent first: of sparse rows of about one length, until it is left."""
+        smooth = has_interior_point(self.problem.loss) and not has_box(self.problem.loss)
+        if not smooth or self.outer is not None or preconditioner.whole:
+            return False
+        if self.descent is not None:
+            return not self.descent.left
+        return isinstance(rows.X, CSR) and not lengths_differ(rows.X, self.problem.columns)
+
+    def _descend(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Dual coordinate descent; where that is left, or of rows so different not begun, the same with shared columns held."""
+        X = rows.X if isinstance(rows.X, CSR) and not preconditioner.whole else None
+        held = isinstance(self.descent, ProximalState)
+        if not held and not (self.descent is None and X is not None and lengths_differ(X, self.problem.columns)):
+            CoordinateDescent(self, rows).run()
+        left = self.descent is not None and self.descent.left
+        if X is not None and (self.descent is None or left != held) and not (self.solved or rows.exhausted):
+            ProximalDescent(self, rows, preconditioner, X).run()
+
+    def _begin(self, rows: MemoryRows, deadline: float) -> None:
+        """Go to about the optimum of a part of the rows, if they are many."""
+        problem = self.problem
+        step = rows.count // max(THIN, THIN_PER_COMPONENT * (problem.columns + 1))
+        if step > 1 and not self.w.any() and self.outer is None:
+            few = self.sample.every(step)
+            coarse = replace(problem, C=step * problem.C, tolerance=max(THIN_TOLERANCE, problem.tolerance))
+            part = AllRows(coarse, few, self.w, self.w, mu=self.mu)
+            in_memory = MemoryRows(few, coarse, deadline)
+            ones = in_memory.outer.diagonal
+            NewtonSteps(part, in_memory, ArrowPreconditioner(few.X, problem.columns, ones)).run()
+            self.w = part.best
+            if self.mu:
+                self.mu = max(part.mu, THIN_MU * threshold(problem.loss))
+
+    def dual_values(self, start: int, count: int) -> Float64 | None:
+        """Return a_i (count,) of the largest D met, of the rows with global numbers from ``start``; those not here have 0."""
+        if self.slopes is None:
+            return None
+        low, high = np.searchsorted(self.sample.row, (start, start + count))
+        found = np.zeros(count)
+        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.task.signs(
+            self.sample.y[low:high]
+        )
+        return found
+
+    def slopes_alone(self) -> AllRows:
+        """Return what ``dual_values`` looks at: signs, numbers and slopes of the rows, but not the rows."""
+        none = np.empty(0)
+        sample = self.sample._replace(X=None, s=none, probability=none, f=none)
+        return replace(self, sample=sample, w=none, best=none, interior=None, descent=None, outer=None)
+
+    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
+        """An iterate was evaluated: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
+
+        None: it was no dual point, and its value is -inf.
+        """
+        primal = rows.outer.value(w) + losses
+        if self.primal == np.inf:
+            self.first = primal
+        if primal < self.primal:
+            self.primal, self.best = primal, w
+        if dual.value > self.dual:
+            self.dual, self.slopes = dual.value, None if slopes is None else dual.scale * slopes
+
+    def confirmed(self, primal: float) -> None:
+        """Take in what a reading has found P of ``best`` to be: where it is more, the problem is not as solved as it seemed."""
+        self.primal = max(self.primal, primal)
+
+    def _look(self, rows: MemoryRows) -> None:
+        """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
+        none = np.zeros(rows.count)
+        losses, *_ = value_pass(rows.terms, rows.values(self.w), Interior(none, none, none), np.empty(rows.count))
+        self.seen(rows, self.w, losses, NO_DUAL_POINT, None)
+
+    def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Iterations until the gap is small enough, or it is time for a reading."""
+        from streamsvm.solvers.newton.interior_point import Centering, InteriorStep, Iterate
+
+        at = self.interior
+        if at is None:
+            self._look(rows)
+            self.w, at, centered = Centering(rows, preconditioner).run(self.w)
+            self.interior = at if centered else None
+        f, slopes = rows.values(self.w), np.empty(rows.count)
+        for _ in range(STEPS_INSIDE):  # numbers that float64 cannot hold together keep it from the end for ever
+            losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
+            v, linear = rows.weighted_sum(slopes), linear + rows.gained(slopes)
+            self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
+            if self.solved or rows.exhausted:
+                return
+            step = InteriorStep(rows, preconditioner, at, Iterate(self.w, f, v, products))
+            self.w, f = step.take(self.allowed)
+            self.steps += 1

@@ -1,0 +1,341 @@
+"""Newton steps where the Hessian is diag(diagonal) + X' diag(second_derivatives) X, at one point after another of the same rows X.
+
+Where all columns are few enough it is a matrix, which follows the rows that bend otherwise than before
+(``solvers.newton.linear_algebra``); elsewhere conjugate gradients meet it in products only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.certificate import RowLoss, scaled_dual
+from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
+from streamsvm.losses import round_corners, threshold
+from streamsvm.rows import Dense, Float64, Rows, row_where
+from streamsvm.solvers.evaluation import PointEvaluation, Sums
+from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, most_explicit
+from streamsvm.solvers.newton.sample import Sample
+from streamsvm.tags import saved_as
+from streamsvm.types import Loss, Problem
+
+PRODUCTS = 200
+"""Hessian products a step may take."""
+
+
+class Hessian:
+    """Of rows X with ``columns`` columns; ``diagonal`` (p,)."""
+
+    def __init__(self, X: Rows, columns: int, diagonal: Float64) -> None:
+        self._X, self._columns, self._diagonal = X, columns, diagonal
+        explicit = columns + 1 <= most_explicit(dense=isinstance(X, Dense))
+        self._whole = ArrowPreconditioner(X, columns, diagonal) if explicit else None
+
+    def step(self, second_derivatives: Float64, gradient: Float64) -> Float64:
+        """-Hessian^-1 gradient (p,), where rows bend so (n,)."""
+        if self._whole is None:
+            return conjugate_gradients(self._X, second_derivatives, self._diagonal, -gradient, self._columns)
+        self._whole.update(second_derivatives)
+        return self._whole(-gradient)
+
+
+def conjugate_gradients(
+    X: Rows, second_derivatives: Float64, diagonal: Float64, right: Float64, columns: int
+) -> Float64:
+    """Solves (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
+    chosen = second_derivatives > 0.0
+    rows, weights = row_where(X, chosen), second_derivatives[chosen]
+    scale = 1.0 / (diagonal + squares(rows, weights, columns))
+    x, residual = np.zeros_like(right), right.copy()
+    z = scale * residual
+    direction, fit = z.copy(), float(residual @ z)
+    enough = 1e-4 * fit
+    for _ in range(PRODUCTS):
+        if fit <= enough:
+            break
+        image = diagonal * direction + operators.adjoint(rows, weights * operators.margins(rows, direction), columns)
+        length = fit / float(direction @ image)
+        x += length * direction
+        residual -= length * image
+        z = scale * residual
+        fit, before = float(residual @ z), fit
+        direction = z + (fit / before) * direction
+    return x
+
+
+@saved_as("newton.look")
+class RowValues(NamedTuple):
+    """The model's rows at a point; all (n,)."""
+
+    sums: Sums
+    """The sums over the rows, each counted ``factor`` times."""
+    slopes: Float64
+    """-C_i h'(m_i) y_i, C_i = C factor_i."""
+    second_derivatives: Float64
+    """C_i h''(m_i), the weights of the rows in the Hessian."""
+    f: Float64
+    """Decision values x_i.w + offset_i."""
+
+
+@saved_as("newton.model")
+@dataclass(slots=True)
+class Surrogate:
+    """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    sample: Sample
+    """The rows the model is made of, as they were at ``center``."""
+    factor: Float64
+    """How often a row counts, its weight included."""
+    center: Float64
+    """(p,) the point c at which the model's gradient is that of the objective."""
+    shift: Float64
+    """(p,) what makes it so: the sample's own gradient at c differs from that of all rows by this."""
+    damping: Float64
+    """(p,) 0 or more: by how much each component is held back; set by the trust region."""
+    offset: Float64
+    """(n,) what the pass found of x_i.c beyond what the rows in memory give."""
+    deadline: float = np.inf
+    """The moment of ``time.perf_counter`` after which no step is made on it."""
+
+    def values_at(self, smooth: Loss, w: Float64) -> RowValues:
+        """Evaluate the rows of the model at w: sums, slopes, second derivatives and decision values."""
+        problem, f = self.problem, operators.margins(self.sample.X, w) + self.offset
+        slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
+        sums = slopes_pass(
+            self.sample.y, self.factor, f, RowLoss(problem.C, problem.loss, smooth), slopes, second_derivatives
+        )
+        return RowValues(Sums(*sums), slopes, second_derivatives, f)
+
+    def weighted_sum(self, values: RowValues) -> Float64:
+        """V (p,) = X' slopes."""
+        return operators.adjoint(self.sample.X, values.slopes, self.problem.columns)
+
+    def thinned(self, step: int) -> Surrogate:
+        """Every ``step``-th row, standing for that many."""
+        sample, factor = self.sample.every(step), step * self.factor[::step]
+        offset = self.offset[::step]
+        return Surrogate(self.problem, sample, factor, self.center, self.shift, self.damping, offset, self.deadline)
+
+    def outer(self, w: Float64) -> float:
+        """What of M(w) is not a sum over rows."""
+        d = w - self.center
+        return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.damping @ (d * d))
+
+    def value(self, smooth: Loss, w: Float64) -> float:
+        """M(w) without the damping: an estimate of the objective, but for a constant."""
+        return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
+
+    def gradient(self, values: RowValues, w: Float64) -> Float64:
+        """The gradient of M at w (p,), from what ``values_at`` says of the rows there."""
+        return w + self.shift + self.damping * (w - self.center) - self.weighted_sum(values)
+
+
+def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
+    """Without shift and damping; the sample is of a pass at ``center``."""
+    zero = np.zeros_like(center)
+    return Surrogate(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))
+
+
+ITERATIONS = 40
+HALF = 0.5
+"""mu falls so in memory, from one problem to the next."""
+DECREMENT = 1e-3
+"""The model is minimized when a step promises less than this share of the tolerance, of its value ..."""
+CRUDE = 1e-4
+"""... and, on the way to a narrower corner, this share."""
+SHARP = 0.02
+"""... and half the squared gradient, which is what a dual value would lack, is this share of the tolerance."""
+LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
+FIRST_TRIED, TRIED = 2, 6
+"""Lengths tried at once: at first those that nearly always do, then more."""
+
+
+class Descent:
+    """Of one model, whose damping is set."""
+
+    def __init__(self, model: Surrogate) -> None:
+        self._model = model
+        self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
+
+    def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
+        """Newton's method with step halving, from w; and whether it has arrived. After the model's deadline it stays."""
+        model, tolerance = self._model, self._model.problem.tolerance
+        for _ in range(ITERATIONS):
+            if time.perf_counter() > model.deadline:
+                break
+            here = model.values_at(smooth, w)
+            value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
+            step = self._hessian.step(here.second_derivatives, gradient)
+            promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
+            if promise <= (CRUDE if crude else DECREMENT * tolerance) * abs(value) and (
+                crude or norm <= SHARP * tolerance * abs(value)
+            ):
+                return w, True
+            length = _length(model, smooth, here, w, step)
+            if length == 0.0:
+                break
+            w = w + length * step
+        return w, False
+
+    def follow(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
+        """The minimum of the model and the mu it is for, from w, the corner narrowing on the way: not below ``floor``,
+        and no further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
+        """
+        loss = self._model.problem.loss
+        w, solved = self.minimize(round_corners(loss, mu), w, crude=True)
+        while mu and solved:
+            smoothing = smoothing_of(self._model, round_corners(loss, mu), w)
+            following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
+            if smoothing <= goal or following < 0.99 * floor:
+                break
+            nearer, solved = self.minimize(round_corners(loss, following), w, crude=True)
+            mu, w = (following, nearer) if solved else (mu, w)
+        return w, mu
+
+
+def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
+    """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
+    found = model.values_at(smooth, w)
+    return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
+
+
+def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
+    problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64, deadline: float = np.inf
+) -> float:
+    """The dual value when the sample's a_i are solved for, all others being what they are at w."""
+    model = model_at(problem, sample, sample.s.astype(np.float64), w)
+    model.deadline = deadline
+    before = model.values_at(smooth, w)
+    model.shift = model.weighted_sum(before) - found.v
+    after = model.values_at(smooth, Descent(model).minimize(smooth, w)[0])
+    sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.weighted_sum(after) - model.shift
+    return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
+
+
+def _length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
+    """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
+    y, C = model.sample.y, model.problem.C
+    df = operators.margins(model.sample.X, step)
+    least, best = here.sums.smoothed + model.outer(w), 0.0
+    for start, stop in pairwise((0, *range(FIRST_TRIED, len(LENGTHS), TRIED), len(LENGTHS))):
+        lengths = LENGTHS[start:stop]
+        values = trial_pass(y, model.factor, here.f, df, C, smooth, lengths)
+        for length, rows in zip(lengths.tolist(), values.tolist(), strict=True):
+            value = rows + model.outer(w + length * step)
+            if value < least:
+                least, best = value, length
+            elif best:
+                return best
+    return best
+
+
+WIDEST, WIDE = 1.5, 0.5
+"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at, in margins."""
+NARROWEST = 1e-6
+SMOOTHING_SHARE = 0.3
+"""The part of the tolerance that smoothing may take."""
+WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT = 2_000, 40
+"""The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
+FIRST_DAMPING = 4.0
+"""At first, in units of components / sampled rows."""
+GOOD_RATIO, POOR_RATIO = 0.9, 0.4
+"""Of the promised decrease: from here on the damping is eased, below it is tightened."""
+DAMPING_DECREASE, DAMPING_INCREASE = 0.3, 4.0
+NEGLIGIBLE_SHARE = 1e-5
+"""Decreases below this share of the objective say nothing about the model."""
+
+
+@saved_as("newton.trust_region")
+@dataclass(slots=True)
+class TrustRegion:
+    """A model, what it was made at, and what it promised of the point it led to."""
+
+    model: Surrogate
+    """The model of the objective around the point that was evaluated last."""
+    mu: float
+    """At its center."""
+    value: float
+    """The rounded objective there."""
+    damping: float
+    """The multiple of C sum s_i x_ij^2, of rows only estimated, that components are damped by; set by ``accept``."""
+    reference: float = 0.0
+    """``value``, rounded as it is at the point led to; estimated."""
+    promised: float = 0.0
+    """Decrease from there."""
+
+    def accept(self, found: PointEvaluation) -> bool:
+        """Whether the step was worth taking; sets the damping by what it was worth."""
+        if self.promised <= NEGLIGIBLE_SHARE * abs(found.value) or self.model.sample.complete:
+            return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew
+        ratio = (self.reference - found.value) / self.promised
+        self.damping = next_damping(self.damping, ratio)
+        return ratio >= 0.0
+
+    def begin(self, primal: float) -> tuple[Float64, float]:
+        """The next w and mu after w = 0, where no model is wrong enough to be damped; see ``next_point``."""
+        model, mu = self.model, self.mu
+        floor, goal = self._floor(WIDE * threshold(model.problem.loss)), self._goal(primal)
+        model.damping = np.zeros_like(model.center)
+        w, step = model.center, len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(model.center))
+        if step > 1:
+            w, mu = Descent(model.thinned(step)).follow(w, mu, floor, goal)
+        return self._end(w, mu, floor, goal)
+
+    def next_point(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:
+        """The next w and mu: the minimum of the model, mu no smaller than ``narrowing`` times what it was.
+
+        ``total`` (p,) = sum_i s_i x_ij^2 over all rows; ``primal``: the least objective so far, for the aim.
+        """
+        model = self.model
+        model.damping = self.damping * model.problem.C * self._unsure(total)
+        return self._end(model.center, self.mu, self._floor(narrowing * self.mu), self._goal(primal))
+
+    def _end(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
+        model, loss, descent = self.model, self.model.problem.loss, Descent(self.model)
+        w, mu = descent.follow(w, mu, floor, goal)
+        smooth = round_corners(loss, mu)
+        w, _ = descent.minimize(smooth, w)
+        start, before = (model.value(h, model.center) for h in (smooth, round_corners(loss, self.mu)))
+        self.reference, self.promised = self.value + start - before, start - model.value(smooth, w)
+        return w, mu
+
+    def _floor(self, floor: float) -> float:
+        return NARROWEST if self.model.sample.complete else floor
+
+    def _goal(self, primal: float) -> float:
+        return SMOOTHING_SHARE * self.model.problem.tolerance * primal
+
+    def _unsure(self, total: Float64) -> Float64:
+        """The part of ``total`` that is due to rows that were not certain to be in the sample."""
+        sample = self.model.sample
+        sure = (sample.probability >= 1.0).astype(np.float64)
+        return np.maximum(total - squares(sample.X, sure * sample.s, self.model.problem.columns), 0.0)
+
+
+def next_damping(damping: float, ratio: float) -> float:
+    """What becomes of a damping when ``ratio`` of the decrease that was promised was found."""
+    if ratio < 0.0:
+        return damping * DAMPING_INCREASE * DAMPING_INCREASE
+    if ratio < POOR_RATIO:
+        return damping * DAMPING_INCREASE
+    return damping * DAMPING_DECREASE if ratio > GOOD_RATIO else damping
+
+
+def first_damping(sample: Sample, components: int) -> float:
+    """Of the first model; one of all rows needs none."""
+    return 0.0 if sample.complete else FIRST_DAMPING * components / len(sample.y)
+
+
+def first_mu(problem: Problem) -> float:
+    """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
+    if problem.loss.smooth():
+        return 0.0
+    widest = WIDEST if problem.warm is None else float(np.sqrt(SMOOTHING_SHARE * problem.tolerance))
+    return widest * threshold(problem.loss)

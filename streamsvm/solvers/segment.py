@@ -1,0 +1,205 @@
+"""The sums of a pass along the segment from the best point to a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
+from streamsvm.config.fields import field_values
+from streamsvm.rows import Float64
+from streamsvm.solvers.evaluation import add_sums
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, LinearSolution, LossRequirement, Problem, RowState, Solver
+
+STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
+"""Shares of the way to the candidate that are looked at: the whole first, which is nearly always the best."""
+
+
+class BestPoint(NamedTuple):
+    """The best point of a segment."""
+
+    w: Float64
+    """(p,) the point."""
+    step: float
+    """Its share of the way."""
+    primal: float
+    """P there."""
+    dual: float
+    """The largest D of the slopes anywhere on the segment, and at least the one that needs none (of a = 0: 0)."""
+    steepest: Float64 | None
+    """(p,) the point of the segment whose slopes that is; None: it is the one that needs none."""
+    v: Float64
+    """(p,) sum a_i y_i x_i of the slopes at the point."""
+    gain: float
+    """sum a_i - conjugate(a_i) of those slopes."""
+
+
+class Regularizer(Protocol):
+    """What of P and D is no sum over rows."""
+
+    @property
+    def least(self) -> float:
+        """Return a D that needs no slopes."""
+        ...
+
+    def value(self, w: Float64) -> float:
+        """Return P at w (p,) less the losses there."""
+        ...
+
+    def degenerate(self, dual: float) -> bool:
+        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding, so that there is nothing to be found."""
+        ...
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain`` and whose sum a_i y_i x_i is v (p,)."""
+        ...
+
+
+class SquaredNorm:
+    """1/2 ||w||^2: of all problems but those with a free offset."""
+
+    least = 0.0
+    """D at a = 0."""
+
+    def value(self, w: Float64) -> float:
+        """1/2 ||w||^2."""
+        return 0.5 * float(w @ w)
+
+    def degenerate(self, dual: float) -> bool:
+        """See ``Regularizer``: never of losses that w = 0 has."""
+        return False
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """See ``Regularizer``: gain - 1/2 ||v||^2."""
+        return gain - 0.5 * float(v @ v)
+
+
+NORM = SquaredNorm()
+
+
+@saved_as("interior_point.segment")
+@dataclass(slots=True)
+class SegmentSums:
+    """All float64; p = columns + 1."""
+
+    components: int
+    """p."""
+    losses: Float64 = field(init=False)
+    """(J,) loss sums at the steps."""
+    gains: Float64 = field(init=False)
+    """(J,) sum a_i - conjugate(a_i)."""
+    v: Float64 = field(init=False)
+    """(p,) of the rows whose slope is the same at all steps."""
+    low: Float64 = field(init=False)
+    """(p,) what rounding took from it."""
+    apart: Float64 = field(init=False)
+    """(J, p) of the other rows."""
+    lows: Float64 | None = None
+    """(J, p) what rounding took from those; None before the first block."""
+
+    def __post_init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was added: a pass begins."""
+        count = len(STEPS)
+        self.losses, self.gains = np.zeros(count), np.zeros(count)
+        self.v, self.low = np.zeros(self.components), np.zeros(self.components)
+        self.apart, self.lows = np.zeros((count, self.components)), None
+
+    def add(self, problem: Problem, block: Block, w: Float64, d: Float64) -> tuple[Float64, Float64]:
+        """Count a block, and return X w and X d."""
+        f, df = np.empty(len(block.y)), np.empty(len(block.y))
+        if self.lows is None:
+            self.lows = np.zeros_like(self.apart)
+        sums = LineSums(self.losses, self.gains, self.v, self.low, self.apart, self.lows)
+        segment_pass(block.labeled, Line(w, d, np.array(STEPS), problem.C, problem.loss), f, df, sums)
+        return f, df
+
+    def merge(self, other: SegmentSums) -> None:
+        """Add what another worker summed along the same segment."""
+        self.losses, self.gains = self.losses + other.losses, self.gains + other.gains
+        self.v, self.low = self.v + other.v, self.low + other.low
+        self.apart = self.apart + other.apart
+        self.lows = add_sums(self.lows, other.lows)
+
+    def planes(self) -> tuple[Float64, Float64]:
+        """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them apart."""
+        distinct = [0, *(j for j in range(1, len(STEPS)) if (self.apart[j] != self.apart[0]).any())]
+        return self.gains[distinct], self._vectors()[distinct]
+
+    def _vectors(self) -> Float64:
+        """(J, p) sum a_i y_i x_i of the slopes at each step."""
+        found: Float64 = self.v + self.low + self.apart
+        return found if self.lows is None else found + self.lows
+
+    def close(self, w: Float64, d: Float64, objective: Regularizer = NORM) -> BestPoint:
+        """The best of the points that were looked at, all blocks counted."""
+        points = [w + t * d for t in STEPS]
+        v = self._vectors()
+        primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
+        dual = [objective.dual(float(gain), u) for gain, u in zip(self.gains, v, strict=True)]
+        best, highest = int(np.argmin(primal)), int(np.argmax(dual))
+        steepest = points[highest] if dual[highest] > objective.least else None
+        bound, gain = max(objective.least, *dual), float(self.gains[best])
+        return BestPoint(points[best], STEPS[best], primal[best], bound, steepest, v[best], gain)
+
+
+class SegmentState:
+    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files know."""
+
+    __slots__ = ()
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    point: Float64
+    """(columns + 1,) the best point of the readings so far, which is the solution."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSolver(Solver[Any]):
+    """Members of ``types.Solver`` that are the same wherever the next direction comes from."""
+
+    halved: ClassVar[str]
+    """The setting that want of memory halves; None: as many as are usual (``held``)."""
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: all that passes on is a function of the point and of what was summed up over rows."""
+    shuffled: ClassVar[bool] = False
+    """False: no step is taken while rows are read, so that their order does not matter."""
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a bound follows from sums over the rows."""
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
+
+    def held(self, problem: Problem) -> int:
+        """Return how many there are in memory."""
+        raise NotImplementedError
+
+    def least(self, problem: Problem) -> int:
+        """Return how few are of use."""
+        raise NotImplementedError
+
+    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+        """With half as many in memory; None at the least that is of use, or where a number was ``asked`` for."""
+        half = self.held(problem) // 2
+        changed: dict[str, Any] = {self.halved: half}
+        return None if self.halved in asked or half < self.least(problem) else replace(self, **changed)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """How many there are in memory; None: as many as are usual."""
+        return field_values(self, (self.halved,))
+
+    def certify(self, state: SegmentState) -> None:
+        """Every pass is an exact evaluation."""
+
+    def candidate(self, state: SegmentState) -> Float64:
+        """The best point of the readings."""
+        return state.point.copy()
+
+    def solution(self, state: SegmentState) -> LinearSolution:
+        """The best point of the readings."""
+        return LinearSolution(state.point.copy(), state.problem.bias)

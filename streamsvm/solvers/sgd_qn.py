@@ -1,0 +1,191 @@
+"""SGD-QN: stochastic sub-gradient descent with a diagonal matrix that follows the curvature, of the loss too.
+
+Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: ``compute.passes.sgd_qn``.
+
+**Start.** t_0 decides how long the first steps are. Powers of ten from ``skip`` on are tried on the first rows of the first block,
+one pass each, as the authors do, and the one that leaves the least objective there is taken. A warm start
+counts as one epoch at least.
+
+**Skip.** A step of all columns costs as much as 16 columns a row, the same for dense rows and sparse.
+
+**Weights.** As in ``solvers.stochastic``: a row's loss carries s_i, a row is one unit of time.
+
+**Certificate.** The slopes met in a pass are a dual point (``solvers.stochastic``); the candidate is the mean of
+w over passes that favors the late ones, where the authors look at the last w.
+
+**Merge.** H w is to H what a is to lambda t in ``solvers.stochastic``, and is merged like it: the copies' contributions to H and
+to H w are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from streamsvm.compute.blocks.sums import loss_sum
+from streamsvm.compute.passes.sgd_qn import Counted, Moving, sgd_qn_pass
+from streamsvm.compute.passes.stochastic import Objective
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.rows import Float64, Int32, Labeled
+from streamsvm.solvers.stochastic import (
+    AveragedCertificate,
+    AveragedSolver,
+    AveragedState,
+    averaged_certificate_for,
+    certificate_of,
+    evaluate,
+    merge_certificates,
+    share_of,
+    take_pass,
+)
+from streamsvm.tags import saved_as
+from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
+
+LEAST_SKIP, COLUMNS_PER_ROW = 16, 16
+"""Rows between two steps of all columns: the authors' number for dense rows, or more where columns are many."""
+TRIALS = 10
+"""Values of t_0 that are tried, each ten times the one before."""
+
+
+@saved_as("sgd_qn.state")
+@dataclass(slots=True)
+class SGDQNState(AveragedState):
+    """Arrays (columns + 1,) float64; the sums are those of the pass under way."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    w: Float64
+    """The weights."""
+    H: Float64
+    """The diagonal of the matrix; 0: no row has been seen."""
+    w_before: Float64
+    """w at the start of the pass."""
+    H_before: Float64
+    """H at the start of the pass."""
+    past: Float64
+    """The weights before they shrank the last time."""
+    total: Float64
+    """Sum of ``samples`` values of w."""
+    v: Float64
+    """sum b_i y_i x_i over the rows of the pass; C b_i are its dual variables."""
+    averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
+    rows: int = 0
+    """Rows since w shrank the last time."""
+    due: bool = False
+    """Whether the next row measures the curvature."""
+    samples: int = 0
+    """How many values of w are in ``total``."""
+    linear: float = 0.0
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
+    quadratic: float = 0.0
+    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
+    losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+
+
+@dataclass(frozen=True, slots=True)
+class SGDQN(AveragedSolver):
+    """Settings of stochastic gradient descent with a diagonal matrix."""
+
+    skip: Annotated[
+        int, Option("Rows between two steps of all columns. 0: by the number of columns.", bounds=Bounds(least=0))
+    ] = 0
+    t0: Annotated[
+        float,
+        Option("Rows by which the clock is ahead at the start. 0: by trials on a sample.", bounds=Bounds(least=0)),
+    ] = 0.0
+    sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
+    losses: ClassVar[LossRequirement] = LossRequirement(box=True)
+    """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too soon."""
+
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        return {"t0 is given": ("sample",) if self.t0 else ()}
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of sixteen vectors of weights, six of them scratch."""
+        return Cost(fixed=16 * 8 * (problem.columns + 1))
+
+    def start(self, problem: Problem) -> SGDQNState:
+        """Begin at w = 0 or the warm weights; H is set by the first block."""
+        w, zero = problem.first_weights(), np.zeros(problem.columns + 1)
+        arrays = (w, zero, w.copy(), zero.copy(), zero.copy(), zero.copy(), zero.copy())
+        return SGDQNState(problem, *arrays, averaged_certificate_for(problem))
+
+    def visit(self, state: SGDQNState, block: Block) -> None:
+        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        evaluate(state.averaged, block)
+        if state.averaged.ending:
+            return
+        if state.H[0] == 0.0:
+            state.H[:] = state.lam * (self.t0 or self._tried(state, block))
+        at = Moving(state.w, state.H, state.past, state.total, state.v, np.empty_like(state.w))
+        clock, objective = Counted(state.rows, state.due), Objective(state.lam, state.problem.loss)
+        summed, clock = sgd_qn_pass(block.labeled, block.order, objective, self._skip(state), clock, at)
+        state.rows, state.due = clock
+        state.linear += summed.linear
+        state.quadratic += summed.quadratic
+        state.losses += summed.losses
+        state.samples += summed.samples
+
+    def _skip(self, state: SGDQNState) -> int:
+        return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
+
+    def _tried(self, state: SGDQNState, block: Block) -> float:
+        """The t_0 that does best on a sample of the first block."""
+        p, order = state.problem, block.order[: self.sample]
+        least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))
+        tried = [least * 10.0**k for k in range(TRIALS)]
+        return min(tried, key=lambda t: self._objective_after(state, block.labeled, order, t))
+
+    def _objective_after(self, state: SGDQNState, given: Labeled, order: Int32, t: float) -> float:
+        """lambda/2 ||w||^2 and the mean loss of the sample after a pass over it that begins at t_0 = t."""
+        p, w, scratch = state.problem, state.w.copy(), np.zeros((4, len(state.w)))
+        at = Moving(w, np.full_like(w, state.lam * t), *scratch)
+        sgd_qn_pass(given, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
+        y, s = np.zeros_like(given.y), np.zeros_like(given.s)
+        y[order], s[order] = given.y[order], given.s[order]
+        found = loss_sum(given.X, y, s, w, 1.0 / len(order), p.loss)
+        return found + 0.5 * state.lam * float(w @ w)
+
+    def finish(self, state: SGDQNState) -> Certificate:
+        """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
+        averaged, C, w = state.averaged, state.problem.C, state.w
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
+        take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = certificate_of(averaged, 0.5 * float(w @ w) + C * state.losses)
+        mean = state.total / state.samples if state.samples else w
+        averaged.candidate += share_of(averaged.passes) * (mean - averaged.candidate)
+        state.w_before[:], state.H_before[:] = w, state.H
+        state.total[:] = state.v[:] = 0.0
+        state.linear = state.quadratic = state.losses = 0.0
+        state.samples = 0
+        return certificate
+
+    def merge(self, states: list[SGDQNState]) -> SGDQNState:
+        """Add the copies' contributions to H and H w, and what they summed over their rows: see the module."""
+        if len(states) == 1:
+            return states[0]
+        first = states[0]
+        H = first.H_before + sum((s.H - s.H_before for s in states), np.zeros_like(first.H))
+        weighed = first.H_before * first.w_before
+        weighed = weighed + sum((s.H * s.w - weighed for s in states), np.zeros_like(first.w))
+        w = np.divide(weighed, H, out=first.w_before.copy(), where=H > 0.0)
+        return replace(
+            first,
+            averaged=merge_certificates([s.averaged for s in states]),
+            w=w,
+            H=H,
+            past=w.copy(),
+            due=False,
+            total=np.asarray(sum(s.total for s in states)),
+            v=np.asarray(sum(s.v for s in states)),
+            samples=sum(s.samples for s in states),
+            linear=sum(s.linear for s in states),
+            quadratic=sum(s.quadratic for s in states),
+            losses=sum(s.losses for s in states),
+        )

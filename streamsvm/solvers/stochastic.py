@@ -1,0 +1,787 @@
+"""What a stochastic solver can prove in O(d) memory: a candidate for the primal, an average of points for the dual.
+
+**Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
+so is any convex combination of the points of several passes, and the value of one follows from three sums over the
+pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``), the conjugate being convex. The mean kept here
+gives pass t a weight of about t^5: what the first, poor passes said is soon forgotten. (The plain mean is what
+Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
+
+**Primal.** While w moves P(w) can only be estimated, from the losses met on the way. The mean of w over the passes,
+weighted alike, is the candidate; it is evaluated exactly while the next pass trains, so that no reading is spent on it:
+when the estimate is good enough, and, because the mean is often far better than the w it is made of, at passes 1, 2, 3
+... in growing distances besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, inf, isinf, sqrt
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from streamsvm.compute.blocks.sums import loss_sum
+from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
+from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
+from streamsvm.compute.passes.stochastic import (
+    Batches,
+    Objective,
+    Stage,
+    assg_pass,
+    gradient_moments,
+    pegasos_pass,
+    sgd_pass,
+)
+from streamsvm.compute.random import shuffle
+from streamsvm.config.fields import Bounds, Option
+from streamsvm.losses import threshold
+from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.evaluation import slopes_of
+from streamsvm.tags import saved_as
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    Loss,
+    LossRequirement,
+    Problem,
+    RowState,
+    Solver,
+)
+from streamsvm.types.problem import has_box
+
+AVERAGING_POWER = 5
+"""eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
+EVALUATION_MARGIN = 1.2
+"""An exact evaluation is due when the estimated gap is at most this many tolerances (the value of 1304.6383)."""
+EVALUATION_SPACING = 1.25
+"""It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
+there, falling as one over the passes, is to be small enough sooner."""
+
+
+@saved_as("averaged.certificate")
+@dataclass(slots=True)
+class AveragedCertificate:
+    """Arrays (columns + 1,) float64; sums are those of the pass under way."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    candidate: Float64
+    """The weights that are evaluated next; the solver moves them when it closes a pass, after ``certificate_of``."""
+    best: Float64
+    """The candidate of least exact primal, which is ``primal``."""
+    v: Float64
+    """Mean over passes of sum a_i y_i x_i, whose dual value the next two complete; of slopes the pass's own sum."""
+    linear: float = 0.0
+    """The part of sum t a_i - conjugate(t a_i) that grows as t; averaged or summed like ``v``."""
+    quadratic: float = 0.0
+    """The part that falls as t^2; averaged or summed like ``v``."""
+    dual: float = 0.0
+    """The largest proven value; 0 is that of a = 0."""
+    primal: float = inf
+    """The least exact P of a candidate, that of ``best``; inf until one was evaluated."""
+    losses: float = 0.0
+    """sum C s_i l(m_i) of the candidate over the rows met in the pass, if it evaluates; else 0."""
+    passes: int = 0
+    """Passes that trained; one that only evaluates is not counted."""
+    next_trial: float = 2.0
+    """The number of passes at which the candidate is evaluated at the latest, whatever the estimate."""
+    certifying: bool = False
+    """Whether this pass evaluates the candidate."""
+    ending: bool = False
+    """Whether this pass does nothing else."""
+
+
+def averaged_certificate_for(problem: Problem) -> AveragedCertificate:
+    """Nothing but w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
+    zero = np.zeros(problem.columns + 1)
+    return AveragedCertificate(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
+
+
+def share_of(passes: int) -> float:
+    """The weight of the last of so many passes in the means."""
+    return (AVERAGING_POWER + 1) / (passes + AVERAGING_POWER)
+
+
+def evaluate(averaged: AveragedCertificate, block: Block) -> None:
+    """Add a block's exact losses of the candidate, if that is what the pass is for."""
+    if averaged.certifying:
+        p = averaged.problem
+        averaged.losses += loss_sum(block.X, block.y, block.s, averaged.candidate, p.C, p.loss)
+
+
+def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
+    """The same, and a dual point from the slopes at the candidate: for passes that do not meet every row once."""
+    if not averaged.certifying:
+        return
+    p = averaged.problem
+    cost = RowLoss(p.C, p.loss, slopes_of(p.loss))
+    losses, linear, quadratic = certify_pass(block.labeled, averaged.candidate, cost, averaged.v)
+    averaged.losses += losses
+    averaged.linear += linear
+    averaged.quadratic += quadratic
+
+
+def take_slopes(averaged: AveragedCertificate) -> None:
+    """Bound the optimum by what ``evaluate_slopes`` summed, and forget the sums."""
+    raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
+    averaged.v[:] = 0.0
+    averaged.linear = averaged.quadratic = 0.0
+
+
+def take_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
+    """Bound the optimum by the mean over passes, this one's sums included."""
+    share = share_of(averaged.passes)
+    averaged.v += share * (v - averaged.v)
+    averaged.linear += share * (linear - averaged.linear)
+    averaged.quadratic += share * (quadratic - averaged.quadratic)
+    raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
+
+
+def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
+    """Keep the value of a dual point, best scaled, if it is the largest so far."""
+    value = scaled_dual(averaged.problem.loss, linear, quadratic, float(v @ v))
+    averaged.dual = max(averaged.dual, value)
+
+
+def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificate:
+    """Close the pass: the exact certificate if there is one, and whether the next pass is to give one.
+
+    ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
+    """
+    certificate = Certificate(estimate, averaged.dual, exact=False)
+    due = certificate.gap <= EVALUATION_MARGIN * averaged.problem.tolerance
+    if averaged.certifying:
+        primal = 0.5 * float(averaged.candidate @ averaged.candidate) + averaged.losses
+        if primal < averaged.primal:
+            averaged.primal = primal
+            averaged.best[:] = averaged.candidate
+        certificate = Certificate(averaged.primal, averaged.dual)
+        wanted = averaged.problem.tolerance
+        spacing = min(EVALUATION_SPACING, certificate.gap / wanted) if wanted else EVALUATION_SPACING
+        averaged.next_trial = averaged.passes * spacing
+    averaged.losses = 0.0
+    averaged.certifying = due or averaged.passes + 1 >= averaged.next_trial
+    return certificate
+
+
+def merge_certificates(parts: list[AveragedCertificate], *, slopes: bool = False) -> AveragedCertificate:
+    """One of several copies that each saw some of the rows of a pass: the sums added up, ``slopes``' too if asked."""
+    whole = replace(parts[0], losses=sum(part.losses for part in parts))
+    if slopes:
+        whole.v = sum((part.v for part in parts[1:]), parts[0].v)
+        whole.linear = sum(part.linear for part in parts)
+        whole.quadratic = sum(part.quadratic for part in parts)
+    return whole
+
+
+class AveragedState:
+    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files know."""
+
+    __slots__ = ()
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
+
+    @property
+    def lam(self) -> float:
+        """1 / (C rows), the lambda of P / (C rows) = lambda/2 ||w||^2 + mean of s_i l(m_i)."""
+        return 1.0 / (self.problem.C * self.problem.rows)
+
+
+class AveragedSolver(Solver[Any]):
+    """Members of ``types.Solver`` that are the same whatever the steps are."""
+
+    __slots__ = ()
+
+    row_state: ClassVar[tuple[RowState, ...]] = ()
+    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
+    shuffled: ClassVar[bool] = True
+    """True: steps along the rows as they lie would follow their order, by class or by time."""
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
+
+    def certify(self, state: AveragedState) -> None:
+        """Let the next pass evaluate the candidate and train nothing."""
+        state.averaged.certifying = state.averaged.ending = True
+
+    def candidate(self, state: AveragedState) -> Float64:
+        """Return a copy of the mean of w that is the candidate, as the last pass left it."""
+        return state.averaged.candidate.copy()
+
+    def solution(self, state: AveragedState) -> LinearSolution:
+        """Return the best of the candidates that were evaluated so far."""
+        return LinearSolution(state.averaged.best.copy(), state.problem.bias)
+
+
+ROWS_PER_SAMPLE = 512
+"""Rows between two samples of w for the mean."""
+
+
+@saved_as("sgd.state")
+@dataclass(slots=True)
+class SGDState(AveragedState):
+    """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    a: Float64
+    """lambda t w, (columns + 1,): sums of s_i y_i x_i, to which a presentation adds without scaling."""
+    before: Float64
+    """a at the start of the pass."""
+    total: Float64
+    """Sum of ``samples`` values of w."""
+    averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
+    origin: Float64
+    """a of the warm start, which is no sum of updates."""
+    t: int = 0
+    """Presentations so far, ``t_origin`` included."""
+    t_before: int = 0
+    """t at the start of the pass."""
+    t_origin: int = 0
+    """The presentations a warm start stands for: one for each row; 0 without one."""
+    samples: int = 0
+    """How many values of w are in ``total``."""
+    gained: float = 0.0
+    """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its margin."""
+    gained_before: float = 0.0
+    """The same of all passes before."""
+    losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+
+
+@dataclass(frozen=True, slots=True)
+class SGD(AveragedSolver):
+    """Settings of stochastic gradient descent with growing margins."""
+
+    variant: Annotated[
+        Literal["r", "s", "m"],
+        Option(
+            "Rows drawn at random (r), in complete epochs (s), or in epochs with several updates of a row at once (m).",
+            choices=("r", "s", "m"),
+        ),
+    ] = "m"
+    multiplicity: Annotated[
+        int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
+    ] = 5
+    draws: Annotated[
+        Literal["block", "all"],
+        Option(
+            "Variant r: what rows are drawn from, each block as many times as it has rows (block), or all rows, so that how many fall "
+            "to a block is drawn too (all).",
+            choices=("block", "all"),
+        ),
+    ] = "block"
+    losses: ClassVar[LossRequirement] = LossRequirement(box=True)
+    """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
+
+    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+        return {
+            f"it is for variant m, and this is variant {self.variant}": ("multiplicity",)
+            if self.variant != "m"
+            else (),
+            f"it is for variant r, and this is variant {self.variant}": ("draws",) if self.variant != "r" else (),
+        }
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights, and a number a row of a block for draws."""
+        return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
+
+    def start(self, problem: Problem) -> SGDState:
+        """Begin at a = 0, or with the warm weights counted as one epoch."""
+        t = 0 if problem.warm is None else problem.rows
+        a = problem.first_weights() * (t / (problem.C * problem.rows))
+        before, total, averaged = a.copy(), np.zeros_like(a), averaged_certificate_for(problem)
+        return SGDState(problem, a, before, total, averaged, a.copy(), t, t_before=t, t_origin=t)
+
+    def visit(self, state: SGDState, block: Block) -> None:
+        """Present the block's rows in their order, or rows drawn, and evaluate the candidate where that is due."""
+        (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
+        if state.averaged.ending:
+            return
+        order = self._drawn(state, block) if self.variant == "r" else block.order
+        for start in range(0, len(order), ROWS_PER_SAMPLE):
+            self._train(state, block, order[start : start + ROWS_PER_SAMPLE])
+
+    def _drawn(self, state: SGDState, block: Block) -> Int32:
+        """Return the rows to present; of all copies' blocks together at least one in a pass, whose mean is taken."""
+        random, rows = np.random.default_rng(block.seed), len(block.order)
+        if self.draws == "block":
+            block.order[:] = random.integers(rows, size=rows)
+            return block.order
+        count = max(int(random.poisson(rows)), int(state.samples == 0))
+        return random.integers(rows, size=count, dtype=np.int32)
+
+    def _train(self, state: SGDState, block: Block, order: Int32) -> None:
+        times = self.multiplicity if self.variant == "m" else 1
+        lam = state.lam
+        gained, losses = sgd_pass(block.labeled, order, times, Objective(lam, state.problem.loss), state.t, state.a)
+        state.t += times * len(order)
+        state.gained += gained
+        state.losses += losses
+        state.total += state.a / (lam * state.t)
+        state.samples += 1
+
+    def finish(self, state: SGDState) -> Certificate:
+        """Close the epoch: the paper's dual bound, an estimate of the primal, and the next candidate."""
+        averaged, p, lam = state.averaged, state.problem, state.lam
+        if self.variant == "r" and averaged.certifying:
+            take_slopes(averaged)
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
+        w = state.a / (lam * state.t)
+        if self.variant != "r":
+            self._bound(state)
+        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
+        averaged.candidate += share_of(averaged.passes) * (state.total / state.samples - averaged.candidate)
+        self._reset(state)
+        return certificate
+
+    def _bound(self, state: SGDState) -> None:
+        """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late ones."""
+        lam = state.lam
+        shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
+        everything = state.gained_before + state.gained
+        raise_dual(state.averaged, (state.a - state.origin) / all_shown, everything / all_shown, 0.0)
+        take_pass(state.averaged, (state.a - state.before) / shown, state.gained / shown, 0.0)
+
+    def _reset(self, state: SGDState) -> None:
+        state.before[:] = state.a
+        state.total[:] = 0.0
+        state.t_before = state.t
+        state.gained_before += state.gained
+        state.gained = state.losses = 0.0
+        state.samples = 0
+
+    def merge(self, states: list[SGDState]) -> SGDState:
+        """Add the copies' contributions to a and t: see the module."""
+        first = states[0]
+        moved = sum((s.a - first.before for s in states[1:]), np.zeros_like(first.a))
+        return replace(
+            first,
+            a=first.a + moved,
+            total=sum((s.total for s in states[1:]), first.total),
+            averaged=merge_certificates([s.averaged for s in states], slopes=self.variant == "r"),
+            t=first.t_before + sum(s.t - s.t_before for s in states),
+            samples=sum(s.samples for s in states),
+            gained=sum(s.gained for s in states),
+            losses=sum(s.losses for s in states),
+        )
+
+
+FAR = 10.0
+"""Where -l'(m) m is over its top, for a loss without an end: so many times the margin over which it bends."""
+ADDITIONS_PER_ROW = 16
+"""A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
+
+
+@saved_as("pegasos.state")
+@dataclass(slots=True)
+class PegasosState(AveragedState):
+    """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    a: Float64
+    """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as projections left them."""
+    before: Float64
+    """What is left in a, after projections, of a at the start of the pass."""
+    origin: Float64
+    """What is left in a of the warm start, which is no sum of gradients."""
+    total: Float64
+    """Sum of ``samples`` values of w."""
+    averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
+    t: int = 0
+    """Rows met so far, in all passes."""
+    t_before: int = 0
+    """t at the start of the pass."""
+    offset: float = 0.0
+    """Rows by which the clock is ahead, so that first steps are stable and a warm start has weight; set by the first
+    block."""
+    samples: float = 0.0
+    """How many values of w are in ``total``."""
+    linear: float = 0.0
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass, less what projections took."""
+    quadratic: float = 0.0
+    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass, less what projections took."""
+    linear_before: float = 0.0
+    """What is left, after projections, of ``linear`` of all passes before; likewise the next."""
+    quadratic_before: float = 0.0
+    """What is left, after projections, of ``quadratic`` of all passes before."""
+    losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+    weight: float = 0.0
+    """Sum of s_i, of numbers of 2 s_i l(-t_i), over the ``met`` rows of all visits so far: for their mean."""
+    met: int = 0
+    """Rows that ``weight`` is summed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pegasos(AveragedSolver):
+    """Settings of Pegasos."""
+
+    batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
+    projection: Annotated[bool, Option("Project w onto the ball that holds the optimum after every step.")] = True
+    averaging: Annotated[
+        Literal["none", "all", "tail"],
+        Option(
+            "What is certified: w (none), the mean of all w (all), or of the late ones (tail).",
+            choices=("none", "all", "tail"),
+        ),
+    ] = "tail"
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights and a batch."""
+        return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
+
+    def start(self, problem: Problem) -> PegasosState:
+        """Begin at w = 0; a warm start enters with the first block, which sets the clock."""
+        zero = np.zeros(problem.columns + 1)
+        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
+
+    def visit(self, state: PegasosState, block: Block) -> None:
+        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        evaluate(state.averaged, block)
+        if state.averaged.ending:
+            return
+        p, rows = state.problem, len(block.order)
+        state.weight += weight_in_radius(p, block)
+        state.met += rows
+        if state.t == 0:
+            self._begin(state, block)
+        radius, batches = self._radius(state), Batches(block.order, self.batch, sampling(p.columns, self.batch))
+        linear, quadratic, shrunk, losses, samples = pegasos_pass(
+            *(block.labeled, batches, Objective(state.lam, p.loss), radius),
+            *(state.offset + state.t, state.a, state.total),
+        )
+        self._shrink(state, shrunk)
+        state.t += rows
+        state.linear += linear
+        state.quadratic += quadratic
+        state.losses += losses
+        state.samples += samples
+
+    def _begin(self, state: PegasosState, block: Block) -> None:
+        """Set the clock, and a to what a warm start is at that time: it weighs as much as one epoch at least."""
+        warm, state.offset = state.problem.warm, self._offset(state, block)
+        if warm is not None:
+            state.offset = max(state.offset, float(state.problem.rows))
+            for a in (state.a, state.before, state.origin):
+                a[:] = state.lam * state.offset * warm
+
+    def _offset(self, state: PegasosState, block: Block) -> float:
+        """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
+        loss = state.problem.loss
+        if has_box(loss):
+            return 0.0
+        _, largest = gradient_moments(block.labeled, block.order, loss, np.zeros_like(state.a))
+        return float(largest / (loss.curvature(1.0) * state.lam))
+
+    def _radius(self, state: PegasosState) -> float:
+        """Of a ball that holds the optimum; the sum over all rows is foretold from those met."""
+        if not self.projection:
+            return inf
+        p = state.problem
+        weight = state.weight / state.met * p.rows
+        return sqrt(p.C * weight * (1.0 if p.loss.numeric() else largest_slope_product(p.loss)))
+
+    def _shrink(self, state: PegasosState, by: float) -> None:
+        state.before *= by
+        state.origin *= by
+        state.linear, state.linear_before = state.linear * by, state.linear_before * by
+        state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
+
+    def finish(self, state: PegasosState) -> Certificate:
+        """Close the epoch: dual bounds of all epochs and of this one, an estimate of the primal, and the next candidate."""
+        averaged, p = state.averaged, state.problem
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
+        time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
+        w, quadratic = state.a / time, state.quadratic_before + state.quadratic
+        raise_dual(averaged, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
+        take_pass(averaged, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
+        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
+        self._average(state, w)
+        self._reset(state)
+        return certificate
+
+    def _average(self, state: PegasosState, w: Float64) -> None:
+        candidate, passes = state.averaged.candidate, state.averaged.passes
+        if self.averaging == "none":
+            candidate[:] = w
+        else:
+            share = share_of(passes) if self.averaging == "tail" else 1.0 / passes
+            candidate += share * (state.total / state.samples - candidate)
+
+    def _reset(self, state: PegasosState) -> None:
+        state.before[:] = state.a
+        state.total[:] = 0.0
+        state.t_before = state.t
+        state.linear_before += state.linear
+        state.quadratic_before += state.quadratic
+        state.linear = state.quadratic = state.losses = state.samples = 0.0
+
+    def merge(self, states: list[PegasosState]) -> PegasosState:
+        """Add the copies' contributions to a and t: see the module."""
+        first, others = states[0], states[1:]
+        share = 1.0 / len(states)
+        before = sum((share * s.before for s in others), share * first.before)
+        origin = sum((share * s.origin for s in others), share * first.origin)
+        return replace(
+            first,
+            a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
+            before=before,
+            origin=origin,
+            total=sum((s.total for s in others), first.total),
+            averaged=merge_certificates([s.averaged for s in states]),
+            t=first.t_before + sum(s.t - s.t_before for s in states),
+            offset=max(s.offset for s in states),
+            samples=sum(s.samples for s in states),
+            linear=sum(s.linear for s in states),
+            quadratic=sum(s.quadratic for s in states),
+            linear_before=share * sum(s.linear_before for s in states),
+            quadratic_before=share * sum(s.quadratic_before for s in states),
+            losses=sum(s.losses for s in states),
+            weight=sum(s.weight for s in states),
+            met=sum(s.met for s in states),
+        )
+
+
+def weight_in_radius(problem: Problem, block: Block) -> float:
+    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i l(-t_i)."""
+    if problem.loss.numeric():
+        nothing = np.zeros(problem.columns + 1)
+        return 2.0 * loss_sum(block.X, block.y, block.s, nothing, 1.0, problem.loss)
+    return float(block.s.sum(dtype=np.float64))
+
+
+def largest_slope_product(loss: Loss) -> float:
+    """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
+
+    Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or rises to
+    the end of the box, so that of 1,024 steps none loses more than 0.2 %. A loss without an end falls like e^-m beyond FAR.
+    """
+    end = FAR / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
+    return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
+
+
+def sampling(columns: int, batch: int) -> int:
+    """After how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
+    return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))
+
+
+SAMPLE_SWEEPS = 5
+"""Over the rows of the sample."""
+RADIUS_FACTOR = 3.0
+"""The first radius as a multiple of the length of the sample's w."""
+
+
+@saved_as("assg.state")
+@dataclass(slots=True)
+class ASSGState(AveragedState):
+    """``w``, ``center`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
+
+    problem: Problem
+    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
+    w: Float64
+    """The weights, where the steps are."""
+    center: Float64
+    """The center of the ball: the mean of the stage before, at first the w of a sample or of a warm start."""
+    total: Float64
+    """Sum of ``samples`` values of w in the stage under way."""
+    v: Float64
+    """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i); C b_i are its dual variables."""
+    averaged: AveragedCertificate
+    """Candidate and dual bound, and what the candidate was found to be worth."""
+    samples: float = 0.0
+    """How many values of w are in ``total``."""
+    linear: float = 0.0
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
+    quadratic: float = 0.0
+    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
+    losses: float = 0.0
+    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+    length: float = 0.0
+    """Rows of a stage; 0: nothing has been seen yet."""
+    left: float = 0.0
+    """Rows to the end of the stage under way."""
+    stage: float = 0.0
+    """Stages done since the last restart; whole but for a mean over workers."""
+    first_radius: float = 0.0
+    """The radius of the ball in the first stage after a restart."""
+    first_step: float = 0.0
+    """The length of the steps in the first stage after a restart."""
+    radius: float = 0.0
+    """The radius of the ball in the stage under way."""
+    step: float = 0.0
+    """The length of the steps in the stage under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ASSG(AveragedSolver):
+    """Settings of accelerated stochastic subgradient descent."""
+
+    batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
+    stages: Annotated[
+        int,
+        Option("Stages in a round; then radius and step are those of the first stage again.", bounds=Bounds(least=1)),
+    ] = 4
+    omega: Annotated[float, Option("Radius and step are divided by this after each stage.", bounds=Bounds(above=1))] = (
+        2.0
+    )
+    rows_per_stage: Annotated[int, Option("Rows in a stage. 0: by the number of rows.", bounds=Bounds(least=0))] = 0
+    radius: Annotated[
+        float, Option("Radius of the ball of the first stage. 0: from a sample.", bounds=Bounds(least=0))
+    ] = 0.0
+    step: Annotated[
+        float, Option("Length of the steps of the first stage. 0: from a sample.", bounds=Bounds(least=0))
+    ] = 0.0
+    sample: Annotated[
+        int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
+    ] = 4096
+    losses: ClassVar[LossRequirement] = LossRequirement()
+    """Any: a dual value follows from sums over the rows."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Bytes of eight vectors of weights and a batch."""
+        return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
+
+    def start(self, problem: Problem) -> ASSGState:
+        """Begin at w = 0 or the warm weights; radius and step are set by the first block."""
+        zero = np.zeros(problem.columns + 1)
+        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
+
+    def visit(self, state: ASSGState, block: Block) -> None:
+        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        evaluate(state.averaged, block)
+        if state.averaged.ending:
+            return
+        if state.length == 0.0:
+            self._begin(state, block)
+        start, rows = 0, len(block.order)
+        while start < rows:
+            stop = min(rows, start + max(1, round(state.left)))
+            self._steps(state, block, block.order[start:stop])
+            state.left -= stop - start
+            start = stop
+            if state.left < 0.5:
+                self._next_stage(state)
+
+    # -- the first block -----------------------------------------------------------------------------------------------
+
+    def _begin(self, state: ASSGState, block: Block) -> None:
+        order = block.order[: self.sample]
+        warm = state.problem.warm
+        if warm is None:
+            self._solve_sample(state, block, order.copy())
+        else:
+            state.w[:] = warm
+        state.center[:] = state.w
+        state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
+        state.first_radius = (
+            self.radius or (RADIUS_FACTOR if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
+        )
+        state.first_step = self.step or self._step(state, block, order)
+        self._restart(state)
+
+    def _solve_sample(self, state: ASSGState, block: Block, order: Int32) -> None:
+        p, alpha = state.problem, np.zeros(len(block.y))
+        C = p.C * p.rows / len(order)
+        for sweep in range(SAMPLE_SWEEPS):
+            shuffle(order, len(order), block.seed + sweep)
+            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), Held(), alpha, state.w)
+
+    def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
+        """The step that minimizes the bound on a stage's error, short enough to be stable."""
+        loss, mean = state.problem.loss, np.zeros_like(state.w)
+        squares, largest = gradient_moments(block.labeled, order, loss, mean)
+        mean /= len(order)
+        drift, scatter = float(mean @ mean), squares / len(order)
+        G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
+        step = state.first_radius * sqrt(self.batch / state.length) / G
+        if not has_box(loss) and largest > 0.0:
+            step = min(step, loss.curvature(1.0) / largest)
+        return min(step, 0.5 / state.lam)
+
+    # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, state: ASSGState, block: Block, order: Int32) -> None:
+        p, batches = state.problem, Batches(order, self.batch, sampling(state.problem.columns, self.batch))
+        stage = Stage(state.center, state.radius, state.step)
+        linear, quadratic, losses, samples = assg_pass(
+            block.labeled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
+        )
+        state.linear += linear
+        state.quadratic += quadratic
+        state.losses += losses
+        state.samples += samples
+
+    def _next_stage(self, state: ASSGState) -> None:
+        state.w[:] = state.total / state.samples
+        state.center[:] = state.w
+        state.stage += 1.0
+        state.radius /= self.omega
+        state.step /= self.omega
+        if round(state.stage) >= self.stages:
+            state.length *= 2.0
+            state.first_radius *= sqrt(0.5)
+            state.first_step *= sqrt(0.5)
+            self._restart(state)
+        self._clear(state)
+
+    def _restart(self, state: ASSGState) -> None:
+        state.stage, state.radius, state.step = 0.0, state.first_radius, state.first_step
+        self._clear(state)
+
+    def _clear(self, state: ASSGState) -> None:
+        state.total[:] = 0.0
+        state.samples, state.left = 0.0, state.length
+
+    # -- the end of a pass ---------------------------------------------------------------------------------------------
+
+    def finish(self, state: ASSGState) -> Certificate:
+        """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
+        averaged, C = state.averaged, state.problem.C
+        if averaged.ending:
+            return certificate_of(averaged, averaged.primal)
+        averaged.passes += 1
+        take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = certificate_of(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
+        half_done = state.left < 0.5 * state.length and state.samples > 0.0
+        averaged.candidate[:] = state.total / state.samples if half_done else state.center
+        state.v[:] = 0.0
+        state.linear = state.quadratic = state.losses = 0.0
+        return certificate
+
+    def merge(self, states: list[ASSGState]) -> ASSGState:
+        """Average where the copies are in their stages, and add up what they summed over their rows."""
+        count = len(states)
+        return replace(
+            states[0],
+            averaged=merge_certificates([s.averaged for s in states]),
+            w=np.asarray(sum(s.w for s in states)) / count,
+            center=np.asarray(sum(s.center for s in states)) / count,
+            total=np.asarray(sum(s.total for s in states)) / count,
+            samples=sum(s.samples for s in states) / count,
+            length=sum(s.length for s in states) / count,
+            left=sum(s.left for s in states) / count,
+            stage=sum(s.stage for s in states) / count,
+            first_radius=sum(s.first_radius for s in states) / count,
+            first_step=sum(s.first_step for s in states) / count,
+            radius=sum(s.radius for s in states) / count,
+            step=sum(s.step for s in states) / count,
+            v=np.asarray(sum(s.v for s in states)),
+            linear=sum(s.linear for s in states),
+            quadratic=sum(s.quadratic for s in states),
+            losses=sum(s.losses for s in states),
+        )
