@@ -68,7 +68,7 @@ def judged(store: Path, model: Path, dual: Path | None, capsys: Any) -> tuple[in
         ],
     ),
 )
-def test_a_true_certificate_is_confirmed(
+def test_audit_true_certificate_is_confirmed(
     loss: str, sparse: bool, solver: str, settings: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     if solver == "newton" and loss == "hinge" and "loss_options" in settings:
@@ -82,7 +82,7 @@ def test_a_true_certificate_is_confirmed(
     assert judged(store, model, None, capsys)[1].count("difference") == 1
 
 
-def test_every_class_is_recomputed(tmp_path: Path, capsys: Any) -> None:
+def test_audit_every_class_is_recomputed(tmp_path: Path, capsys: Any) -> None:
     store = store_at(tmp_path / "s", sparse=False, classes="abc")
     model, dual = fitted(tmp_path, store, C=0.1, standardize=True, class_weight="balanced")
     code, said = judged(store, model, dual, capsys)
@@ -93,7 +93,7 @@ def test_every_class_is_recomputed(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("classes", ["ab", "ba", "cab"])
-def test_every_C_of_a_list_has_its_own_rows_of_the_dual_file(classes: str, tmp_path: Path, capsys: Any) -> None:
+def test_audit_every_C_of_a_list_has_its_own_rows_of_the_dual_file(classes: str, tmp_path: Path, capsys: Any) -> None:
     """A model knows which they are, in whatever order the store met its classes, and whichever model is looked at."""
     store = store_at(tmp_path / "s", sparse=False, classes=classes)
     _, dual = fitted(tmp_path, store, C=(0.03, 0.1), standardize=True, loss="hinge")
@@ -112,7 +112,7 @@ def test_every_C_of_a_list_has_its_own_rows_of_the_dual_file(classes: str, tmp_p
     ],
     ids=["standardized", "raw"],
 )
-def test_all_classes_in_one_problem_are_recomputed(
+def test_audit_all_classes_in_one_problem_are_recomputed(
     classes: str, settings: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     store = store_at(tmp_path / "s", sparse=classes == "ba", weighted=True, classes=classes)
@@ -146,7 +146,9 @@ NUMBERS: dict[str, dict[str, Any]] = {
 
 
 @each_value(("sparse", [False, True]), ("settings", KINDS.values()))
-def test_kernel_models_are_recomputed(sparse: bool, settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+def test_audit_kernel_models_are_recomputed(
+    sparse: bool, settings: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
     store = store_at(tmp_path / "s", sparse=sparse, weighted=True)
     model, dual = fitted(tmp_path, store, **({"C": 0.3} | settings))
     code, said = judged(store, model, dual, capsys)
@@ -155,7 +157,7 @@ def test_kernel_models_are_recomputed(sparse: bool, settings: dict[str, Any], tm
 
 
 @pytest.mark.parametrize("settings", NUMBERS.values(), ids=NUMBERS)
-def test_models_of_numbers_are_recomputed(settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+def test_audit_models_of_numbers_are_recomputed(settings: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3)) * [1.0, 20.0, 0.1]
     weight = rng.choice([0.0, 0.5, 2.0], 300)
@@ -168,7 +170,7 @@ def test_models_of_numbers_are_recomputed(settings: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["landmarks", "exact"])
-def test_a_forged_kernel_model_is_not_confirmed(kind: str, tmp_path: Path, capsys: Any) -> None:
+def test_audit_forged_kernel_model_is_not_confirmed(kind: str, tmp_path: Path, capsys: Any) -> None:
     from safetensors.numpy import save_file
 
     store = store_at(tmp_path / "s", sparse=False)
@@ -221,7 +223,7 @@ def forged(model: Path, to: Path, change: Any) -> Path:
     ],
     ids=["weights", "primal", "dual", "standardized", "bias", "class weight", "loss", "C"],
 )
-def test_a_certificate_of_something_else_is_not(
+def test_audit_does_not_confirm_a_foreign_certificate(
     change: Any, honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any
 ) -> None:
     store, model, dual = honest
@@ -232,7 +234,7 @@ def test_a_certificate_of_something_else_is_not(
 
 
 @pytest.mark.parametrize("by", [-1.0, 1.0])
-def test_dual_variables_outside_their_box_prove_nothing(
+def test_audit_dual_variables_outside_their_box_prove_nothing(
     by: float, honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any
 ) -> None:
     """Two rows of one kind, one moved up and one down, so that the dual value stays what it is."""
@@ -246,7 +248,7 @@ def test_dual_variables_outside_their_box_prove_nothing(
     assert "outside their box by at most 1.0e-03" in said
 
 
-def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any) -> None:
+def test_audit_does_not_judge_what_it_cannot(honest: tuple[Path, Path, Path], tmp_path: Path, capsys: Any) -> None:
     store, model, _ = honest
     for change in (
         lambda header, weights: header.update(kind="kernel"),
@@ -258,7 +260,7 @@ def test_what_it_cannot_judge_it_does_not(honest: tuple[Path, Path, Path], tmp_p
         assert "cannot be audited" in said
 
 
-def test_it_runs_without_the_package_it_checks(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_audit_runs_without_the_package(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
     """In a process that cannot import it."""
     code = (
         "import runpy, sys\nsys.modules['streamsvm'] = None\n"

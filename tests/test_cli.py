@@ -64,14 +64,14 @@ def damaged(place: Path, tmp_path: Path) -> Path:
 # -- what is printed -------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_ends_with_its_certificate(place: Path, tmp_path: Path) -> None:
+def test_cli_fit_ends_with_its_certificate(place: Path, tmp_path: Path) -> None:
     line = ok("fit", place / "s.zarr", tmp_path / "m.ssvm", "--memory", "8GiB", "--C", "0.5").stdout.splitlines()[-1]
     assert line.startswith("gap ")
     for part in ("primal", "dual", "passes", " of 8192 MiB", "% compute", str(tmp_path / "m.ssvm")):
         assert part in line
 
 
-def test_the_last_line_says_what_it_should() -> None:
+def test_cli_last_line_says_what_it_should() -> None:
     end = {
         "gap": 0.0008,
         "primal": 0.4127,
@@ -101,7 +101,7 @@ def test_the_last_line_says_what_it_should() -> None:
     assert "after 1 pass, not certified: time limit" in describe_fit(end | {"passes": 1, "status": "time limit"})
 
 
-def test_json_of_a_fit_is_one_event_a_line(place: Path, tmp_path: Path) -> None:
+def test_cli_json_of_a_fit_is_one_event_a_line(place: Path, tmp_path: Path) -> None:
     result = ok("fit", place / "s.zarr", tmp_path / "m.ssvm", "--json", "--tolerance", "0.01")
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert events[0]["event"] == "plan"
@@ -123,13 +123,15 @@ def test_json_of_a_fit_is_one_event_a_line(place: Path, tmp_path: Path) -> None:
         ("doctor",),
     ],
 )
-def test_json_is_one_object_and_text_says_the_same(place: Path, arguments: tuple[str, ...], monkeypatch: Any) -> None:
+def test_cli_json_is_one_object_and_text_says_the_same(
+    place: Path, arguments: tuple[str, ...], monkeypatch: Any
+) -> None:
     monkeypatch.chdir(place)
     assert isinstance(json.loads(ok(*arguments, "--json").stdout), dict)
     assert ok(*arguments).stdout.strip()
 
 
-def test_info_counts(place: Path) -> None:
+def test_cli_info_counts_rows_and_classes(place: Path) -> None:
     facts = json.loads(ok("info", place / "s.zarr", "--json", "--columns").stdout)
     assert (facts["rows"], facts["columns"], facts["layout"]) == (16000, 2, "dense")
     assert sum(facts["classes"].values()) == 16000
@@ -140,7 +142,7 @@ def test_info_counts(place: Path) -> None:
     assert model["store"]["digest"] == facts["digest"]
 
 
-def test_evaluate_agrees_with_predict(place: Path, tmp_path: Path) -> None:
+def test_cli_evaluate_agrees_with_predict(place: Path, tmp_path: Path) -> None:
     table = json.loads(ok("evaluate", place / "m.ssvm", place / "s.test.zarr", "--json").stdout)
     result = ok("predict", place / "m.ssvm", place / "s.test.zarr", "-")
     said = result.stdout.splitlines()
@@ -152,7 +154,7 @@ def test_evaluate_agrees_with_predict(place: Path, tmp_path: Path) -> None:
     assert table["accuracy"] > 0.8
 
 
-def test_the_last_line_names_the_models_that_were_written(place: Path, tmp_path: Path) -> None:
+def test_cli_last_line_names_the_models_that_were_written(place: Path, tmp_path: Path) -> None:
     line = ok("fit", place / "s.zarr", tmp_path / "m.ssvm", "--C", "0.1,1", "--memory", "8GiB").stdout.strip()
     named = [Path(name) for name in line.rpartition(" · ")[2].split(", ")]
     assert named == [tmp_path / "m.C=0.1.ssvm", tmp_path / "m.C=1.ssvm"]
@@ -163,7 +165,7 @@ ROOM = ("--set", "fit.memory=8GiB")
 """The process that runs all tests holds more than a fit of its own would."""
 
 
-def test_plan_and_dry_run_are_the_same_table(place: Path, tmp_path: Path) -> None:
+def test_cli_plan_and_dry_run_are_the_same_table(place: Path, tmp_path: Path) -> None:
     plan = ok("plan", place / "s.zarr", "--memory", "8GB").stdout
     dry = ok("fit", place / "s.zarr", tmp_path / "m.ssvm", "--memory", "8GB", "--dry-run").stdout
     assert "fits" in plan
@@ -173,7 +175,7 @@ def test_plan_and_dry_run_are_the_same_table(place: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "m.ssvm").exists()
 
 
-def test_run_executes_a_file_with_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_run_executes_a_file_with_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     quickstart = REPOSITORY / "configs" / "quickstart.toml"
     shown = ok(
@@ -192,7 +194,7 @@ def test_run_executes_a_file_with_overrides(tmp_path: Path, monkeypatch: pytest.
     assert facts["store"]["rows"] == 4000
 
 
-def test_json_of_a_run_is_one_event_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_json_of_a_run_is_one_event_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     quickstart = REPOSITORY / "configs" / "quickstart.toml"
     shown = ok("run", quickstart, *ROOM, "--set", "synth.rows=5e3", "--set", "fit.tolerance=0.1", "--json").stdout
@@ -200,7 +202,7 @@ def test_json_of_a_run_is_one_event_a_line(tmp_path: Path, monkeypatch: pytest.M
     assert [event.get("step", "fit") for event in done] == ["synth", "fit", "evaluate", "report"]
 
 
-def test_a_config_gives_values_that_options_override(place: Path, tmp_path: Path) -> None:
+def test_cli_config_gives_values_that_options_override(place: Path, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(f'[fit]\nstore = "{place / "s.zarr"}"\nmodel = "{tmp_path / "m.ssvm"}"\nC = 3.0\ntolerance = 0.1\n')
     ok("fit", "--config", job, "--C", "7", "--set", "loss=hinge")
@@ -208,7 +210,7 @@ def test_a_config_gives_values_that_options_override(place: Path, tmp_path: Path
     assert (settings["C"], settings["tolerance"], settings["loss"]) == (7.0, 0.1, "hinge")
 
 
-def test_progress_is_a_line_an_interval_where_there_is_no_terminal() -> None:
+def test_cli_progress_is_a_line_an_interval_where_there_is_no_terminal() -> None:
     import io
 
     stream = io.StringIO()
@@ -224,7 +226,7 @@ def test_progress_is_a_line_an_interval_where_there_is_no_terminal() -> None:
     assert written[4] == "fit, pass 2: 10%, 20 rows/s, 4.5 s left in this pass, gap 50 %, 3 MiB"
 
 
-def test_progress_of_a_file_counts_its_bytes() -> None:
+def test_cli_progress_of_a_file_counts_its_bytes() -> None:
     progress = Progress()
     progress.take({"event": "ingest", "rows": 10, "bytes": 500, "total_bytes": 1000, "seconds": 3.0})
     assert (progress.done, progress.total, progress.left) == (500, 1000, 3.0)
@@ -258,7 +260,9 @@ def test_progress_of_a_file_counts_its_bytes() -> None:
         (("evaluate", "s.zarr", "s.zarr"), 66, "no model"),
     ],
 )
-def test_exit_codes(place: Path, monkeypatch: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_cli_exit_codes_are_documented_ones(
+    place: Path, monkeypatch: Any, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     monkeypatch.chdir(place)
     result = call(*arguments)
     assert result.exit_code == code, result.output
@@ -266,7 +270,7 @@ def test_exit_codes(place: Path, monkeypatch: Any, arguments: tuple[str, ...], c
     assert "Traceback" not in result.output
 
 
-def test_errors_have_code_and_hint_on_standard_error(place: Path, tmp_path: Path) -> None:
+def test_cli_errors_have_code_and_hint_on_standard_error(place: Path, tmp_path: Path) -> None:
     result = call("fit", tmp_path / "none.zarr", tmp_path / "m.ssvm")
     assert result.stdout == ""
     first, second = result.stderr.splitlines()
@@ -274,7 +278,7 @@ def test_errors_have_code_and_hint_on_standard_error(place: Path, tmp_path: Path
     assert second.startswith("hint: ")
 
 
-def test_verify_lists_all_that_is_damaged(place: Path, tmp_path: Path) -> None:
+def test_cli_verify_lists_all_that_is_damaged(place: Path, tmp_path: Path) -> None:
     store = damaged(place, tmp_path)
     result = call("verify", store)
     assert result.exit_code == 65
@@ -285,7 +289,7 @@ def test_verify_lists_all_that_is_damaged(place: Path, tmp_path: Path) -> None:
     assert call("fit", store, tmp_path / "m.ssvm").exit_code == 65
 
 
-def test_a_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
@@ -307,7 +311,7 @@ def test_a_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch: 
         (StorageError("full"), 74),
     ],
 )
-def test_what_is_not_ours_gets_a_code_too(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_gives_foreign_errors_a_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise error
 
@@ -315,7 +319,7 @@ def test_what_is_not_ours_gets_a_code_too(error: BaseException, code: int, monke
     assert call("info", "x").exit_code == code
 
 
-def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
+def test_cli_reader_that_leaves_is_no_error(place: Path) -> None:
     command = (
         f"{sys.executable} -m streamsvm predict m.ssvm s.zarr - --output decision | head -1; echo ${{PIPESTATUS[0]}}"
     )
@@ -328,7 +332,7 @@ def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_behind_standard_output_is_an_error(place: Path) -> None:
+def test_cli_full_disk_behind_standard_output_is_an_error(place: Path) -> None:
     with open("/dev/full", "w") as full:
         done = process("info", place / "s.zarr", stdout=full)
     assert done.returncode == 74
@@ -336,7 +340,7 @@ def test_a_full_disk_behind_standard_output_is_an_error(place: Path) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_closed_standard_output_is_an_error(place: Path) -> None:
+def test_cli_closed_standard_output_is_an_error(place: Path) -> None:
     command = f"{sys.executable} -m streamsvm info s.zarr >&-"
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
@@ -346,7 +350,7 @@ def test_a_closed_standard_output_is_an_error(place: Path) -> None:
     assert "standard output is closed" in done.stderr
 
 
-def test_an_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
+def test_cli_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
     import signal
     import time
 
@@ -371,7 +375,7 @@ def test_an_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Pat
 # -- how fast it starts ----------------------------------------------------------------------------------------------
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_cli_help_imports_nothing_heavy() -> None:
     heavy = "{'numpy', 'numba', 'scipy', 'zarr', 'h5py', 'pyarrow', 'dask', 'rich', 'msgspec', 'safetensors'}"
     code = (
         "import sys\nfrom streamsvm.cli import cli\n"
@@ -382,7 +386,7 @@ def test_help_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
 
 
-def test_a_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> None:
+def test_cli_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> None:
     unused = (
         "display.page.page", "engine.final_evaluation", "features.nystrom", "jobs.calibrate.folds", "jobs.embed.builder", "jobs.inspect.doctor",
         "solvers.dcd", "solvers.elastic_net", "solvers.interior_point", "store.foreign.row_arrays",
@@ -400,7 +404,7 @@ def test_a_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) 
     assert done.stdout.splitlines()[-1] == ""
 
 
-def test_help_is_fast() -> None:
+def test_cli_help_is_fast() -> None:
     """Under 0.3 s of processor time, by the best of three: a busy machine must not fail it."""
     import resource
 

@@ -50,7 +50,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_completes_an_option(shell: str, program: dict[str, str]) -> None:
+def test_completion_shell_completes_an_option(shell: str, program: dict[str, str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     words = [word.format(line=documented(shell)) for word in SHELLS[shell]]
@@ -60,7 +60,7 @@ def test_a_shell_completes_an_option(shell: str, program: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_program_answers_every_shell(shell: str) -> None:
+def test_completion_program_answers_every_shell(shell: str) -> None:
     script = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env={"_STREAMSVM_COMPLETE": f"{shell}_source"})
     assert "_STREAMSVM_COMPLETE" in script.output
     asked = {"_STREAMSVM_COMPLETE": f"{shell}_complete", "COMP_WORDS": "streamsvm fit --sol", "COMP_CWORD": "2"}

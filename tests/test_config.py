@@ -31,12 +31,12 @@ CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
         ("2 KiB", 2048),
     ],
 )
-def test_sizes(text: str, nbytes: int) -> None:
+def test_config_reads_sizes(text: str, nbytes: int) -> None:
     assert units.parse_size(text) == nbytes
 
 
 @pytest.mark.parametrize("text", ["", "much", "12XB", "-1GiB", "0", "1e9GiB", "nan", "4 4", "٤MiB"])
-def test_what_is_no_size_is_refused_with_the_valid_forms(text: str) -> None:
+def test_config_what_is_no_size_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         units.parse_size(text)
     assert "512MiB" in caught.value.hint
@@ -45,16 +45,16 @@ def test_what_is_no_size_is_refused_with_the_valid_forms(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("7.5", 7.5)]
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_config_reads_durations(text: str, seconds: float) -> None:
     assert units.parse_duration(text) == seconds
 
 
-def test_a_duration_can_be_unlimited() -> None:
+def test_config_duration_can_be_unlimited() -> None:
     assert units.parse_duration("inf") == math.inf
 
 
 @pytest.mark.parametrize("text", ["", "1x", "h", "1h30", "-5s", "1h foo"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_config_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         units.parse_duration(text)
 
@@ -81,7 +81,7 @@ def field_of(*kinds: object) -> Field:
         ((str,), "7", "7"),
     ],
 )
-def test_a_value_follows_its_type(kinds: tuple[object, ...], text: str, value: object) -> None:
+def test_config_value_follows_its_type(kinds: tuple[object, ...], text: str, value: object) -> None:
     assert parse(field_of(*kinds), text) == value
 
 
@@ -94,7 +94,7 @@ TABLES = (
 SETTINGS = [f"{table}:{name}" for table in TABLES for name in load(table)]
 
 
-def test_every_field_of_a_job_is_declared() -> None:
+def test_config_every_field_of_a_job_is_declared() -> None:
     for step in job_file.STEPS:
         job = load(job_file.STEPS[step].job)
         options = {option.name: option for option in options_of(job)}
@@ -106,7 +106,7 @@ def test_every_field_of_a_job_is_declared() -> None:
             assert not option.option.group or option.option.group in GROUPS
 
 
-def test_every_setting_of_what_can_be_chosen_is_declared() -> None:
+def test_config_every_setting_of_what_can_be_chosen_is_declared() -> None:
     for setting in SETTINGS:
         module, table, name = setting.split(":")
         kind = load(f"{module}:{table}")[name]
@@ -119,7 +119,7 @@ def test_every_setting_of_what_can_be_chosen_is_declared() -> None:
             assert (option.option.bounds is not None) == bool(number), f"{name}.{option.name}: numbers have a range"
 
 
-def test_a_default_is_in_its_range_and_can_be_written() -> None:
+def test_config_default_is_in_its_range_and_can_be_written() -> None:
     """What the help calls the default is read back as the default."""
     for setting in [*job_file.STEPS, *SETTINGS]:
         module, _, rest = setting.partition(":")
@@ -134,7 +134,7 @@ def test_a_default_is_in_its_range_and_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("name", ["cutoff", "cluster", "memory", "tolerance", "loss", "solver", "sampling", "seed"])
-def test_an_option_of_several_jobs_is_declared_once(name: str) -> None:
+def test_config_option_of_several_jobs_is_declared_once(name: str) -> None:
     found = [o.option for s in job_file.STEPS.values() for o in options_of(load(s.job)) if o.name == name]
     assert len(found) > 1
     assert all(option is found[0] for option in found)
@@ -171,7 +171,7 @@ NAN, INF = float("nan"), float("inf")
         ("predict", {"output": "score"}, "--output cannot be 'score'"),
     ],
 )
-def test_what_is_out_of_range_is_refused_by_name_whoever_asks(
+def test_config_what_is_out_of_range_is_refused_by_name_whoever_asks(
     step: str, values: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     """In a program, and from names and values, which is how the command line and job files make their jobs."""
@@ -203,17 +203,19 @@ def test_what_is_out_of_range_is_refused_by_name_whoever_asks(
         ("streamsvm.kernels:KERNELS", "polynomial", {"degree": 0}, "degree cannot be 0.0"),
     ],
 )
-def test_settings_out_of_range_are_refused_by_name(table: str, name: str, settings: dict[str, Any], said: str) -> None:
+def test_config_settings_out_of_range_are_refused_by_name(
+    table: str, name: str, settings: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         checks.build(load(table)[name], settings, name)
 
 
-def test_settings_are_written_like_options() -> None:
+def test_config_settings_are_written_like_options() -> None:
     made = checks.build(load("streamsvm.solvers:SOLVERS")["fw"], {"cache": "1MiB", "iterations": 1e4}, "fw")
     assert (made.cache, made.iterations) == (1 << 20, 10_000)
 
 
-def test_a_range_says_what_it_is() -> None:
+def test_config_range_says_what_it_is() -> None:
     assert Bounds(above=0, below=1).describe() == "above 0 and below 1"
     assert Bounds(least=1).describe() == "at least 1"
     assert Bounds().describe() == "finite"
@@ -236,12 +238,12 @@ def test_a_range_says_what_it_is() -> None:
         (None, (0.1, "scale"), "0.1,scale"),
     ],
 )
-def test_values_as_people_write_them(unit: Quantity | None, value: object, text: str) -> None:
+def test_config_values_as_people_write_them(unit: Quantity | None, value: object, text: str) -> None:
     assert value_text(unit, value) == text
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_every_worked_job_file_makes_jobs(path: Path) -> None:
+def test_config_every_worked_job_file_makes_jobs(path: Path) -> None:
     steps = job_file.read_file(path)
     assert len(job_file.check(steps, str(path))) == len(steps) > 0
 
@@ -252,14 +254,14 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_keys_are_fields_or_the_names_of_options(tmp_path: Path) -> None:
+def test_config_keys_are_fields_or_the_names_of_options(tmp_path: Path) -> None:
     text = '[fit]\nstore = "a"\nmodel = "b"\nlambda = 1e-3\nmemory = "300MB"\ntime-limit = "1h"\noptions.sweeps = 5\n'
     [job] = job_file.check(job_file.read_file(written(tmp_path, text)), "job.toml")
     assert isinstance(job, FitJob)
     assert (job.lambda_, job.memory, job.time_limit, job.options) == (1e-3, 300_000_000, 3600.0, {"sweeps": 5})
 
 
-def test_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
+def test_config_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
     text = '[[fit]]\nstore="a"\nmodel="1"\n[[fit]]\nstore="a"\nmodel="2"\n[evaluate]\nmodel="2"\ndata="a"\n'
     steps = job_file.read_file(written(tmp_path, text))
     assert [name for name, _ in steps] == ["fit", "fit", "evaluate"]
@@ -276,7 +278,7 @@ def test_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
         ("[fit\n", "not TOML"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_config_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said) as caught:
         job_file.read_file(path)
@@ -288,18 +290,18 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str)
     ("text", "said"),
     [("[fit]\nstore = 'a'\n", "'model' is missing"), ("[fit]\nstore='a'\nmodel='b'\nC=['a']\n", r"\$\.C")],
 )
-def test_a_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_config_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said):
         job_file.check(job_file.read_file(path), str(path))
 
 
-def test_a_missing_file_is_said(tmp_path: Path) -> None:
+def test_config_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         job_file.read_file(tmp_path / "none.toml")
 
 
-def test_set_overrides_fields_and_settings() -> None:
+def test_config_set_overrides_fields_and_settings() -> None:
     values: dict[str, object] = {"options": {"sweeps": 1, "other": 2}}
     job_file.override("fit", values, ["C=10", "fit.loss=hinge", "solver.sweeps=5", "loss.mu=0.5", "lambda=0.1"])
     assert values == {
@@ -312,12 +314,12 @@ def test_set_overrides_fields_and_settings() -> None:
 
 
 @pytest.mark.parametrize("setting", ["C", "=3", "color=red", "fit.color=red", "paint.color=red"])
-def test_a_setting_nobody_has_is_refused(setting: str) -> None:
+def test_config_setting_nobody_has_is_refused(setting: str) -> None:
     with pytest.raises((UsageError, ConfigError)):
         job_file.override("fit", {}, [setting])
 
 
-def test_set_on_a_file_reaches_the_step_it_names() -> None:
+def test_config_set_on_a_file_reaches_the_step_it_names() -> None:
     steps: list[tuple[str, dict[str, object]]] = [("synth", {}), ("fit", {})]
     job_file.apply_settings(steps, ["fit.C=3", "synth.rows=1e3", "solver.sweeps=2"])
     assert steps == [("synth", {"rows": 1000}), ("fit", {"C": 3.0, "options": {"sweeps": 2}})]
@@ -325,7 +327,7 @@ def test_set_on_a_file_reaches_the_step_it_names() -> None:
         job_file.apply_settings(steps, ["evaluate.model=x"])
 
 
-def test_a_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
+def test_config_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
     """What a checkpoint and a model say of a job does not depend on how the job was made."""
     import msgspec
 
@@ -334,7 +336,7 @@ def test_a_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
 
 
 @pytest.mark.parametrize("value", ["3", "true", "[]", "{a = 1}", "1.5"])
-def test_a_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> None:
+def test_config_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> None:
     path = tmp_path / "job.toml"
     path.write_text(f'[ingest]\nsources = ["a.csv"]\nstore = {value}\n')
     with pytest.raises(ConfigError, match=r"Expected `str`, got .* - at `\$.store`"):
@@ -342,7 +344,7 @@ def test_a_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> N
 
 
 @pytest.mark.parametrize(("written", "margin"), [(".5", 0.5), ("5.", 5.0), ("1e-1", 0.1), ("+2", 2.0), (3, 3)])
-def test_settings_that_are_numbers_may_be_written_as_numbers_are(written: Any, margin: float) -> None:
+def test_config_settings_that_are_numbers_may_be_written_as_numbers_are(written: Any, margin: float) -> None:
     values: dict[str, Any] = {"store": "s", "model": "m"}
     if isinstance(written, str):
         job_file.override("fit", values, [f"loss.margin={written}"])
@@ -352,7 +354,7 @@ def test_settings_that_are_numbers_may_be_written_as_numbers_are(written: Any, m
 
 
 @pytest.mark.parametrize("written", ["oops", "0,5", [1.0], None, {}])
-def test_a_setting_that_is_no_number_is_named(written: Any) -> None:
+def test_config_setting_that_is_no_number_is_named(written: Any) -> None:
     values = {"store": "s", "model": "m", "loss_options": {"margin": written}}
     with pytest.raises(ConfigError, match=r"fit: loss_options margin: .* is not a number"):
         job_file.make_job("fit", values)

@@ -24,12 +24,12 @@ def arrays() -> Any:
 
 
 @given(arrays(), st.text())
-def test_a_file_is_what_the_library_writes(found: dict[str, Any], text: str) -> None:
+def test_container_file_is_what_the_library_writes(found: dict[str, Any], text: str) -> None:
     assert b"".join(pieces(found, {"header": text})) == save(found, {"header": text})
 
 
 @given(arrays())
-def test_by_name_the_keys_are_in_order_and_the_arrays_where_they_were(found: dict[str, Any]) -> None:
+def test_container_by_name_the_keys_are_in_order_and_the_arrays_where_they_were(found: dict[str, Any]) -> None:
     raw = b"".join(pieces(found, {"sha256": "0", "header": "{}"}, by_name=True))
     table = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     assert list(table) == sorted(table)
@@ -52,13 +52,13 @@ def refuse(why: str) -> DataError:
         b"\x02" + b"\x00" * 7,
     ],
 )
-def test_foreign_bytes_are_refused_in_the_words_of_the_reader(tmp_path: Path, raw: bytes) -> None:
+def test_container_foreign_bytes_are_refused_in_the_words_of_the_reader(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(raw)
     with pytest.raises(DataError, match="no file: "), opened(path, refuse) as file:
         file.keys()
 
 
-def test_an_array_without_a_name_in_the_format_is_an_error_of_ours() -> None:
+def test_container_array_without_a_name_in_the_format_is_an_error_of_ours() -> None:
     with pytest.raises(KeyError):
         list(pieces({"z": np.zeros(3, np.complex128)}, {}))

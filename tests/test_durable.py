@@ -49,7 +49,7 @@ def failing(name: str, number: int, monkeypatch: pytest.MonkeyPatch, call: int =
 
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_step_that_fails_leaves_the_old_file_and_nothing_else(
+def test_durable_step_that_fails_leaves_the_old_file_and_nothing_else(
     step: str, number: int, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -67,7 +67,7 @@ def test_a_step_that_fails_leaves_the_old_file_and_nothing_else(
 
 
 @pytest.mark.parametrize("call", [1, 2])
-def test_a_write_that_fails_half_way_leaves_the_old_file(
+def test_durable_write_that_fails_half_way_leaves_the_old_file(
     call: int, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -79,7 +79,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ZeroDivisionError])
-def test_an_error_in_making_the_pieces_leaves_the_old_file(error: type[BaseException], target: Path) -> None:
+def test_durable_error_in_making_the_pieces_leaves_the_old_file(error: type[BaseException], target: Path) -> None:
     def pieces() -> Iterator[bytes]:
         yield NEW
         raise error
@@ -114,7 +114,7 @@ def test_content_is_durable_before_the_name_and_the_name_before_the_return(
     assert told == ["write", "fsync file", "replace", "fsync directory"]
 
 
-def test_writes_that_take_only_a_part_are_finished(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_writes_that_take_only_a_part_are_finished(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
     durable.write_file(target, NEW, np.arange(5))
@@ -124,7 +124,7 @@ def test_writes_that_take_only_a_part_are_finished(target: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_disk_begins_with_a_part_at_once(known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_disk_begins_with_a_part_at_once(known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system has a way to: ``sync`` then has less to wait for."""
     begun: list[tuple[Path, Any]] = []
 
@@ -138,19 +138,19 @@ def test_the_disk_begins_with_a_part_at_once(known: bool, tmp_path: Path, monkey
     assert (tmp_path / "part").read_bytes() == NEW
 
 
-def test_pieces_of_any_kind_are_joined(tmp_path: Path) -> None:
+def test_durable_pieces_of_any_kind_are_joined(tmp_path: Path) -> None:
     pieces = [b"ab", bytearray(b"cd"), memoryview(b"ef"), np.arange(3, dtype=np.int32), b"", np.empty(0)]
     durable.write_file(tmp_path / "file", *pieces)
     assert (tmp_path / "file").read_bytes() == b"abcdef" + np.arange(3, dtype=np.int32).tobytes()
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_durable_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     for write in (durable.write_file, durable.write_part):
         with pytest.raises(StorageError, match=str(tmp_path / "none" / "file")):
             write(tmp_path / "none" / "file", NEW)
 
 
-def test_a_symbolic_link_is_never_written_through(tmp_path: Path) -> None:
+def test_durable_symbolic_link_is_never_written_through(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_bytes(OLD)
     for name, write in (("whole", durable.write_file), ("part", durable.write_part)):
@@ -177,7 +177,9 @@ def test_a_symbolic_link_is_never_written_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_parts_and_their_sync_say_what_failed(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_parts_and_their_sync_say_what_failed(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = tmp_path / "part"
     code = "E-NOSPACE" if number == errno.ENOSPC else "E-IO"
     with monkeypatch.context() as patch:
@@ -194,7 +196,9 @@ def test_parts_and_their_sync_say_what_failed(number: int, tmp_path: Path, monke
             assert refused.value.code == code
 
 
-def test_sync_is_of_every_part_and_once_of_every_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_sync_is_of_every_part_and_once_of_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     parts = [tmp_path / "a" / "0", tmp_path / "a" / "1", tmp_path / "b" / "0"]
@@ -224,7 +228,7 @@ def test_a_directory_is_durable_with_all_its_parents(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 7), (0,)])
-def test_arrays_are_read_back_by_numpy(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_durable_arrays_are_read_back_by_numpy(shape: tuple[int, ...], tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=shape)
     flat = values.reshape(-1)
     durable.write_npy(tmp_path / "a.npy", shape, iter([flat[:3], flat[3:4], flat[4:]]))
@@ -233,7 +237,7 @@ def test_arrays_are_read_back_by_numpy(shape: tuple[int, ...], tmp_path: Path) -
     np.testing.assert_array_equal(found, values)
 
 
-def test_state_is_zeros_then_what_was_written_in_place(tmp_path: Path) -> None:
+def test_durable_state_is_zeros_then_what_was_written_in_place(tmp_path: Path) -> None:
     descriptor = durable.open_state(tmp_path / "state", 80)
     try:
         found = np.full(10, np.nan)
@@ -248,7 +252,7 @@ def test_state_is_zeros_then_what_was_written_in_place(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-def test_state_that_does_not_fit_the_disk_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_state_that_does_not_fit_the_disk_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing("posix_fallocate", errno.ENOSPC, monkeypatch)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(StorageError) as refused:
@@ -258,7 +262,7 @@ def test_state_that_does_not_fit_the_disk_is_not_begun(tmp_path: Path, monkeypat
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_short_reads_and_writes_in_place_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_short_reads_and_writes_in_place_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor = durable.open_state(tmp_path / "state", 80)
     write, read = os.pwrite, os.preadv
     monkeypatch.setattr(os, "pwrite", lambda d, data, at: write(d, data[:5], at))
@@ -270,7 +274,7 @@ def test_short_reads_and_writes_in_place_are_finished(tmp_path: Path, monkeypatc
     np.testing.assert_array_equal(found, values)
 
 
-def test_a_log_grows_line_by_line(tmp_path: Path) -> None:
+def test_durable_log_grows_line_by_line(tmp_path: Path) -> None:
     for line in ("one\n", "two\n"):
         with durable.open_log(tmp_path / "log") as log:
             log.write(line)
@@ -280,7 +284,7 @@ def test_a_log_grows_line_by_line(tmp_path: Path) -> None:
         durable.open_log(tmp_path)
 
 
-def test_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: Path) -> None:
+def test_durable_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     leftovers = [tmp_path / ".a.0f0f0f0f.partial", tmp_path / "deep" / ".b.1a1a1a1a.partial"]
     kept = [tmp_path / "a.partial", tmp_path / ".download.partial", tmp_path / ".hidden", tmp_path / "deep" / "b"]
@@ -291,7 +295,7 @@ def test_sweeping_removes_what_a_killed_writer_left_and_nothing_else(tmp_path: P
     assert all(path.exists() for path in kept)
 
 
-def test_sweeping_beside_an_output_leaves_what_belongs_to_others(tmp_path: Path) -> None:
+def test_durable_sweeping_beside_an_output_leaves_what_belongs_to_others(tmp_path: Path) -> None:
     mine, other = tmp_path / "p[1].csv", tmp_path / "p1.csv"
     with scratch_beside(other) as kept:
         assert kept.is_dir()
@@ -315,7 +319,7 @@ def test_renaming_is_durable(target: Path, monkeypatch: pytest.MonkeyPatch) -> N
         durable.rename(target, target.with_name("third"))
 
 
-def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_durable_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """``/dev/full`` answers every write as a disk without room does."""
     with pytest.raises(StorageError, match=r"writing /dev/full failed") as refused:
         _logged(Path("/dev/full"), None)
@@ -342,7 +346,7 @@ class Refusing:
         return 1
 
 
-def test_two_directories_change_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_two_directories_change_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one step where the file system can; else in three, and a kill between them is made good."""
     for refused in (False, True):
         for name in ("old", "new"):
@@ -356,7 +360,7 @@ def test_two_directories_change_names(tmp_path: Path, monkeypatch: pytest.Monkey
         assert sorted(os.listdir(tmp_path)) == ["new", "old"]
 
 
-def test_what_was_put_aside_is_given_back_when_nothing_took_its_place(tmp_path: Path) -> None:
+def test_durable_what_was_put_aside_is_given_back_when_nothing_took_its_place(tmp_path: Path) -> None:
     aside = tmp_path / ".store.0f0f0f0f.aside"
     other = tmp_path / ".store.mine.aside"
     for path in (aside, other):
@@ -421,7 +425,7 @@ def modes(node: ast.Call) -> list[str]:
     return [text for text in texts if isinstance(text, str) and 0 < len(text) <= 3 and set(text) <= set("rwxabt+U-")]
 
 
-def test_only_one_module_writes_files() -> None:
+def test_durable_only_one_module_writes_files() -> None:
     found = {name: list(writes(tree)) for name, tree in modules() if name != "durable.py"}
     unexpected = {name: calls for name, calls in found.items() if calls and name not in MAY_OPEN}
     assert not unexpected
@@ -436,14 +440,14 @@ def test_only_one_module_writes_files() -> None:
         "path.touch()",
     ],
 )  # fmt: skip
-def test_the_check_sees_what_it_is_to_see(code: str) -> None:
+def test_durable_check_sees_what_it_is_to_see(code: str) -> None:
     assert list(writes(ast.parse(code)))
 
 
 @pytest.mark.parametrize(
     "code", ["open(path)", "open(path, 'rb')", "h5py.File(path, 'r')", "model.save(path)", "touch(rows, 3)"]
 )
-def test_the_check_lets_reading_pass(code: str) -> None:
+def test_durable_check_lets_reading_pass(code: str) -> None:
     assert not list(writes(ast.parse(code)))
 
 
@@ -455,7 +459,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield node.module or ""
 
 
-def test_nothing_that_is_read_is_executed() -> None:
+def test_durable_nothing_that_is_read_is_executed() -> None:
     for name, tree in modules():
         assert not {module.split(".")[0] for module in imports(tree)} & EXECUTING, name
         for node in ast.walk(tree):

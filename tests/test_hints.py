@@ -58,7 +58,7 @@ def parsed(line: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_the_command_of_a_job_is_that_job(name: str, job: Any) -> None:
+def test_hint_command_of_a_job_is_that_job(name: str, job: Any) -> None:
     assert parsed(command_of(name, job)) == job
 
 
@@ -179,7 +179,7 @@ def cured(case: Malformed, line: str, said: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", list(MALFORMED)[::3])
-def test_a_table_that_is_not_in_order_is_cured_by_what_is_said(
+def test_hint_table_that_is_not_in_order_is_cured_by_what_is_said(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = MALFORMED[name]
@@ -200,7 +200,7 @@ def test_a_table_that_is_not_in_order_is_cured_by_what_is_said(
     assert any(worked) if case.cure == "one" else all(worked), ends
 
 
-def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hint_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert called("streamsvm -q synth susy 'a store.zarr' --rows 20000", monkeypatch)[0] == 0
     dcd = "--solver dcd --C 3 --tolerance 1e-9 --standardize --set solver.sweeps=2"
@@ -215,7 +215,7 @@ def test_a_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, monke
     assert (tmp_path / "it's.ssvm").exists()
 
 
-def test_the_limit_that_is_named_for_a_wide_table_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hint_limit_that_is_named_for_a_wide_table_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first hint, for storing the table, for predicting its rows and for evaluating them."""
     monkeypatch.chdir(tmp_path)
     columns = {f"x{j}": np.arange(8.0) + j for j in range(10_000)} | {"y": np.arange(8) % 2}

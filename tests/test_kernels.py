@@ -34,7 +34,7 @@ def rows(seed: int) -> Any:
 
 
 @each_kernel
-def test_a_gram_matrix_is_symmetric_and_as_definite_as_it_says(kernel: Any) -> None:
+def test_kernel_gram_matrix_is_symmetric_and_as_definite_as_it_says(kernel: Any) -> None:
     least = []
     for seed in range(5):
         K = gram(kernel, rows(seed))
@@ -45,14 +45,14 @@ def test_a_gram_matrix_is_symmetric_and_as_definite_as_it_says(kernel: Any) -> N
 
 
 @each_kernel
-def test_a_shift_of_all_rows_changes_nothing_where_it_says_so(kernel: Any) -> None:
+def test_kernel_shift_of_all_rows_changes_nothing_where_it_says_so(kernel: Any) -> None:
     X = rows(7)
     same = np.allclose(gram(kernel, X), gram(kernel, np.add(X, [1.0, -2.0, 0.5])), rtol=1e-9)
     assert same == kernel.translation_invariant()
 
 
 @each_kernel
-def test_the_width_is_the_one_it_is_given(kernel: Any) -> None:
+def test_kernel_width_is_the_one_it_is_given(kernel: Any) -> None:
     wider = kernel.with_gamma(0.25)
     if kernel.gamma is None:
         assert wider == kernel
@@ -63,6 +63,6 @@ def test_the_width_is_the_one_it_is_given(kernel: Any) -> None:
 
 
 @each_kernel
-def test_a_record_is_one_the_compiler_takes(kernel: Any) -> None:
+def test_kernel_record_is_one_the_compiler_takes(kernel: Any) -> None:
     assert len(kernel) > 0
     assert all(type(value) is float for value in kernel)

@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Any, set[str]]] = {
 
 
 @pytest.mark.parametrize(("X", "expected"), KINDS.values(), ids=KINDS)
-def test_kinds(X: Any, expected: set[str]) -> None:
+def test_kinds_of_rows_exclude_one_another(X: Any, expected: set[str]) -> None:
     questions = [name for name in vars(kinds_of_rows) if name.startswith(("is_", "gives_"))]
     assert {name for name in questions if getattr(kinds_of_rows, name)(X)} == expected
 

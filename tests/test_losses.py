@@ -84,7 +84,7 @@ def conjugate_by_search(loss: Any, a: float, C: float) -> float:
 
 @each_loss
 @given(m=margins)
-def test_slope_is_the_derivative_of_the_value(loss: Any, m: float) -> None:
+def test_loss_slope_is_the_derivative_of_the_value(loss: Any, m: float) -> None:
     assume(all(abs(m - corner) > 2 * STEP for corner in corners(loss)))
     numerical = (loss.value(m + STEP) - loss.value(m - STEP)) / (2 * STEP)
     assert loss.slope(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
@@ -92,7 +92,7 @@ def test_slope_is_the_derivative_of_the_value(loss: Any, m: float) -> None:
 
 @each_loss
 @given(m=margins)
-def test_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
+def test_loss_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
     assume(all(abs(m - corner) > 2 * STEP for corner in corners(loss)))
     numerical = (loss.slope(m + STEP) - loss.slope(m - STEP)) / (2 * STEP)
     assert loss.second_derivative(m) == pytest.approx(numerical, rel=1e-5, abs=1e-5)
@@ -100,7 +100,7 @@ def test_bend_is_the_derivative_of_the_slope(loss: Any, m: float) -> None:
 
 @each_loss
 @given(one=margins, other=margins, share=st.floats(0.0, 1.0))
-def test_value_is_convex_never_negative_and_of_margins_falling(
+def test_loss_value_is_convex_never_negative_and_of_margins_falling(
     loss: Any, one: float, other: float, share: float
 ) -> None:
     between = share * one + (1 - share) * other
@@ -113,7 +113,7 @@ def test_value_is_convex_never_negative_and_of_margins_falling(
 
 @each_loss
 @given(m=margins, C=costs)
-def test_the_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float, C: float) -> None:
+def test_loss_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float, C: float) -> None:
     """Fenchel's equality: C l(m) = a - conjugate(a) - a m at a = -C l'(m), which lies in the box."""
     a = -C * loss.slope(m)
     assert lower(loss, C) <= a <= loss.upper(C)
@@ -123,7 +123,7 @@ def test_the_slope_gives_the_dual_point_that_meets_the_value(loss: Any, m: float
 
 @each_loss
 @given(m=margins, C=costs, share=st.floats(0.0, 1.0))
-def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C: float, share: float) -> None:
+def test_loss_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C: float, share: float) -> None:
     """Fenchel and Young's inequality: what makes a dual value a certificate."""
     low, high = box_of(loss, C, 200.0)
     a = low + share * (high - low)
@@ -131,7 +131,7 @@ def test_any_point_of_the_box_bounds_the_value_from_below(loss: Any, m: float, C
 
 
 @each_loss
-def test_conjugate_is_the_one_of_the_value(loss: Any) -> None:
+def test_loss_conjugate_is_the_one_of_the_value(loss: Any) -> None:
     for C, share in itertools.product((0.25, 3.0), (0.0, 0.2, 0.7, 1.0)):
         low, high = box_of(loss, C, 10.0)
         a = low + share * (high - low)
@@ -140,7 +140,9 @@ def test_conjugate_is_the_one_of_the_value(loss: Any) -> None:
 
 @each_loss
 @given(C=costs, share=st.floats(0.01, 0.99))
-def test_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(loss: Any, C: float, share: float) -> None:
+def test_loss_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(
+    loss: Any, C: float, share: float
+) -> None:
     a, step = share * C, 1e-4 * C
     low, here, high = (loss.conjugate(x, C) for x in (a - step, a, a + step))
     near = 1e-6 if loss.quadratic() else 1e-3  # of an entropy there are further terms
@@ -154,7 +156,7 @@ def test_conjugate_slope_and_curvature_are_the_derivatives_of_the_conjugate(loss
 
 @each_loss
 @given(C=costs, share=st.floats(0.01, 0.99))
-def test_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any, C: float, share: float) -> None:
+def test_loss_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any, C: float, share: float) -> None:
     """conjugate(a) - a, and the slope of that is odd; the box has the same length on both sides. Of quantiles only the box is not."""
     if not loss.numeric():
         assert lower(loss, C) == 0.0
@@ -170,7 +172,7 @@ def test_of_a_number_the_conjugate_is_even_but_for_what_all_begin_with(loss: Any
 
 @each_loss
 @pytest.mark.parametrize("C", [0.01, 7.0])
-def test_upper_is_the_end_of_the_box(loss: Any, C: float) -> None:
+def test_loss_upper_is_the_end_of_the_box(loss: Any, C: float) -> None:
     """Above it the dual value is minus infinity: C l(m) + a m falls without end as m does. At it, it does not."""
     top = loss.upper(C)
     far, farther = -1e6, -2e6
@@ -185,7 +187,7 @@ def test_upper_is_the_end_of_the_box(loss: Any, C: float) -> None:
 
 @each_loss
 @given(m=st.floats(-3.0, 3.0), square=st.floats(0.01, 10.0), C=costs, start=st.floats(0.0, 1.0))
-def test_the_coordinate_step_solves_its_one_dimensional_problem(
+def test_loss_coordinate_step_solves_its_one_dimensional_problem(
     loss: Any, m: float, square: float, C: float, start: float
 ) -> None:
     """From any a the step is the best of the box: no point of a grid has a larger dual value."""
@@ -208,7 +210,7 @@ def test_the_coordinate_step_solves_its_one_dimensional_problem(
 
 
 @given(m=margins, mu=widths)
-def test_huber_is_the_hinge_but_for_its_corner(m: float, mu: float) -> None:
+def test_loss_huber_is_the_hinge_but_for_its_corner(m: float, mu: float) -> None:
     excess = Huber(mu).value(m) - Hinge().value(m)
     assert -1e-12 <= excess <= mu / 4 + 1e-12  # largest at the corner
     if abs(m - 1.0) >= mu:
@@ -216,12 +218,12 @@ def test_huber_is_the_hinge_but_for_its_corner(m: float, mu: float) -> None:
 
 
 @given(m=margins, margin=st.floats(0.0, 4.0))
-def test_squared_hinge_is_the_square_of_the_hinge(m: float, margin: float) -> None:
+def test_loss_squared_hinge_is_the_square_of_the_hinge(m: float, margin: float) -> None:
     assert SquaredHinge(margin).value(m) == Hinge(margin).value(m) ** 2
 
 
 @each_loss
-def test_properties_are_those_of_the_functions(loss: Any) -> None:
+def test_loss_properties_are_those_of_the_functions(loss: Any) -> None:
     """What solvers ask instead of a name."""
     assert has_box(loss) == isfinite(lower(loss, 1.0)) or not loss.numeric()
     assert loss.smooth() == (loss.curvature(1.0) > 0.0)
@@ -233,7 +235,7 @@ def test_properties_are_those_of_the_functions(loss: Any) -> None:
 
 
 @each_loss
-def test_the_threshold_is_where_the_loss_ends(loss: Any) -> None:
+def test_loss_threshold_is_where_the_loss_ends(loss: Any) -> None:
     end = threshold(loss)
     if loss.numeric():
         assert end == pytest.approx(
@@ -260,13 +262,13 @@ def test_a_rounded_loss_is_smooth_near_and_has_feasible_slopes(loss: Any, m: flo
 
 
 @each_loss
-def test_a_record_is_one_the_compiler_takes(loss: Any) -> None:
+def test_loss_record_is_one_the_compiler_takes(loss: Any) -> None:
     assert len(loss) > 0
     assert all(type(value) is float for value in loss)
 
 
 @given(m=margins, mu=st.floats(0.01, 3.0))
-def test_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float, mu: float) -> None:
+def test_loss_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float, mu: float) -> None:
     """phi_mu(m) is the maximum over b in [0, 1] of b (1 - m) - mu/2 b^2, which is at the nearest b to (1 - m) / mu."""
     b = min(max((1.0 - m) / mu, 0.0), 1.0)
     phi = b * (1.0 - m) - mu / 2.0 * b * b
@@ -276,7 +278,7 @@ def test_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float,
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 @pytest.mark.parametrize("m", [-800.0, -30.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 40.0, 800.0])
-def test_all_at_once_is_what_they_are_one_by_one(m: float, sharpness: float) -> None:
+def test_loss_all_at_once_is_what_they_are_one_by_one(m: float, sharpness: float) -> None:
     loss = Logistic(sharpness)
     value, slope, entropy = loss.value_slope_entropy(m)
     assert value == pytest.approx(loss.value(m), rel=1e-15)

@@ -136,7 +136,7 @@ REGIMES: dict[str, dict[str, int]] = {
 
 
 @pytest.mark.parametrize("solver", REGIMES)
-def test_solvers_that_evaluate_the_kernel_keep_to_the_plan(
+def test_memory_solvers_that_evaluate_the_kernel_keep_to_the_plan(
     stores: dict[str, Path], solver: str, tmp_path: Path
 ) -> None:
     """Pools of a part of the rows."""
@@ -149,7 +149,7 @@ def test_solvers_that_evaluate_the_kernel_keep_to_the_plan(
 
 
 @pytest.mark.parametrize("length", [8, 60])
-def test_a_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int, tmp_path: Path) -> None:
+def test_memory_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int, tmp_path: Path) -> None:
     """What is refused names what would do, and that is enough: 20,000 columns once took more than twice of it."""
     columns, rows = 20_000, 40
     values = np.random.default_rng(0).normal(size=(rows, columns)).round(3)
@@ -159,7 +159,7 @@ def test_a_wide_table_of_text_keeps_to_the_least_memory_it_is_given(length: int,
     keeps_to_the_least_memory(tmp_path / "t.csv", columns)
 
 
-def test_a_wide_table_in_row_groups_keeps_to_the_least_memory_it_is_given(tmp_path: Path) -> None:
+def test_memory_wide_table_in_row_groups_keeps_to_the_least_memory_it_is_given(tmp_path: Path) -> None:
     """A reader for each column took six times of what was planned."""
     columns, rows = 5000, 200
     values = np.random.default_rng(0).normal(size=(columns, rows))

@@ -116,13 +116,13 @@ def names(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_each_kind_knows_its_own_and_nothing_else(kind: str, gallery: Path) -> None:
+def test_outputs_each_kind_knows_its_own_and_nothing_else(kind: str, gallery: Path) -> None:
     found = {name for name in names(gallery) if not OURS[kind][0].fault(gallery / name)}
     assert found == set(OURS[kind][1])
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_what_is_there_is_replaced_only_when_asked_and_ours(kind: str, gallery: Path) -> None:
+def test_outputs_what_is_there_is_replaced_only_when_asked_and_ours(kind: str, gallery: Path) -> None:
     mine, ours = OURS[kind]
     for name in names(gallery):
         output = [Output(gallery / name, mine)]
@@ -164,7 +164,7 @@ def _hard_linked(path: Path, link: Path) -> Path:
 
 
 @each_value(("disguise", DISGUISES), ("kind", OURS))
-def test_an_input_under_any_name_is_no_output(kind: str, disguise: str, gallery: Path, tmp_path: Path) -> None:
+def test_outputs_input_under_any_name_is_no_output(kind: str, disguise: str, gallery: Path, tmp_path: Path) -> None:
     """Although it is of the kind that may be replaced."""
     mine, ours = OURS[kind]
     for number, name in enumerate(ours):
@@ -177,20 +177,20 @@ def test_an_input_under_any_name_is_no_output(kind: str, disguise: str, gallery:
         assert "--overwrite" not in refused.value.hint
 
 
-def test_patterns_and_folders_stand_for_their_files(gallery: Path) -> None:
+def test_outputs_patterns_and_folders_stand_for_their_files(gallery: Path) -> None:
     for inputs in ([gallery / "*.csv"], [gallery], [str(gallery / "**" / "*.csv")]):
         with pytest.raises(ExistsError, match="is read by this job"):
             claim([Output(gallery / "p.csv", PREDICTIONS)], inputs, overwrite=True)
     claim([Output(gallery / "new.csv", PREDICTIONS)], [gallery], overwrite=True)
 
 
-def test_nothing_is_written_into_a_store_that_is_read(gallery: Path) -> None:
+def test_outputs_nothing_is_written_into_a_store_that_is_read(gallery: Path) -> None:
     for name in ("model", "X/model", "X/deep/model"):
         with pytest.raises(StreamSVMError, match=r"lies inside|no such directory"):
             claim([Output(gallery / "store.zarr" / name, MODEL)], [gallery / "store.zarr"], overwrite=True)
 
 
-def test_nothing_is_written_into_any_store(gallery: Path) -> None:
+def test_outputs_nothing_is_written_into_any_store(gallery: Path) -> None:
     for name in ("store.zarr/model.ssvm", "store.zarr/X/p.csv", "inner/store.zarr/p.csv", "store.h5/p.csv"):
         with pytest.raises(ExistsError, match="lies inside the store"):
             claim([Output(gallery / name, MODEL)], overwrite=True)
@@ -199,7 +199,7 @@ def test_nothing_is_written_into_any_store(gallery: Path) -> None:
 @each_value(
     ("name", [".", "..", "/", "thesis/.."]), ("what", ["synth", "ingest", "test store", "embed", "model", "tune"])
 )
-def test_a_directory_that_has_no_name_of_its_own_is_no_output(
+def test_outputs_directory_that_has_no_name_of_its_own_is_no_output(
     what: str, name: str, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(gallery, tmp_path / "gallery")
@@ -217,13 +217,13 @@ def test_two_outputs_need_two_places(gallery: Path) -> None:
             claim([Output(gallery / "model.ssvm", MODEL), Output(gallery / other, ARRAY)], overwrite=True)
 
 
-def test_a_link_is_no_output_even_where_it_leads_nowhere(tmp_path: Path) -> None:
+def test_outputs_link_is_no_output_even_where_it_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to(tmp_path / "nothing")
     with pytest.raises(ExistsError, match="is a link"):
         claim([Output(tmp_path / "link.csv", PREDICTIONS)], overwrite=True)
 
 
-def test_claiming_says_before_the_work_what_would_fail_after_it(tmp_path: Path) -> None:
+def test_outputs_claiming_says_before_the_work_what_would_fail_after_it(tmp_path: Path) -> None:
     claim([Output(tmp_path / "new", MODEL)], overwrite=False)
     with pytest.raises(StorageError, match="no such directory"):
         claim([Output(tmp_path / "none" / "new", MODEL)], overwrite=False)
@@ -231,7 +231,7 @@ def test_claiming_says_before_the_work_what_would_fail_after_it(tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_may_not_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
+def test_outputs_directory_that_may_not_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="Permission denied"):
         claim([Output(tmp_path / "new", MODEL)], overwrite=False)
@@ -305,7 +305,7 @@ def _digests(root: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("what", JOBS)
-def test_no_job_replaces_what_is_not_its_own(what: str, gallery: Path, tmp_path: Path) -> None:
+def test_outputs_no_job_replaces_what_is_not_its_own(what: str, gallery: Path, tmp_path: Path) -> None:
     """Every job against every path of the gallery: with --overwrite, its own kind is replaced and all else stays."""
     root = tmp_path / "gallery"
     shutil.copytree(gallery, root)
@@ -320,7 +320,7 @@ def test_no_job_replaces_what_is_not_its_own(what: str, gallery: Path, tmp_path:
 
 
 @pytest.mark.parametrize("what", JOBS)
-def test_every_job_replaces_its_own(what: str, gallery: Path, tmp_path: Path) -> None:
+def test_outputs_every_job_replaces_its_own(what: str, gallery: Path, tmp_path: Path) -> None:
     root = tmp_path / "gallery"
     for name in OURS[MAY_REPLACE[what]][1]:
         if (what, name) in {("dual", "p.npy"), ("ingest", "bad.zarr")}:
@@ -333,7 +333,7 @@ def test_every_job_replaces_its_own(what: str, gallery: Path, tmp_path: Path) ->
         shutil.rmtree(root)
 
 
-def test_a_lock_or_a_folder_of_another_program_is_left_alone(gallery: Path, tmp_path: Path) -> None:
+def test_outputs_lock_or_a_folder_of_another_program_is_left_alone(gallery: Path, tmp_path: Path) -> None:
     shutil.copy(gallery / "in.csv", tmp_path)
     for name in (".s.zarr.lock", ".s.zarr.building", ".s.zarr.parts"):
         path = tmp_path / name
@@ -347,7 +347,7 @@ def test_a_lock_or_a_folder_of_another_program_is_left_alone(gallery: Path, tmp_
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def test_what_comes_into_a_store_while_it_is_replaced_stays(gallery: Path, tmp_path: Path) -> None:
+def test_outputs_what_comes_into_a_store_while_it_is_replaced_stays(gallery: Path, tmp_path: Path) -> None:
     shutil.copytree(gallery / "store.zarr", tmp_path / "s.zarr")
     writer = create(tmp_path / "s.zarr", sparse=False, overwrite=True)
     writer.append(Dense(np.ones((3, 2), np.float32)), np.array([0, 1, 0], np.int32), None)
@@ -357,7 +357,7 @@ def test_what_comes_into_a_store_while_it_is_replaced_stays(gallery: Path, tmp_p
     assert (tmp_path / "s.zarr" / "notes.txt").read_text() == "mine"
 
 
-def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_outputs_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever step the job dies at, the table that is there is one of the two."""
 
     class Died(BaseException):
@@ -388,7 +388,7 @@ def test_a_replaced_search_is_old_or_new_at_every_step(gallery: Path, tmp_path: 
         assert {path.suffix for path in out.iterdir()} >= {".json", ".csv", ".txt"}
 
 
-def test_arrays_of_ours_are_read_by_numpy_and_told_from_its_own(tmp_path: Path) -> None:
+def test_outputs_arrays_of_ours_are_read_by_numpy_and_told_from_its_own(tmp_path: Path) -> None:
     for shape in ((3,), (2, 3), (0,), (10**6,)):
         durable.write_npy(tmp_path / "a.npy", shape, iter([np.arange(float(np.prod(shape)))]))
         assert np.load(tmp_path / "a.npy").shape == shape
@@ -398,7 +398,7 @@ def test_arrays_of_ours_are_read_by_numpy_and_told_from_its_own(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "a" * 5000, "a" * 5000 + "/b"])
-def test_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_outputs_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path) -> None:
     for outputs in ([tmp_path / name], [tmp_path / "m", tmp_path / name]):
         with pytest.raises(UsageError, match="cannot be the name of a file"):
             claim([Output(path, MODEL) for path in outputs], overwrite=True)
@@ -410,7 +410,7 @@ OUTPUTS = ("label", "decision", "probability", "label,probability", "decision,la
 
 
 @each_value(("suffix", [".csv", ".txt", ".npy", ".parquet"]), ("target", ["two", "words", "numbers", "one"]))
-def test_predictions_are_known_as_ours_whatever_is_predicted(target: str, suffix: str, tmp_path: Path) -> None:
+def test_outputs_predictions_are_known_as_ours_whatever_is_predicted(target: str, suffix: str, tmp_path: Path) -> None:
     """A second run with --overwrite replaces what the first one wrote."""
     X = np.random.default_rng(0).normal(5.0 if target == "one" else 0.0, size=(40, 2)).astype(np.float32)
     y: Any = (

@@ -47,7 +47,7 @@ def rcv1(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "write"), [("SUSY", susy), ("rcv1", rcv1)])
-def test_tables_of_fetched_sets_are_made_of_files_of_their_form(
+def test_reproduction_tables_of_fetched_sets_are_made_of_files_of_their_form(
     name: str, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness, "DATA", tmp_path)
@@ -63,7 +63,7 @@ def test_tables_of_fetched_sets_are_made_of_files_of_their_form(
 
 
 @pytest.mark.parametrize("name", FETCHED)
-def test_who_has_not_fetched_a_set_is_told_what_and_where_to(
+def test_reproduction_who_has_not_fetched_a_set_is_told_what_and_where_to(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness, "DATA", tmp_path)
@@ -71,7 +71,7 @@ def test_who_has_not_fetched_a_set_is_told_what_and_where_to(
         rows_of(name, tmp_path, 0)
 
 
-def test_plain_methods_of_others_come_to_the_optimum(tmp_path: Path) -> None:
+def test_reproduction_plain_methods_of_others_come_to_the_optimum(tmp_path: Path) -> None:
     """P of ours, certified to a ten thousandth; of the free bias that of the exact kernel machine."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 5)).astype(np.float32)
@@ -101,11 +101,13 @@ def test_plain_methods_of_others_come_to_the_optimum(tmp_path: Path) -> None:
     assert squared.value(baselines.tron(squared, 1e-6)[0]) == pytest.approx(found["squared_hinge"], rel=1e-3)
 
 
-def test_the_paper_s_average_speedup_of_partan_is_that_of_its_table() -> None:
+def test_reproduction_paper_s_average_speedup_of_partan_is_that_of_its_table() -> None:
     assert "| average of all | - | 2.52 |" in list(speedups([]))
 
 
-def test_without_the_rows_of_heart_the_table_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduction_without_the_rows_of_heart_the_table_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dcd, "DATA", tmp_path)
     with pytest.raises(SystemExit, match=r"heart\.csv does not exist"):
         dcd.heart(scaled=False)

@@ -44,34 +44,34 @@ def first_column(header: str) -> list[str]:
     return [re.findall(r"[\w.-]+", row)[0] for row in table[1].splitlines()]
 
 
-def test_the_reference_lists_what_can_be_chosen() -> None:
+def test_docs_reference_lists_what_can_be_chosen() -> None:
     for kind, registry in REGISTRIES.items():
         assert sorted(first_column(kind)) == sorted(load(registry))
 
 
-def test_the_reference_says_which_losses_a_solver_takes() -> None:
+def test_docs_reference_says_which_losses_a_solver_takes() -> None:
     said = dict(re.findall(r"^\| `([\w-]+)` \| ([\w, ]+) \| ", REFERENCE, re.MULTILINE))
     registry = load(REGISTRIES["solver"])
     assert {name: said.get(name) for name in registry} == {name: ", ".join(losses_of(name)) for name in registry}
 
 
-def test_every_name_stands_for_something() -> None:
+def test_docs_every_name_stands_for_something() -> None:
     for registry in map(load, REGISTRIES.values()):
         assert all(registry[name] is not None for name in registry)
 
 
-def test_the_reference_lists_every_command() -> None:
+def test_docs_reference_lists_every_command() -> None:
     assert sorted(first_column("command")) == sorted(cli.COMMANDS)
 
 
-def test_the_reference_lists_every_exit_code() -> None:
+def test_docs_reference_lists_every_exit_code() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.StreamSVMError)}
     assert {int(code) for code in first_column("code")} == codes | {0, cli.INTERRUPTED, cli.BROKEN_PIPE}
 
 
 @pytest.mark.parametrize("line", re.findall(r"^(?:\$|   ) (streamsvm .*)$", README, re.MULTILINE))
-def test_every_command_of_the_readme_can_be_given(line: str) -> None:
+def test_docs_every_command_of_the_readme_can_be_given(line: str) -> None:
     """Options and values are parsed; nothing is run."""
     _, name, *arguments = shlex.split(line)
     command = cli.cli.get_command(click.Context(cli.cli), name)
@@ -79,14 +79,14 @@ def test_every_command_of_the_readme_can_be_given(line: str) -> None:
     command.make_context(name, arguments)
 
 
-def test_every_command_has_help() -> None:
+def test_docs_every_command_has_help() -> None:
     for name in cli.COMMANDS:
         result = CliRunner().invoke(cli.cli, [name, "--help"])
         assert result.exit_code == 0
         assert result.output.splitlines()[2].strip()
 
 
-def test_every_field_of_a_job_can_be_given() -> None:
+def test_docs_every_field_of_a_job_can_be_given() -> None:
     for step in STEPS:
         command = cli.cli.get_command(click.Context(cli.cli), step)
         assert command is not None
@@ -95,23 +95,23 @@ def test_every_field_of_a_job_can_be_given() -> None:
         assert not any(f.option.settings_of for f in STEPS[step].fields) or "settings" in given
 
 
-def test_importing_the_package_imports_nothing() -> None:
+def test_docs_importing_the_package_imports_nothing() -> None:
     code = "import sys, streamsvm; assert not {'numba', 'scipy', 'zarr', 'pyarrow', 'dask'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
-def test_the_reference_of_options_is_what_is_declared() -> None:
+def test_docs_reference_of_options_is_what_is_declared() -> None:
     written = (REPOSITORY / "tools" / "docs" / "options.md").read_text(encoding="utf-8")
     assert written == generate.options_page(), "run: python tools/generate.py"
 
 
-def test_the_types_of_the_public_names_are_what_is_declared() -> None:
+def test_docs_types_of_the_public_names_are_what_is_declared() -> None:
     path, make = generate.PAGES["stub"]
     assert path.read_text(encoding="utf-8") == make(), "run: python tools/generate.py"
 
 
 @pytest.mark.parametrize("owner", ["solver", "loss", "kernel"])
-def test_help_lists_what_set_takes(owner: str) -> None:
+def test_docs_help_lists_what_set_takes(owner: str) -> None:
     registry = load(REGISTRIES[owner])
     said = CliRunner().invoke(cli.cli, ["fit", f"--help-{owner}"]).output
     for name in registry:
@@ -124,7 +124,7 @@ def test_help_lists_what_set_takes(owner: str) -> None:
     assert "choose from" in wrong.output
 
 
-def test_help_of_a_fit_is_grouped_and_shows_values() -> None:
+def test_docs_help_of_a_fit_is_grouped_and_shows_values() -> None:
     said = CliRunner().invoke(cli.cli, ["fit", "--help"]).output
     places = [
         said.index(f"\n{title}:\n")
@@ -135,14 +135,14 @@ def test_help_of_a_fit_is_grouped_and_shows_values() -> None:
     assert "CUT" not in said
 
 
-def test_the_first_help_has_its_examples_on_lines_of_their_own() -> None:
+def test_docs_first_help_has_its_examples_on_lines_of_their_own() -> None:
     said = CliRunner().invoke(cli.cli, ["--help"]).output
     assert "\\b" not in said
     assert {f"  {example}" for example in cli.EXAMPLES} <= set(said.splitlines())
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_help_of_no_command_imports_numpy(name: str) -> None:
+def test_docs_help_of_no_command_imports_numpy(name: str) -> None:
     code = (
         "import sys\nfrom streamsvm.cli import cli\n"
         f"cli.main(['{name}', '--help'], standalone_mode=False)\n"
@@ -151,7 +151,7 @@ def test_help_of_no_command_imports_numpy(name: str) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True)
 
 
-def test_a_command_has_one_text() -> None:
+def test_docs_of_a_command_are_one_text() -> None:
     for name, command in cli.COMMANDS.items():
         made = cli.cli.get_command(click.Context(cli.cli), name)
         assert made is not None

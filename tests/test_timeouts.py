@@ -28,17 +28,17 @@ def suite(tmp_path: Path, body: str, seconds: int = 1) -> subprocess.CompletedPr
     return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
 
 
-def test_the_signal_comes_before_the_end_of_the_process(pytestconfig: pytest.Config) -> None:
+def test_timeout_signal_comes_before_the_end_of_the_process(pytestconfig: pytest.Config) -> None:
     assert 0 < float(pytestconfig.getini("timeout")) < float(pytestconfig.getini("faulthandler_timeout"))
 
 
-def test_compiled_code_that_holds_the_interpreter_is_ended(tmp_path: Path) -> None:
+def test_timeout_compiled_code_that_holds_the_interpreter_is_ended(tmp_path: Path) -> None:
     ended = suite(tmp_path, "sum(range(10**15))")
     assert ended.returncode == 1
     assert "test_that_hangs" in ended.stderr
 
 
-def test_a_program_that_is_waited_for_is_ended(tmp_path: Path) -> None:
+def test_timeout_program_that_is_waited_for_is_ended(tmp_path: Path) -> None:
     program = "import os, time; open('started', 'w').write(str(os.getpid())); time.sleep(600)"
     ended = suite(
         tmp_path, f"subprocess.run([sys.executable, '-c', {program!r}])", seconds=4

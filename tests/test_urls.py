@@ -55,7 +55,7 @@ def test_commands_refuse_a_url(command: str, tmp_path: Path, monkeypatch: pytest
     assert not os.listdir(tmp_path)
 
 
-def test_job_files_refuse_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_job_files_refuse_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("job.toml").write_text('[fit]\nstore = "s3://bucket/x.zarr"\nmodel = "m.ssvm"\n')
     ended = CliRunner().invoke(cli.cli, ["run", "job.toml"])
@@ -89,7 +89,7 @@ def test_programs_refuse_a_url(program: str, tmp_path: Path, monkeypatch: pytest
     assert not os.listdir(tmp_path)
 
 
-def test_a_model_is_not_saved_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_model_is_not_saved_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkdir("s3:")
     model = sv.fit(np.eye(4), y=[0, 1, 0, 1]).model
@@ -97,7 +97,7 @@ def test_a_model_is_not_saved_to_a_url(tmp_path: Path, monkeypatch: pytest.Monke
         model.save(Path("s3://m.ssvm"))
 
 
-def test_names_with_a_colon_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_names_with_a_colon_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A colon alone makes no URL."""
     monkeypatch.chdir(tmp_path)
     for name in ("run:1.csv", "memory:1.csv"):

@@ -23,7 +23,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_true_ends_a_fit_with_one_pass_more_that_certifies(store: Path, tmp_path: Path) -> None:
+def test_on_pass_true_ends_a_fit_with_one_pass_more_that_certifies(store: Path, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
 
     def enough(record: dict[str, Any]) -> bool:
@@ -46,7 +46,7 @@ def test_true_ends_a_fit_with_one_pass_more_that_certifies(store: Path, tmp_path
     assert again.training.passes == 9
 
 
-def test_what_else_a_callback_returns_has_no_effect_and_a_fit_inside_one_ends_alone(
+def test_on_pass_what_else_a_callback_returns_has_no_effect_and_a_fit_inside_one_ends_alone(
     store: Path, tmp_path: Path
 ) -> None:
     def inner(record: dict[str, Any]) -> int:
@@ -59,6 +59,6 @@ def test_what_else_a_callback_returns_has_no_effect_and_a_fit_inside_one_ends_al
     assert result.training.passes == 3
 
 
-def test_a_fit_that_has_its_certificate_has_converged_whoever_asked(store: Path, tmp_path: Path) -> None:
+def test_on_pass_fit_that_has_its_certificate_has_converged_whoever_asked(store: Path, tmp_path: Path) -> None:
     result = sv.fit(store, tmp_path / "m", on_pass=lambda _: True, overwrite=True)
     assert result.training.status.value == "converged"

@@ -52,19 +52,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_importing_the_package_loads_nothing_of_others() -> None:
+def test_api_importing_the_package_loads_nothing_of_others() -> None:
     code = "import sys; before = set(sys.modules); import streamsvm; print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
     found = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
     assert set(found.stdout.split()) <= set(sys.stdlib_module_names) | {"streamsvm"}
 
 
-def test_a_model_is_opened_without_what_only_fits_need(place: Path) -> None:
+def test_api_model_is_opened_without_what_only_fits_need(place: Path) -> None:
     code = f"import sys, streamsvm; streamsvm.load_model({str(place / 'model.ssvm')!r}); print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True)
     assert not {"dask", "pyarrow", "pandas", "sklearn", "rich", "click"} & set(found.stdout.split())
 
 
-def test_every_public_name_is_there_and_is_documented() -> None:
+def test_api_every_public_name_is_there_and_is_documented() -> None:
     assert set(sv.__all__) <= set(dir(sv))
     for name in set(sv.__all__) - {"__version__"}:
         assert inspect.getdoc(getattr(sv, name)), name
@@ -73,7 +73,7 @@ def test_every_public_name_is_there_and_is_documented() -> None:
 
 
 @pytest.mark.parametrize("step", COMMANDS)
-def test_a_function_has_every_option_with_its_default(step: str) -> None:
+def test_api_function_has_every_option_with_its_default(step: str) -> None:
     parameters = inspect.signature(getattr(sv, step)).parameters
     declared = {parameter_name(field): field for field in STEPS[step].fields}
     of_rows = set(WITH_ROWS.get(step, ()))
@@ -85,7 +85,7 @@ def test_a_function_has_every_option_with_its_default(step: str) -> None:
 
 
 @pytest.mark.parametrize("step", COMMANDS)
-def test_the_defaults_of_a_function_can_be_given(step: str) -> None:
+def test_api_defaults_of_a_function_can_be_given(step: str) -> None:
     """What help shows as the default is a value the function takes, and means the same as leaving it out."""
     from streamsvm.api.values import by_field
     from streamsvm.config.job_file import make_job
@@ -97,7 +97,7 @@ def test_the_defaults_of_a_function_can_be_given(step: str) -> None:
     assert make_job(step, by_field(step, {**needed, **stated}, "f")) == bare
 
 
-def test_options_mean_what_they_mean_on_the_command_line(place: Path) -> None:
+def test_api_options_mean_what_they_mean_on_the_command_line(place: Path) -> None:
     store, one, other = (str(place / name) for name in ("train.zarr", "one.ssvm", "other.ssvm"))
     words = "--C 0.1,1 --memory 1GiB --time-limit 1h --class-weight=-1=2,1=1 --standardize --seed 3"
     assert run("fit", store, one, *shlex.split(words)).exit_code == 0
@@ -117,7 +117,7 @@ def test_options_mean_what_they_mean_on_the_command_line(place: Path) -> None:
         )
 
 
-def test_names_of_fields_and_of_flags_both_do(place: Path) -> None:
+def test_api_names_of_fields_and_of_flags_both_do(place: Path) -> None:
     by_flag = sv.plan(place / "train.zarr", lambda_=1e-3).problems[0].C
     assert by_flag == sv.plan(str(place / "train.zarr"), C=None, lambda_=1e-3).problems[0].C == 1 / (1e-3 * 1600)
     source = table(place / "ids.csv")
@@ -140,14 +140,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "said"), WRONG, ids=[next(iter(options)) for options, _ in WRONG])
-def test_what_is_wrong_is_said_before_anything_is_done(place: Path, options: dict[str, Any], said: str) -> None:
+def test_api_what_is_wrong_is_said_before_anything_is_done(place: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(sv.StreamSVMError, match=said) as found:
         sv.fit(place / "train.zarr", place / "never.ssvm", **options)
     assert found.value.hint
     assert not list(place.glob("never*"))
 
 
-def test_too_many_and_doubled_arguments_are_what_they_are_in_python(place: Path) -> None:
+def test_api_too_many_and_doubled_arguments_are_what_they_are_in_python(place: Path) -> None:
     untyped: Any = sv.fit
     with pytest.raises(TypeError, match="too many positional"):
         untyped("a", "b", "c")
@@ -157,14 +157,14 @@ def test_too_many_and_doubled_arguments_are_what_they_are_in_python(place: Path)
         sv.plan()  # type: ignore[call-arg]
 
 
-def test_events_reach_the_caller_and_nobody_else(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_api_events_reach_the_caller_and_nobody_else(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     events: list[dict[str, Any]] = []
     sv.fit(place / "train.zarr", place / "told.ssvm", on_event=events.append)
     assert [event["event"] for event in events].count("pass") == events[-1]["passes"]
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_caller_is_told_of_every_pass(place: Path) -> None:
+def test_api_caller_is_told_of_every_pass(place: Path) -> None:
     told: list[dict[str, Any]] = []
     found = sv.fit(place / "train.zarr", place / "passes.ssvm", C=[0.1, 1.0], solver="dcd", on_pass=told.append)
     assert [record["pass"] for record in told] == list(range(1, found.training.passes + 1))
@@ -173,7 +173,7 @@ def test_a_caller_is_told_of_every_pass(place: Path) -> None:
     assert told[-1]["gap"] == pytest.approx(max(run.certificate.gap for run in found.training.runs), rel=0.5)
 
 
-def test_an_uncertified_fit_warns_or_with_strict_fails(place: Path) -> None:
+def test_api_uncertified_fit_warns_or_with_strict_fails(place: Path) -> None:
     options: dict[str, Any] = {"solver": "dcd", "C": 100.0, "max_passes": 1, "tolerance": 1e-9}
     with pytest.warns(sv.StreamSVMWarning, match="not certified") as found:
         result = sv.fit(place / "train.zarr", place / "short.ssvm", **options)
@@ -184,7 +184,7 @@ def test_an_uncertified_fit_warns_or_with_strict_fails(place: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_leaves_a_run_that_goes_on_and_the_process_as_it_was(place: Path, times: int) -> None:
+def test_api_ctrl_c_leaves_a_run_that_goes_on_and_the_process_as_it_was(place: Path, times: int) -> None:
     """In the notebook's process: handlers are those of before, and the same call with ``resume`` ends as if it never was."""
     options: dict[str, Any] = {"solver": "dcd", "C": 100.0, "tolerance": 1e-7, "max_passes": 200}
     model = place / f"stopped{times}.ssvm"
@@ -207,7 +207,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_the_process_as_it_was(place: Path,
         assert resumed.model == sv.fit(place / "train.zarr", place / f"whole{times}.ssvm", **options).model
 
 
-def test_threads_fit_side_by_side_and_leave_signals_alone(place: Path) -> None:
+def test_api_threads_fit_side_by_side_and_leave_signals_alone(place: Path) -> None:
     handlers, models = set(), {}
 
     def work(k: int) -> None:
@@ -227,7 +227,7 @@ def test_threads_fit_side_by_side_and_leave_signals_alone(place: Path) -> None:
         assert model == sv.fit(place / "train.zarr", place / f"alone{k}.ssvm", C=k).model
 
 
-def test_functions_travel_by_name() -> None:
+def test_api_functions_travel_by_name() -> None:
     assert pickle.loads(pickle.dumps(sv.fit)) is sv.fit
 
 
@@ -236,7 +236,7 @@ def model(place: Path) -> sv.Model:
     return sv.load_model(place / "model.ssvm")
 
 
-def test_models_pickle_copy_and_compare(place: Path, model: sv.Model) -> None:
+def test_api_models_pickle_copy_and_compare(place: Path, model: sv.Model) -> None:
     kernel = sv.fit(place / "train.zarr", place / "kernel.ssvm", kernel="rbf", landmarks=20, C=1).model
     for one in (model, kernel):
         for other in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
@@ -246,7 +246,7 @@ def test_models_pickle_copy_and_compare(place: Path, model: sv.Model) -> None:
     assert model != 3
 
 
-def test_a_model_says_the_same_of_arrays_sparse_rows_and_stores(place: Path, model: sv.Model) -> None:
+def test_api_model_says_the_same_of_arrays_sparse_rows_and_stores(place: Path, model: sv.Model) -> None:
     store = sv.open_store(place / "train.test.zarr")
     buffers = store.buffers()
     rows = []
@@ -264,7 +264,7 @@ def test_a_model_says_the_same_of_arrays_sparse_rows_and_stores(place: Path, mod
     assert np.array_equal(model.predict(X), np.where(expected > 0, 1, -1))
 
 
-def test_sparse_rows_of_the_caller_stay_as_they_are(model: sv.Model) -> None:
+def test_api_sparse_rows_of_the_caller_stay_as_they_are(model: sv.Model) -> None:
     X = scipy.sparse.csr_array((np.ones(3), np.array([5, 2, 2]), np.array([0, 3])), shape=(1, 18))
     model.decision_function(X)
     assert X.indices.tolist() == [5, 2, 2]
@@ -279,12 +279,12 @@ def test_sparse_rows_of_the_caller_stay_as_they_are(model: sv.Model) -> None:
         (np.array([["a"] * 18]), "holds text"),
     ],
 )
-def test_rows_no_model_can_answer_for_are_refused(model: sv.Model, X: Any, said: str) -> None:
+def test_api_rows_no_model_can_answer_for_are_refused(model: sv.Model, X: Any, said: str) -> None:
     with pytest.raises(sv.DataError, match=said):
         model.decision_function(X)
 
 
-def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"label": "left", "missing": "mean", "drop": "name"}
     sv.ingest(table(place / "units.csv"), place / "units.zarr", **options)
     found = sv.fit(place / "units.zarr", place / "units.ssvm", standardize=True).model
@@ -310,14 +310,14 @@ def test_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, monkeyp
     assert "explain 4 rows at a time" in caught.value.hint
 
 
-def test_a_kernel_model_has_no_weights_of_columns(place: Path) -> None:
+def test_api_kernel_model_has_no_weights_of_columns(place: Path) -> None:
     kernel = sv.fit(place / "train.zarr", place / "points.ssvm", kernel="rbf", landmarks=10).model
     with pytest.raises(sv.UsageError, match="no weights of columns"):
         kernel.explain()
     assert kernel.certificate.gap <= 1e-3
 
 
-def test_the_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model) -> None:
+def test_api_certificate_of_a_model_is_the_worst_of_its_problems(model: sv.Model) -> None:
     assert model.certificate.primal == pytest.approx(model.certificate.dual, rel=1e-3)
     assert model.certificate == max(model.certificates, key=lambda one: one.gap)
     bare = sv.Model(np.zeros((1, 3)), ("0", "1"))
@@ -336,7 +336,7 @@ def fitted_to_arrays(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, An
     return folder, X, y, sv.fit(X, y=y)
 
 
-def test_a_model_its_result_and_its_file_are_taken_alike(fitted_to_arrays: Any, tmp_path: Path) -> None:
+def test_api_model_its_result_and_its_file_are_taken_alike(fitted_to_arrays: Any, tmp_path: Path) -> None:
     folder, X, y, result = fitted_to_arrays
     named: Any = sv.fit(folder / "s.zarr", tmp_path / "m")
     result.model.save(tmp_path / "saved")
@@ -360,7 +360,7 @@ def test_a_model_its_result_and_its_file_are_taken_alike(fitted_to_arrays: Any, 
         sv.report(result, tmp_path / "none.html")
 
 
-def test_an_interrupted_fit_to_arrays_says_what_is_kept(fitted_to_arrays: Any, tmp_path: Path) -> None:
+def test_api_interrupted_fit_to_arrays_says_what_is_kept(fitted_to_arrays: Any, tmp_path: Path) -> None:
     _, X, y, _ = fitted_to_arrays
     options: dict[str, Any] = {"solver": "dcd", "tolerance": 1e-12, "loss": "hinge"}
 
@@ -381,7 +381,7 @@ def test_an_interrupted_fit_to_arrays_says_what_is_kept(fitted_to_arrays: Any, t
     assert resumed.training.passes == 5
 
 
-def test_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays: Any, tmp_path: Path) -> None:
+def test_api_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays: Any, tmp_path: Path) -> None:
     _, X, y, result = fitted_to_arrays
     for call in (
         lambda: sv.predict(result, X, tmp_path / "p"),

@@ -87,20 +87,20 @@ TABLES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_table_is_the_store_of_its_file(place: Path, tmp_path: Path, kind: str) -> None:
+def test_api_rows_table_is_the_store_of_its_file(place: Path, tmp_path: Path, kind: str) -> None:
     found = sv.ingest(TABLES[kind](place), tmp_path / "rows.zarr", label="left", missing="mean")
     assert found.rows == ROWS
     assert digest(tmp_path / "rows.zarr") == digest(place / "file.zarr")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
-def test_labels_may_lie_beside_a_table(place: Path, tmp_path: Path) -> None:
+def test_api_rows_labels_may_lie_beside_a_table(place: Path, tmp_path: Path) -> None:
     known = frame()
     sv.ingest(known.drop(columns="left"), tmp_path / "rows.zarr", y=known["left"], missing="mean")
     assert digest(tmp_path / "rows.zarr") == digest(place / "file.zarr")
 
 
-def test_weights_may_lie_beside_a_table(tmp_path: Path) -> None:
+def test_api_rows_weights_may_lie_beside_a_table(tmp_path: Path) -> None:
     known = frame().assign(w=np.arange(ROWS) % 4)
     sv.ingest(known, tmp_path / "named.zarr", label="left", weight="w", missing="mean")
     sv.ingest(known.drop(columns="w"), tmp_path / "beside.zarr", label="left", weight=known["w"], missing="mean")
@@ -128,7 +128,7 @@ ARRAY_BYTES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ARRAY_BYTES)
-def test_an_array_is_the_store_of_its_file(tmp_path: Path, kind: str) -> None:
+def test_api_rows_array_is_the_store_of_its_file(tmp_path: Path, kind: str) -> None:
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y)
     sv.ingest(tmp_path / "X.npy", tmp_path / "file.zarr", labels=tmp_path / "y.npy", chunk="64KiB")
@@ -158,7 +158,7 @@ class Annotated:
         self.var_names = pd.Index([f"gene{k}" for k in range(12)])
 
 
-def test_an_annotated_matrix_has_its_labels_and_names(tmp_path: Path) -> None:
+def test_api_rows_annotated_matrix_has_its_labels_and_names(tmp_path: Path) -> None:
     found = sv.ingest(Annotated(), tmp_path / "cells.zarr", y="type")
     assert sorted(found.classes) == ["B", "T"]
     model = sv.fit(tmp_path / "cells.zarr", tmp_path / "cells.ssvm").model
@@ -185,7 +185,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("rows", "options", "said"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_said_and_nothing_is_left(
+def test_api_rows_what_is_wrong_is_said_and_nothing_is_left(
     tmp_path: Path, rows: Any, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(sv.StreamSVMError, match=said):
@@ -194,7 +194,7 @@ def test_what_is_wrong_is_said_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "dask"])
-def test_a_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, kind: str) -> None:
+def test_api_rows_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, kind: str) -> None:
     model = sv.fit(place / "file.zarr", tmp_path / "model.ssvm", standardize=True).model
     expected = model.decision_function(place / "table.parquet")
     assert np.array_equal(model.decision_function(TABLES[kind](place)), expected)
@@ -202,7 +202,7 @@ def test_a_model_reads_tables_as_its_own_was_read(place: Path, tmp_path: Path, k
     assert np.array_equal(model.decision_function(without), expected)
 
 
-def test_a_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path: Path) -> None:
+def test_api_rows_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm").model
     expected = model.decision_function(X)
@@ -227,7 +227,9 @@ def test_rows_are_fitted_and_judged_as_their_store_is(tmp_path: Path) -> None:
     } | {"rows.zarr"}
 
 
-def test_tables_and_files_are_fitted_and_judged_by_the_name_of_their_label(place: Path, tmp_path: Path) -> None:
+def test_api_rows_tables_and_files_are_fitted_and_judged_by_the_name_of_their_label(
+    place: Path, tmp_path: Path
+) -> None:
     known = frame().drop(columns="when").dropna()
     known.to_parquet(tmp_path / "t.parquet", index=False)
     found = sv.fit(known, y="left", standardize=True).model
@@ -241,7 +243,7 @@ def test_tables_and_files_are_fitted_and_judged_by_the_name_of_their_label(place
     assert sv.evaluate(found, known.drop(columns="left"), y=known["left"]).evaluation == expected
 
 
-def test_labels_that_are_given_twice_or_beside_a_store_are_refused(tmp_path: Path) -> None:
+def test_api_rows_labels_that_are_given_twice_or_beside_a_store_are_refused(tmp_path: Path) -> None:
     with pytest.raises(sv.UsageError, match="given twice"):
         sv.fit(X, Y, y=Y)
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
@@ -269,7 +271,7 @@ def small_rows(labels: Any) -> tuple[pd.DataFrame, Any]:
 
 
 @each_value(("labels", LABELS.values()), ("kind", ["frame", "array", "dask"]))
-def test_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_path: Path) -> None:
+def test_api_rows_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_path: Path) -> None:
     rows, y = small_rows(labels)
     X: Any = rows if kind == "frame" else rows[["x"]].to_numpy()
     if kind == "dask":
@@ -283,7 +285,7 @@ def test_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_pat
         assert (found == y).mean() > 0.9
 
 
-def test_predictions_of_a_file_have_the_type_of_its_labels(tmp_path: Path) -> None:
+def test_api_rows_predictions_of_a_file_have_the_type_of_its_labels(tmp_path: Path) -> None:
     for labels in LABELS.values():
         rows, y = small_rows(labels)
         rows.assign(y=y).to_parquet(tmp_path / "t.parquet")
@@ -332,13 +334,13 @@ def stored_tables(table: pa.Table) -> dict[str, Any]:
     }
 
 
-def test_tables_that_lie_in_files_of_their_own_are_read(place: Path, tmp_path: Path) -> None:
+def test_api_rows_tables_that_lie_in_files_of_their_own_are_read(place: Path, tmp_path: Path) -> None:
     for name, given in stored_tables(table(place)).items():
         sv.ingest(given, tmp_path / "t.zarr", label="left", missing="mean", overwrite=True)
         assert digest(tmp_path / "t.zarr") == digest(place / "file.zarr"), name
 
 
-def test_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Path) -> None:
+def test_api_rows_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Path) -> None:
     for given, hint in (
         (module_of("pyspark.sql.dataframe"), "X.write.parquet"),
         (module_of("datasets.dataset_dict"), "choose a part"),

@@ -24,7 +24,7 @@ RECORD = {
 }
 
 
-def test_mlflow_gets_numbers_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracker_mlflow_gets_numbers_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the package nothing is used but ``log_metrics(metrics, step=, run_id=)``."""
     logged: list[Any] = []
     package = types.ModuleType("mlflow")
@@ -46,7 +46,7 @@ def fitted(tracker: Any) -> list[tuple[int, float]]:
     return [(record["pass"], record["gap"]) for record in told]
 
 
-def test_mlflow_takes_the_records_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracker_mlflow_takes_the_records_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow: pip install mlflow-skinny")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database wants more packages
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
@@ -57,7 +57,7 @@ def test_mlflow_takes_the_records_of_a_fit(tmp_path: Path, monkeypatch: pytest.M
     assert [(metric.step, metric.value) for metric in found] == told
 
 
-def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+def test_tracker_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     reading = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard: pip install tensorboard"
     )
@@ -70,7 +70,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "package"), [("MlflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboard")])
-def test_without_its_package_a_tracker_says_what_to_install(
+def test_tracker_without_its_package_a_tracker_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, package: str
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:

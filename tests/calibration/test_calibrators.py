@@ -58,7 +58,7 @@ def exact(f: Any, truth: Any, weights: Any = None) -> ScoreCounts:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_sigmoid_is_that_of_scikit_learn(weighted: bool) -> None:
+def test_calibration_sigmoid_is_that_of_scikit_learn(weighted: bool) -> None:
     f, truth, weights = drawn()
     weights = weights if weighted else np.ones(len(f))
     theirs = _SigmoidCalibration().fit(f[:, 0], truth, weights).predict(f[:, 0])
@@ -67,7 +67,7 @@ def test_the_sigmoid_is_that_of_scikit_learn(weighted: bool) -> None:
 
 
 @given(st.integers(0, 1000), st.floats(1e-3, 1e3), st.sampled_from(["mixed", "apart", "equal", "one of a class"]))
-def test_the_sigmoid_has_the_least_loss(seed: int, scale: float, kind: str) -> None:
+def test_calibration_sigmoid_has_the_least_loss(seed: int, scale: float, kind: str) -> None:
     f, truth, _ = drawn(60, seed=seed)
     if kind == "apart":
         truth = (f[:, 0] > 0).astype(np.int32)
@@ -100,7 +100,7 @@ def test_isotonic_calibration_is_that_of_scikit_learn(weighted: bool) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
-def test_pooling_finds_the_nearest_rising_values(pairs: list[tuple[int, int]]) -> None:
+def test_calibration_pooling_finds_the_nearest_rising_values(pairs: list[tuple[int, int]]) -> None:
     """Slowly: g_j = max over i <= j of min over k >= j of the mean of i..k (Barlow et al., 1972)."""
     kept = [pair for pair in pairs if sum(pair)]
     if not kept:
@@ -126,7 +126,7 @@ def smoothed_loss(b: float, f: Any, truth: Any, weights: Any) -> float:
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("kind", ["mixed", "apart", "contrary"])
-def test_the_temperature_has_the_least_loss(kind: str, scale: float) -> None:
+def test_calibration_temperature_has_the_least_loss(kind: str, scale: float) -> None:
     f, truth, weights = drawn(500, classes=4)
     if kind == "apart":
         truth = f.argmax(axis=1).astype(np.int32)
@@ -139,7 +139,7 @@ def test_the_temperature_has_the_least_loss(kind: str, scale: float) -> None:
     assert found > 0
 
 
-def test_two_classes_have_the_temperature_of_two_scores() -> None:
+def test_calibration_two_classes_have_the_temperature_of_two_scores() -> None:
     f, truth, weights = drawn(800)
     found = Temperature.fit(table(f, truth, weights))
     both = np.concatenate([np.zeros_like(f), f], axis=1)
@@ -148,7 +148,7 @@ def test_two_classes_have_the_temperature_of_two_scores() -> None:
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
 @pytest.mark.parametrize("classes", [2, 4])
-def test_probabilities_are_some(method: str, classes: int) -> None:
+def test_calibration_gives_probabilities(method: str, classes: int) -> None:
     f, truth, weights = drawn(3000, classes)
     found = CALIBRATIONS[method].fit(table(f, truth, weights))
     p = found.probabilities(np.concatenate([f, 1e6 * f[:5], 0 * f[:2]]))
@@ -162,7 +162,7 @@ def test_probabilities_are_some(method: str, classes: int) -> None:
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_weight_counts_as_copies(method: str, classes: int) -> None:
+def test_calibration_weight_counts_as_copies(method: str, classes: int) -> None:
     f, truth, weights = drawn(600, classes)
     copies = np.repeat(np.arange(600), weights.astype(int))
     one = CALIBRATIONS[method].fit(table(f, truth, weights)).probabilities(f)
@@ -170,20 +170,20 @@ def test_a_weight_counts_as_copies(method: str, classes: int) -> None:
 
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
-def test_a_class_without_rows_is_named(method: str) -> None:
+def test_calibration_class_without_rows_is_named(method: str) -> None:
     with pytest.raises(DataError, match="a class has no rows"):
         CALIBRATIONS[method].fit(table(np.ones((5, 1)), np.ones(5, np.int32)))
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=50))
-def test_bins_are_in_the_order_of_scores(values: list[float]) -> None:
+def test_calibration_bins_are_in_the_order_of_scores(values: list[float]) -> None:
     found = find_bins(np.sort(np.array(values)))
     assert (np.diff(found) >= 0).all()
     assert found[0] >= 0
     assert found[-1] < scores.BINS
 
 
-def test_a_score_is_near_the_mean_of_its_bin() -> None:
+def test_calibration_score_is_near_the_mean_of_its_bin() -> None:
     f, truth, weights = drawn(20000)
     counts = table(f, truth, weights).counts(0)
     means = counts.scores[np.searchsorted(np.unique(find_bins(f[:, 0])), find_bins(f[:, 0]))]
@@ -191,7 +191,7 @@ def test_a_score_is_near_the_mean_of_its_bin() -> None:
     assert np.allclose(fit_sigmoid(counts), fit_sigmoid(exact(f, truth, weights)), rtol=1e-4)
 
 
-def test_tables_are_joined_in_any_parts() -> None:
+def test_calibration_tables_are_joined_in_any_parts() -> None:
     f, truth, weights = drawn(999, 3)
     draws = np.random.default_rng(1).random(999)
     whole = build_score_table(f, truth, weights, draws)
@@ -203,7 +203,7 @@ def test_tables_are_joined_in_any_parts() -> None:
     assert np.array_equal(joined.vectors.scores, whole.vectors.scores)
 
 
-def test_a_sample_is_the_rows_of_the_lowest_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_sample_is_the_rows_of_the_lowest_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "MOST_ROWS", 100)
     f, truth, weights = drawn(999, 3)
     draws = np.random.default_rng(1).random(999)
@@ -215,7 +215,7 @@ def test_a_sample_is_the_rows_of_the_lowest_draws(monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(kept.vectors.scores, f[np.isin(draws, kept.draws)])
 
 
-def test_log_odds_come_back_where_classes_are_weighted() -> None:
+def test_calibration_log_odds_come_back_where_classes_are_weighted() -> None:
     """A fit with class weights of a loss whose least value is at known f: 2 points, each of both classes."""
     true, ratio, sharpness = np.array([0.2, 0.7]), 5.0, 3.0
     f = (np.log(true / (1 - true)) + np.log(ratio)) / sharpness
@@ -227,7 +227,7 @@ def test_log_odds_come_back_where_classes_are_weighted() -> None:
 
 @pytest.mark.parametrize("method", list(CALIBRATIONS))
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_model_keeps_its_calibration(tmp_path: Path, method: str, classes: int) -> None:
+def test_calibration_model_keeps_its_calibration(tmp_path: Path, method: str, classes: int) -> None:
     f, truth, weights = drawn(500, classes)
     plain = Model(np.ones((f.shape[1], 3)), tuple("abc"[:classes]))
     calibrator = CALIBRATIONS[method].fit(table(f, truth, weights))
@@ -265,7 +265,7 @@ def test_what_is_no_calibration_is_refused(header: Any, arrays: Any) -> None:
         read_calibration(known, {PREFIX + name: np.array(values) for name, values in arrays.items()}, 1)
 
 
-def test_a_sigmoid_of_other_sizes_is_refused() -> None:
+def test_calibration_sigmoid_of_other_sizes_is_refused() -> None:
     found = Calibration(PlattSigmoid(np.ones(2), np.zeros(2)), "5 folds", 9)
     with pytest.raises(DataError, match="2 decision values"):
         read_calibration(found.header(), found.tensors(), 3)

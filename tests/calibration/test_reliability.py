@@ -19,7 +19,7 @@ def drawn(classes: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_figures(classes: int) -> None:
+def test_reliability_figures_are_those_of_sklearn(classes: int) -> None:
     p, truth = drawn(classes)
     counts, more = ProbabilityCounts(), ProbabilityCounts()
     counts.add(p[:700], truth[:700])
@@ -42,7 +42,7 @@ def test_figures(classes: int) -> None:
     assert np.average(diagram.came_true, weights=diagram.weight) == pytest.approx(right.mean())
 
 
-def test_rows_of_other_classes_are_left_out_and_none_are_no_figures() -> None:
+def test_reliability_rows_of_other_classes_are_left_out_and_none_are_no_figures() -> None:
     counts = ProbabilityCounts()
     counts.add(np.array([[0.5, 0.5]]), np.array([2], np.int32))
     assert counts.figures() is None
@@ -50,7 +50,7 @@ def test_rows_of_other_classes_are_left_out_and_none_are_no_figures() -> None:
     assert counts.figures()[0] == pytest.approx(-np.log(np.finfo(float).eps))  # type: ignore[index]
 
 
-def test_a_weight_counts_as_copies() -> None:
+def test_reliability_weight_counts_as_copies() -> None:
     p, truth = drawn(3)
     one, many = ProbabilityCounts(), ProbabilityCounts()
     one.add(p, truth, np.full(len(p), 3.0))
@@ -59,6 +59,6 @@ def test_a_weight_counts_as_copies() -> None:
     assert one.figures() == pytest.approx(many.figures())
 
 
-def test_scores_as_log_odds() -> None:
+def test_reliability_reads_scores_as_log_odds() -> None:
     assert np.allclose(read_as_log_odds(np.array([[0.0], [1e4]])), [[0.5, 0.5], [0.0, 1.0]])
     assert np.allclose(read_as_log_odds(np.array([[1.0, 1.0, 1.0]])), 1 / 3)

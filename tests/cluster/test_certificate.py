@@ -28,7 +28,7 @@ ANSWERED = 60
 handshake of more than three seconds."""
 
 
-def test_nobody_else_is_answered() -> None:
+def test_cluster_answers_nobody_without_its_certificate() -> None:
     """Every port of the cluster speaks TLS only, to its own only; no pages are served."""
     with connected("local:1") as executor:
         client: Any = executor._client

@@ -69,7 +69,7 @@ def model(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [("newton", {}), ("dcd", {}), ("dcd", {"multi_class": "crammer_singer"})],
     ids=["newton", "dcd", "all classes together"],
 )
-def test_fit_finds_the_bits_of_this_process_alone(
+def test_cluster_fit_finds_the_bits_of_this_process_alone(
     store: Path, tmp_path: Path, client: Client, solver: str, more: dict[str, Any]
 ) -> None:
     job = job_of(store, tmp_path / "a", solver, tolerance=1e-2, **more)
@@ -81,7 +81,7 @@ def test_fit_finds_the_bits_of_this_process_alone(
 
 
 @pytest.mark.parametrize("method", ["isotonic", "temperature"])
-def test_probabilities_are_learned_by_the_workers(
+def test_cluster_probabilities_are_learned_by_the_workers(
     store: Path, tmp_path: Path, client: Client, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bits of this process alone; which scores no chunk itself when there are workers."""
@@ -97,7 +97,7 @@ def test_probabilities_are_learned_by_the_workers(
     assert alone.calibration.scores == "leave-one-out"
 
 
-def test_the_end_of_a_fit_knows_the_dual_variables(store: Path, tmp_path: Path, client: Client) -> None:
+def test_cluster_end_of_a_fit_knows_the_dual_variables(store: Path, tmp_path: Path, client: Client) -> None:
     """Those of Newton's method are found in a worker's memory."""
     job = job_of(store, tmp_path / "a", "newton", dual=str(tmp_path / "a.npy"))
     fit(job, executor=SerialExecutor())
@@ -116,7 +116,7 @@ BATCH: dict[str, dict[str, Any]] = {
 }
 
 
-def test_one_two_or_four_workers_find_the_same_bits(store: Path, tmp_path: Path, processes: Processes) -> None:
+def test_cluster_one_two_or_four_workers_find_the_same_bits(store: Path, tmp_path: Path, processes: Processes) -> None:
     jobs = {kind: job_of(store, tmp_path / kind, **{"solver": kind} | more) for kind, more in BATCH.items()}
     alone = {kind: fit(job, executor=SerialExecutor()).model.weights for kind, job in jobs.items()}
     processes.start_scheduler()
@@ -139,7 +139,7 @@ def growing(client: Client, processes: Processes) -> Iterator[tuple[Any, int]]:
             yield executor, workers
 
 
-def test_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path, client: Client) -> None:
+def test_cluster_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path, client: Client) -> None:
     job = job_of(store, tmp_path / "a", "dcd", validation=0.2, patience=2, tolerance=1e-12, max_passes=9)
     alone = fit(job, executor=SerialExecutor())
     with using(client) as executor:
@@ -149,7 +149,7 @@ def test_held_out_rows_are_looked_at_by_the_workers(store: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", ["file", "tcp", "local"])
-def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes, kind: str) -> None:
+def test_cluster_command_line_reaches_the_cluster(store: Path, tmp_path: Path, cluster: Processes, kind: str) -> None:
     there = {"file": f"scheduler-file:{cluster.file}", "tcp": cluster.address, "local": "local:1"}[kind]
     asked = ("--solver", "newton", "--landmarks", "20", "--kernel", "rbf", "--cluster", there)
     done = command("fit", store, tmp_path / "m", *asked)
@@ -157,7 +157,7 @@ def test_the_command_line_reaches_the_cluster(store: Path, tmp_path: Path, clust
     assert "gap" in done.stdout
 
 
-def test_a_task_holds_its_share_of_a_worker(client: Client) -> None:
+def test_cluster_task_holds_its_share_of_a_worker(client: Client) -> None:
     """Workers of one thread and 2 GiB, see ``processes``."""
     with using(client) as executor:
         assert executor.threads == 2
@@ -166,7 +166,7 @@ def test_a_task_holds_its_share_of_a_worker(client: Client) -> None:
         assert executor.limit(3 << 30) == int(0.55 * (2 << 30))
 
 
-def test_an_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, client: Client) -> None:
+def test_cluster_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, client: Client) -> None:
     made = EmbedJob(str(store), str(tmp_path / "a.zarr"), landmarks=20)
     search = TuneJob(str(store), str(tmp_path / "a"), C=(0.1, 1.0), kernel="rbf", landmarks=(10, 20), folds=3)
     embed(made)
@@ -178,7 +178,7 @@ def test_an_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, cli
     assert (tmp_path / "a" / "table.csv").read_bytes() == (tmp_path / "b" / "table.csv").read_bytes()
 
 
-def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:
+def test_cluster_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: Path, client: Client) -> None:
     with using(client) as executor:
         for name, output in (
             ("p.csv", "label"),
@@ -197,7 +197,7 @@ def test_predict_and_evaluate_say_the_same(store: Path, model: Path, tmp_path: P
     assert there.hinge == pytest.approx(here.hinge, rel=1e-12)
 
 
-def test_files_make_the_same_store(tmp_path: Path, client: Client) -> None:
+def test_cluster_files_make_the_same_store(tmp_path: Path, client: Client) -> None:
     files = []
     for k in range(4):
         X, codes = rows_of(700, seed=k)
@@ -219,7 +219,7 @@ def test_files_make_the_same_store(tmp_path: Path, client: Client) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "svm"])
-def test_a_store_made_by_workers_has_the_same_bytes(
+def test_cluster_store_made_by_workers_has_the_same_bytes(
     suffix: str, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its manifest too: sources are called as they were named, also in a folder that another path leads to."""
@@ -238,7 +238,7 @@ def test_a_store_made_by_workers_has_the_same_bytes(
             assert file.read_bytes() == Path("there.zarr", file.relative_to("here.zarr")).read_bytes(), file
 
 
-def test_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client) -> None:
+def test_cluster_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client) -> None:
     files = [tmp_path / "0.svm", tmp_path / "1.svm"]
     files[0].write_text("1 1:2\n-1 2:3\n")
     files[1].write_text("1 1:2\n-1 a:3\n")
@@ -250,7 +250,7 @@ def test_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client)
 
 
 @pytest.mark.parametrize("clustered", [False, True])
-def test_a_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
+def test_cluster_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
     X, codes = rows_of(1000)
     rows = dask.array.from_array(X.astype(np.float64), chunks=(300, 4))
     labels = dask.array.from_array(2 * codes - 1, chunks=400)
@@ -263,7 +263,7 @@ def test_a_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered:
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
 
 
-def test_a_dask_array_is_never_gathered(tmp_path: Path, client: Client) -> None:
+def test_cluster_dask_array_is_never_gathered(tmp_path: Path, client: Client) -> None:
     """160 MB in blocks of 4 MB: whoever calls holds a few chunks at a time, the scheduler nothing of them."""
     small = dask.array.random.random((1_000, 50), chunks=(500, 50))
     ingest_dask(small, dask.array.arange(1_000, chunks=500) % 2, tmp_path / "small.zarr", client=client)
@@ -297,7 +297,7 @@ def sampled(look: Any, most: list[int]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("clustered", [False, True])
-def test_a_dask_frame_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
+def test_cluster_dask_frame_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
     pandas = pytest.importorskip("pandas", reason="dask.dataframe needs pandas: pip install 'streamsvm[test]'")
     frames = pytest.importorskip("dask.dataframe")
     X, codes = rows_of(500)
@@ -313,7 +313,7 @@ def test_a_dask_frame_becomes_a_store(tmp_path: Path, client: Client, clustered:
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-7)
 
 
-def test_a_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) -> None:
+def test_cluster_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) -> None:
     whole = scipy.sparse.random(300, 40, 0.1, "csr", np.float32, np.random.default_rng(1))
     rows = dask.array.from_array(whole.toarray(), chunks=(100, 40)).map_blocks(scipy.sparse.csr_matrix)
     path = ingest_dask(rows, dask.array.arange(300, chunks=100) % 3, tmp_path / "s.zarr", client=client)
@@ -322,7 +322,7 @@ def test_a_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) -> Non
     assert sum(store.layout.nonzeros) == whole.nnz
 
 
-def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+def test_cluster_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     rows = dask.array.from_array(np.array([[1.0], [np.nan]]), chunks=(1, 1))
     with pytest.raises(DataError, match="block 1"):
         ingest_dask(rows, dask.array.from_array(np.array([0, 1]), chunks=1), tmp_path / "s.zarr")
@@ -332,12 +332,12 @@ def test_a_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
         ingest_dask(good, good, tmp_path / "s.zarr")
 
 
-def test_another_version_is_refused() -> None:
+def test_cluster_another_version_is_refused() -> None:
     with pytest.raises(ClusterError, match="a worker runs"):
         run_task(len, "0.0.0", [])
 
 
-def test_a_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client: Client) -> None:
+def test_cluster_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client: Client) -> None:
     """In a thread, as in a task: who waits for the cluster looks at the time."""
 
     def waits() -> list[Any]:
@@ -348,13 +348,13 @@ def test_a_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client: Clien
         thread.submit(waits).result()
 
 
-def test_nothing_listens_but_on_this_machine(cluster: Processes, client: Client) -> None:
+def test_cluster_nothing_listens_but_on_this_machine(cluster: Processes, client: Client) -> None:
     for process in cluster.running:
         for found in psutil.Process(process.pid).net_connections("inet"):
             assert found.status != psutil.CONN_LISTEN or found.laddr.ip == "127.0.0.1"
 
 
-def test_workers_of_our_own_listen_on_this_machine_only(store: Path) -> None:
+def test_cluster_workers_of_our_own_listen_on_this_machine_only(store: Path) -> None:
     """No dashboards either: whatever listens is a scheduler or worker on the loopback address."""
     code = """
 import psutil
@@ -376,7 +376,7 @@ if __name__ == "__main__":
     assert {line.split()[0] for line in lines} == {"127.0.0.1"}
 
 
-def test_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store: Path, tmp_path: Path) -> None:
+def test_cluster_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store: Path, tmp_path: Path) -> None:
     """A terminal sends it to the workers, too: they wrote a traceback each."""
     words = ["fit", store, tmp_path / "m", "--solver", "dcd", "--tolerance", "1e-14", "--max-passes", "100000"]
     asked = [sys.executable, "-m", "streamsvm", *map(str, words), "--cluster", "local:2"]
@@ -394,7 +394,9 @@ def test_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store: Path, 
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "Compute Failed", "leaked") if word in said], said
 
 
-def test_a_job_that_is_refused_starts_no_workers(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_job_that_is_refused_starts_no_workers(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are started when there is something to do for them, and what they have is known before."""
 
     def started(workers: int, memory: int) -> Any:
@@ -413,7 +415,7 @@ def test_a_job_that_is_refused_starts_no_workers(store: Path, tmp_path: Path, mo
         assert DaskExecutor.limit(executor, None) == before[0]
 
 
-def test_a_script_without_a_guard_is_run_once(tmp_path: Path) -> None:
+def test_cluster_script_without_a_guard_is_run_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np, streamsvm as sv\n"

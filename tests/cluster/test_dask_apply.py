@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_predictions_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Path) -> None:
+def test_dask_predictions_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Path) -> None:
     frame = dd.from_pandas(table().drop(columns="y")[["color", "a"]], npartitions=4)  # other order, no labels
     frame = frame[frame.a != 77.0]
     for output in ("label", "decision"):
@@ -61,7 +61,7 @@ def test_predictions_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Pat
         np.testing.assert_array_equal(found.compute(scheduler="sync"), np.load(tmp_path / f"{output}.npy").ravel())
 
 
-def test_a_frame_is_evaluated_as_its_file_is(place: Path) -> None:
+def test_dask_frame_is_evaluated_as_its_file_is(place: Path) -> None:
     found = evaluate_dask(place / "m.ssvm", dd.from_pandas(table(), npartitions=3))
     expected = evaluate(EvaluateJob(str(place / "m.ssvm"), (str(place / "t.parquet"),))).evaluation
     result = found.compute(scheduler="sync")
@@ -82,7 +82,7 @@ def arrays(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_arrays_are_answered_in_order(arrays: tuple[Path, Any, Any], sparse: bool) -> None:
+def test_dask_arrays_are_answered_in_order(arrays: tuple[Path, Any, Any], sparse: bool) -> None:
     path, X, y = arrays
     model: Any = models.load(path)
     values = X.astype(np.float32) @ model.weights[:, :-1].T + model.weights[:, -1]
@@ -97,7 +97,7 @@ def test_arrays_are_answered_in_order(arrays: tuple[Path, Any, Any], sparse: boo
     assert found.accuracy == pytest.approx(np.mean(expected == y))
 
 
-def test_nothing_is_computed_before_it_is_asked_for(arrays: tuple[Path, Any, Any]) -> None:
+def test_dask_nothing_is_computed_before_it_is_asked_for(arrays: tuple[Path, Any, Any]) -> None:
     def never(block: Any) -> Any:
         raise AssertionError("computed")
 
@@ -107,7 +107,7 @@ def test_nothing_is_computed_before_it_is_asked_for(arrays: tuple[Path, Any, Any
         lazy.compute(scheduler="sync")
 
 
-def test_what_is_wrong_is_said_of_block_and_row(place: Path, arrays: tuple[Path, Any, Any]) -> None:
+def test_dask_what_is_wrong_is_said_of_block_and_row(place: Path, arrays: tuple[Path, Any, Any]) -> None:
     holed = da.from_array(np.array([[1.0] * 4, [1.0, np.nan, 1.0, 1.0]]), chunks=(1, 4))
     with pytest.raises(DataError, match="row 1, column 2: nan is not finite"):
         predict_dask(arrays[0], holed).compute(scheduler="sync")
@@ -126,7 +126,7 @@ def client(cluster: Processes) -> Iterator[Client]:
         yield client
 
 
-def test_a_fit_that_is_a_task_uses_the_cluster_it_is_on(
+def test_dask_fit_that_is_a_task_uses_the_cluster_it_is_on(
     arrays: tuple[Path, Any, Any], client: Client, tmp_path: Path
 ) -> None:
     """Its thread is free for the tasks it waits for; the model is that of a fit from outside."""
@@ -142,7 +142,7 @@ def _weights_of(job: FitJob) -> Any:
     return fit(job).model.weights
 
 
-def test_the_default_client_is_taken(arrays: tuple[Path, Any, Any], client: Client, tmp_path: Path) -> None:
+def test_dask_default_client_is_taken(arrays: tuple[Path, Any, Any], client: Client, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no Dask client"):
         fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), cluster="client:"))
     with client.as_current(), dask.config.set(scheduler="sync"):
@@ -160,7 +160,7 @@ def _only_on_a_worker(block: Any) -> Any:
     return block
 
 
-def test_an_asynchronous_client_is_refused(client: Client) -> None:
+def test_dask_asynchronous_client_is_refused(client: Client) -> None:
     async def attempt() -> None:
         async with Client(client.scheduler.address, asynchronous=True, set_as_default=False) as other:
             with pytest.raises(UsageError, match="asynchronous"), using(other):
@@ -196,7 +196,7 @@ FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_labels_apart_from_a_dask_frame_are_labels_of_its_rows(labeled_frame: Any, form: Any) -> None:
+def test_dask_labels_apart_from_a_dask_frame_are_labels_of_its_rows(labeled_frame: Any, form: Any) -> None:
     pytest.importorskip("sklearn", minversion="1.6")
     from streamsvm.sklearn import StreamSVC
 

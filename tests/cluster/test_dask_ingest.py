@@ -67,7 +67,7 @@ SAME: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("frame", "options"), SAME.values(), ids=SAME)
-def test_a_frame_becomes_what_its_file_becomes(tmp_path: Path, frame: Any, options: dict[str, Any]) -> None:
+def test_dask_ingest_frame_becomes_what_its_file_becomes(tmp_path: Path, frame: Any, options: dict[str, Any]) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
     ingest(IngestJob(sources=(tmp_path / "t.parquet",), store=tmp_path / "file.zarr", label="y", **options))
     ingest_dask(dd.from_pandas(frame, npartitions=4), store=tmp_path / "dask.zarr", label="y", **options)
@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("frame", "code", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_frame_is_refused_as_its_file_is(tmp_path: Path, frame: Any, code: str, said: str) -> None:
+def test_dask_ingest_frame_is_refused_as_its_file_is(tmp_path: Path, frame: Any, code: str, said: str) -> None:
     with dask.config.set({"dataframe.convert-string": False}):
         given = dd.from_pandas(frame, npartitions=4)
         with pytest.raises(DataError) as caught:
@@ -119,7 +119,7 @@ OTHER: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("other", "code", "said"), OTHER.values(), ids=OTHER)
-def test_a_partition_unlike_the_first_is_named(tmp_path: Path, other: Any, code: str, said: str) -> None:
+def test_dask_ingest_partition_unlike_the_first_is_named(tmp_path: Path, other: Any, code: str, said: str) -> None:
     first = table(b=NUMBERS)
     given = dd.from_delayed([delayed(first), delayed(other)], meta=first.iloc[:0], verify_meta=False)
     with dask.config.set({"dataframe.convert-string": False}), pytest.raises(DataError) as caught:
@@ -127,7 +127,7 @@ def test_a_partition_unlike_the_first_is_named(tmp_path: Path, other: Any, code:
     assert (caught.value.code, said in caught.value.message) == (code, True), str(caught.value)
 
 
-def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+def test_dask_ingest_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = table(b=NUMBERS)
     given = dd.from_pandas(frame, npartitions=2)
     given.columns = ["a", "y", "a"]
@@ -153,7 +153,7 @@ ARRAY_BYTES: dict[str, tuple[Any, Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("X", "y", "code", "said"), ARRAY_BYTES.values(), ids=ARRAY_BYTES)
-def test_an_array_is_refused_as_its_file_is(tmp_path: Path, X: Any, y: Any, code: str, said: str) -> None:
+def test_dask_ingest_array_is_refused_as_its_file_is(tmp_path: Path, X: Any, y: Any, code: str, said: str) -> None:
     rows, labels = da.from_array(X, chunks=(1, 1)), da.from_array(np.asarray(y), chunks=1)
     with pytest.raises(DataError) as caught:
         ingest_dask(rows, labels, tmp_path / "s.zarr")
@@ -200,7 +200,7 @@ UNLIKE: dict[str, tuple[Any, Any, Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("X", "y", "weight", "code", "said"), UNLIKE.values(), ids=UNLIKE)
-def test_blocks_that_do_not_belong_together_are_named(
+def test_dask_ingest_blocks_that_do_not_belong_together_are_named(
     tmp_path: Path, X: Any, y: Any, weight: Any, code: str, said: str
 ) -> None:
     with pytest.raises(DataError) as caught:
@@ -209,7 +209,7 @@ def test_blocks_that_do_not_belong_together_are_named(
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_arrays_have_weights_missing_values_and_rows_held_out(tmp_path: Path, sparse: bool) -> None:
+def test_dask_ingest_arrays_have_weights_missing_values_and_rows_held_out(tmp_path: Path, sparse: bool) -> None:
     values = np.random.default_rng(1).normal(size=(ROWS, 3))
     values[np.abs(values) < 0.4] = 0.0
     values[5, 1] = np.nan
@@ -230,13 +230,13 @@ def test_arrays_have_weights_missing_values_and_rows_held_out(tmp_path: Path, sp
     assert sorted(map(tuple, read)) == sorted(map(tuple, expected))
 
 
-def test_an_option_nobody_has_is_refused(tmp_path: Path) -> None:
+def test_dask_ingest_option_nobody_has_is_refused(tmp_path: Path) -> None:
     given = dd.from_pandas(table(), npartitions=2)
     with pytest.raises(UsageError, match=r"no option 'test_fractoin'.*test_fraction"):
         ingest_dask(given, store=tmp_path / "s.zarr", label="y", test_fractoin=0.2)
 
 
-def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:
+def test_dask_ingest_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:
     """Also where many partitions are in a task, some of them empty."""
     frame = table(b=HOLED)
     given = dd.from_pandas(frame, npartitions=30)
@@ -246,7 +246,7 @@ def test_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("frame", [False, True])
-def test_columns_far_from_zero_are_stored_from_another_zero(tmp_path: Path, frame: bool) -> None:
+def test_dask_ingest_columns_far_from_zero_are_stored_from_another_zero(tmp_path: Path, frame: bool) -> None:
     X = np.column_stack([np.arange(ROWS) % 7 - 3.0, 1e9 + np.arange(ROWS) % 2])
     y = np.where(X[:, 1] > 1e9, "q", "p")
     if frame:
@@ -264,7 +264,7 @@ def test_columns_far_from_zero_are_stored_from_another_zero(tmp_path: Path, fram
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_of_several_bad_rows_the_first_is_named(tmp_path: Path, partitions: int) -> None:
+def test_dask_ingest_of_several_bad_rows_the_first_is_named(tmp_path: Path, partitions: int) -> None:
     """As of a file, whatever its row groups: the label of row 11 is looked at after column b."""
     frame = table(b=HOLED)
     frame.loc[10, "y"] = None

@@ -46,7 +46,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_workers_find_the_bits_of_this_process_alone(
+def test_cluster_fit_of_every_form_has_the_bits_of_one_process(
     stores: dict[str, Path], tmp_path: Path, client: Client, form: str
 ) -> None:
     kind, settings = FORMS[form]

@@ -31,7 +31,9 @@ def alone(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return fit(job_of(store, tmp_path_factory.mktemp("alone") / "m"), executor=SerialExecutor())
 
 
-def test_a_worker_that_is_killed_leaves_no_trace(store: Path, tmp_path: Path, processes: Processes, alone: Any) -> None:
+def test_cluster_loss_worker_that_is_killed_leaves_no_trace(
+    store: Path, tmp_path: Path, processes: Processes, alone: Any
+) -> None:
     processes.start_scheduler()
     processes.start_worker()
     victim = processes.start_worker()
@@ -47,7 +49,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(store: Path, tmp_path: Path, pr
     np.testing.assert_array_equal(result.model.weights, alone.model.weights)
 
 
-def test_a_scheduler_that_is_killed_ends_the_run_resumably(
+def test_cluster_loss_scheduler_that_is_killed_ends_the_run_resumably(
     store: Path, tmp_path: Path, processes: Processes, alone: Any
 ) -> None:
     processes.start_scheduler()
@@ -70,7 +72,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_resumably(
     np.testing.assert_array_equal(again.model.weights, alone.model.weights)
 
 
-def test_no_worker_is_waited_for_only_so_long(processes: Processes) -> None:
+def test_cluster_loss_no_worker_is_waited_for_only_so_long(processes: Processes) -> None:
     processes.start_scheduler()
     with (
         Client(processes.address, set_as_default=False) as client,
@@ -87,7 +89,7 @@ def exhaust(part: int) -> None:
     os._exit(part)
 
 
-def test_a_task_that_kills_its_workers_is_named(processes: Processes) -> None:
+def test_cluster_loss_task_that_kills_its_workers_is_named(processes: Processes) -> None:
     processes.start_scheduler()
     for _ in range(4):
         processes.start_worker()
@@ -100,7 +102,7 @@ def test_a_task_that_kills_its_workers_is_named(processes: Processes) -> None:
     assert "needs ~400MiB" in caught.value.message
 
 
-def test_a_worker_whose_memory_is_full_is_no_worker(processes: Processes) -> None:
+def test_cluster_loss_worker_whose_memory_is_full_is_no_worker(processes: Processes) -> None:
     """Dask pauses it, and whoever waits for it waits for ever."""
     processes.start_scheduler()
     worker = processes.start_worker()
@@ -134,7 +136,7 @@ def longer(one: bytes, other: bytes) -> bytes:
     return one
 
 
-def test_what_is_joined_is_forgotten(processes: Processes) -> None:
+def test_cluster_loss_what_is_joined_is_forgotten(processes: Processes) -> None:
     """Of 24 results of 10 MB a worker never holds more than a few."""
     processes.start_scheduler()
     processes.start_worker()

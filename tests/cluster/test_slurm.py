@@ -61,7 +61,7 @@ def notes(batch: Path) -> list[str]:
     ("ends", "restarts", "again"),
     [("0", "0", False), ("75", "3", True), ("69", "0", True), ("69", "5", False), ("65", "0", False)],
 )
-def test_what_can_go_on_is_put_back(batch: Path, ends: str, restarts: str, again: bool) -> None:
+def test_slurm_requeues_a_job_that_can_go_on(batch: Path, ends: str, restarts: str, again: bool) -> None:
     job = start(batch, ends, SLURM_RESTART_COUNT=restarts)
     assert job.wait(120) == int(ends)
     assert ("scontrol requeue 42" in notes(batch)) == again
@@ -71,7 +71,7 @@ def test_what_can_go_on_is_put_back(batch: Path, ends: str, restarts: str, again
 
 
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
-def test_a_preempted_job_saves_and_is_put_back(batch: Path, name: str) -> None:
+def test_slurm_preempted_job_saves_and_is_put_back(batch: Path, name: str) -> None:
     job = start(batch, "never")
     deadline = time.monotonic() + 120
     while not any(line.startswith("streamsvm") for line in notes(batch)):
@@ -88,21 +88,21 @@ def commands(batch: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("nodes", ["1", "8"])
-def test_with_certificates_nothing_is_open(batch: Path, nodes: str) -> None:
+def test_slurm_with_certificates_opens_nothing(batch: Path, nodes: str) -> None:
     start(batch, "0", STREAMSVM_TLS="/certificates", SLURM_JOB_NUM_NODES=nodes).wait(120)
     assert len(commands(batch)) == 2
     assert all("--tls-ca-file /certificates/ca.pem" in line for line in commands(batch))
     assert not any("--insecure-network" in line for line in notes(batch))
 
 
-def test_on_one_node_nothing_leaves_it(batch: Path) -> None:
+def test_slurm_on_one_node_stays_on_it(batch: Path) -> None:
     start(batch, "0", SLURM_JOB_NUM_NODES="1").wait(120)
     assert len(commands(batch)) == 2
     assert all("--host 127.0.0.1" in line for line in commands(batch))
     assert not any("--insecure-network" in line for line in notes(batch))
 
 
-def test_an_open_network_has_to_be_asked_for(batch: Path) -> None:
+def test_slurm_open_network_has_to_be_asked_for(batch: Path) -> None:
     assert start(batch, "0", SLURM_JOB_NUM_NODES="8").wait(120) == 77
     assert notes(batch) == []
     assert start(batch, "0", SLURM_JOB_NUM_NODES="8", STREAMSVM_INSECURE_NETWORK="1").wait(120) == 0

@@ -57,7 +57,7 @@ def refused(environment: dict[str, str], *arguments: str | Path) -> click.testin
             return click.testing.CliRunner().invoke(cli, ["-q", *map(str, arguments)])
 
 
-def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: Processes) -> None:
+def test_tls_admits_signed_peers_only(store: Path, tmp_path: Path, processes: Processes) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     processes.options = ours.options()
     processes.start_scheduler("tls")
@@ -74,7 +74,7 @@ def test_only_those_who_are_signed_for(store: Path, tmp_path: Path, processes: P
     assert "CA_FILE" in bare.stderr
 
 
-def test_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: Processes) -> None:
+def test_tls_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: Processes) -> None:
     """All of it was "no scheduler answers: start one" once, after as long as Dask tries."""
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     ca, cert, key = (f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY"))
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_TLS_is_said(store: Path, tmp_path: Path, processes: 
     assert f"--cluster {processes.address}" in plain.stderr
 
 
-def test_a_scheduler_without_TLS_is_not_one_that_is_absent(store: Path, tmp_path: Path, processes: Processes) -> None:
+def test_tls_scheduler_without_TLS_is_not_one_that_is_absent(store: Path, tmp_path: Path, processes: Processes) -> None:
     ours = Authority(tmp_path / "ours")
     processes.start_scheduler()
     address = processes.address.replace("tcp:", "tls:")

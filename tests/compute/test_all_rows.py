@@ -89,7 +89,7 @@ AIMS = [Aim(0.0, 0.0), Aim(0.3, 0.0), Aim(0.2, 0.8)]
 
 @each_loss
 @each_value(("aim", AIMS), ("python", [False, True]))
-def test_a_step_is_what_the_formulas_say(loss: Any, aim: Aim, python: bool) -> None:
+def test_interior_point_pass_step_is_what_the_formulas_say(loss: Any, aim: Aim, python: bool) -> None:
     """The system, the step and how much of it stays inside, and where it leads."""
     given, rng = case(loss), np.random.default_rng(1)
     affine, df = rng.standard_normal(N) * 0.1, rng.standard_normal(N)
@@ -116,7 +116,7 @@ def test_a_step_is_what_the_formulas_say(loss: Any, aim: Aim, python: bool) -> N
 
 
 @each_loss
-def test_a_step_that_stays_inside_is_taken_whole(loss: Any) -> None:
+def test_interior_point_pass_step_that_stays_inside_is_taken_whole(loss: Any) -> None:
     """And one that does not as far as the nearest end: of a row at 0, or at its upper bound."""
     given, aimed = case(loss), Aim(1e3, 0.0)  # multipliers rise
     ones, none = np.ones(N), np.zeros(N)
@@ -128,7 +128,7 @@ def test_a_step_that_stays_inside_is_taken_whole(loss: Any) -> None:
 
 @each_loss
 @pytest.mark.parametrize("length", [0.0, 0.4, 1.0])
-def test_products_after_an_affine_step(loss: Any, length: float) -> None:
+def test_interior_point_pass_products_after_an_affine_step(loss: Any, length: float) -> None:
     given, rng = case(loss), np.random.default_rng(2)
     da = rng.standard_normal(N) * 0.1
     a, below, above = (given.of(part) for part in given.at)
@@ -158,7 +158,7 @@ def test_values_at_a_point(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("bound", [1.0, 1e-200, np.inf])
-def test_what_rounding_takes_to_an_end_stays_inside(bound: float) -> None:
+def test_interior_point_pass_what_rounding_takes_to_an_end_stays_inside(bound: float) -> None:
     for a in (0.0, -1.0, bound, 2.0 * bound, 0.5 * bound):
         assert 0.0 < interior_passes.inside(a, bound) < bound or a == bound == np.inf
     assert interior_passes.inside(0.75 * bound, bound) == 0.75 * bound
@@ -166,7 +166,7 @@ def test_what_rounding_takes_to_an_end_stays_inside(bound: float) -> None:
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.25), Logistic(2.0), SquaredEpsilonInsensitive(0.1)], ids=str)
 @pytest.mark.parametrize("t", [0.0, 0.6])
-def test_derivatives_along_a_line(loss: Any, t: float) -> None:
+def test_interior_point_pass_derivatives_along_a_line(loss: Any, t: float) -> None:
     given, rng = case(SquaredHinge()), np.random.default_rng(3)
     y, df = given.rows.y.astype(np.float64), rng.standard_normal(N)
     f = given.f + t * df

@@ -31,19 +31,23 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_directory_is_named_by_the_sources_and_private(home: Path) -> None:
+def test_compile_cache_directory_is_named_by_the_sources_and_private(home: Path) -> None:
     directory = compute.use_cache()
     assert directory == home / "streamsvm" / compute.source_hash()
     assert directory.stat().st_mode & 0o777 == 0o700
     assert os.environ["NUMBA_CACHE_DIR"] == str(directory)
 
 
-def test_directory_inherited_from_other_sources_is_not_a_choice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_cache_directory_inherited_from_other_sources_is_not_a_choice(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "streamsvm" / "0123456789abcdef"))
     assert compute.use_cache().name == compute.source_hash()
 
 
-def test_a_directory_for_one_process_goes_with_it_or_has_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_cache_directory_for_one_process_goes_with_it_or_has_gone_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(compute.atexit, "register", lambda act, *given, **more: at_exit.append((act, given, more)))
     directory = compute._temporary()
@@ -55,7 +59,7 @@ def test_a_directory_for_one_process_goes_with_it_or_has_gone_before(monkeypatch
 
 @pytest.mark.parametrize("named", [False, True], ids=["ours", "named by the user"])
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
-def test_directory_others_can_write_to_is_refused(
+def test_compile_cache_directory_others_can_write_to_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch, named: bool, mode: int
 ) -> None:
     if named:
@@ -83,7 +87,7 @@ def _read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("unusable", [_of_another_user, _a_file, _read_only])
 @pytest.mark.parametrize("named", [False, True], ids=["ours", "named by the user"])
-def test_a_directory_that_cannot_be_used_is_replaced_for_this_process(
+def test_compile_cache_directory_that_cannot_be_used_is_replaced_for_this_process(
     home: Path, monkeypatch: pytest.MonkeyPatch, named: bool, unusable: Any
 ) -> None:
     """As with the HOME of another user (sudo, containers): a notice, and every command works."""
@@ -147,7 +151,7 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_damaged_machine_code_is_compiled_again(
+def test_compile_cache_damaged_machine_code_is_compiled_again(
     damage: str, ending: str, undamaged: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(undamaged[0], tmp_path / "cache")
@@ -164,7 +168,7 @@ COMPILER = "scipy.linalg", "numba.np.arraymath"
 """What only the compiler needs, and what takes long to load."""
 
 
-def test_machine_code_that_is_there_is_loaded_without_the_compiler(filled: tuple[Path, str]) -> None:
+def test_compile_cache_machine_code_that_is_there_is_loaded_without_the_compiler(filled: tuple[Path, str]) -> None:
     program = f"{PROGRAM}; import sys; print([name for name in {COMPILER} if name in sys.modules])"
     assert _run(filled[0], program) == filled[1] + "[]\n"
 
@@ -179,7 +183,7 @@ def test_what_others_compile_finds_all_of_numba(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows.py", "types/data.py", "losses.py", "compute/__init__.py"])
-def test_edit_of_any_source_changes_the_name(
+def test_compile_cache_edit_of_any_source_changes_the_name(
     name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package"

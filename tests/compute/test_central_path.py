@@ -14,7 +14,7 @@ from streamsvm.losses import Hinge, Huber, SquaredHinge
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.5, 1.0, 2.0])
-def test_the_small_root_solves_its_equation(curvature: float) -> None:
+def test_central_path_small_root_solves_its_equation(curvature: float) -> None:
     """The equation: z - curvature a + t / a - t / (bound - a) = 0 with a in (0, bound / 2], compiled and as Python."""
     for t, bound, slope in itertools.product([1e-6, 0.1, 3.0], [0.5, 1.0, 4.0], [-5.0, -0.3, 0.0, 0.4, 1.0]):
         z = min(slope, 0.5 * curvature * bound)
@@ -27,7 +27,7 @@ def test_the_small_root_solves_its_equation(curvature: float) -> None:
 
 @pytest.mark.parametrize("curvature", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("bound", [0.5, 4.0, np.inf])
-def test_a_point_of_the_path_solves_its_equation_and_so_does_its_distance_from_the_bound(
+def test_central_path_point_of_the_path_solves_its_equation_and_so_does_its_distance_from_the_bound(
     curvature: float, bound: float
 ) -> None:
     """As above, anywhere in (0, bound); without a bound there is a curvature."""
@@ -43,7 +43,7 @@ def test_a_point_of_the_path_solves_its_equation_and_so_does_its_distance_from_t
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.25)], ids=lambda loss: type(loss).__name__)
-def test_slopes_along_a_line_are_those_of_the_points_and_their_derivative(loss: Any) -> None:
+def test_central_path_slopes_along_a_line_are_those_of_the_points_and_their_derivative(loss: Any) -> None:
     rng = np.random.default_rng(3)
     y, s = rng.choice([-1.0, 1.0], 30).astype(np.float32), rng.choice([0.0, 0.5, 2.0], 30)
     f, df, C, target, step = rng.normal(size=30), rng.normal(size=30), 0.8, 0.05, 0.7

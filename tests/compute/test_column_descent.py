@@ -70,7 +70,7 @@ def test_each_column_is_set_to_its_best_once(loss: Any, negligible: float) -> No
         assert moved == {0, 5, 6} or (negligible and moved)
 
 
-def test_a_slope_that_jumps_is_bracketed() -> None:
+def test_column_descent_slope_that_jumps_is_bracketed() -> None:
     """Of a loss that bends sharply Newton's steps would go to and fro: halves of the bracket come to the root."""
     sharp = Logistic(300.0)
     y = np.ones(N, np.float32)

@@ -112,7 +112,7 @@ def assert_same(found: Swept, expected: Swept, tolerance: float = 1e-9) -> None:
 
 @each_loss
 @each_value(("form", FORMS), ("sweeps", [1, 4]), ("slack, parts", [(0.0, 1.0), (0.3, 1.0), (0.0, 3.0)]))
-def test_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: float, parts: float) -> None:
+def test_dcd_pass_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: float, parts: float) -> None:
     given = case()
     settings: dict[str, Any] = {"sweeps": sweeps, "slack": slack, "parts": parts}
     expected = slowly(given, loss, **settings)
@@ -122,7 +122,7 @@ def test_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, slack: flo
 
 
 @each_loss
-def test_dense_and_sparse_rows_are_the_same(loss: Any) -> None:
+def test_dcd_pass_dense_and_sparse_rows_are_the_same(loss: Any) -> None:
     given = case(1)
     one, other = (swept(dcd_sweep, given.rows(form), given, loss, sweeps=8) for form in FORMS)
     assert_same(one, other)
@@ -130,7 +130,7 @@ def test_dense_and_sparse_rows_are_the_same(loss: Any) -> None:
 
 @each_loss
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_without_weight_are_left_alone(loss: Any, form: str) -> None:
+def test_dcd_pass_rows_without_weight_are_left_alone(loss: Any, form: str) -> None:
     given = case()
     found = swept(dcd_sweep, given.rows(form), given, loss)
     assert not found.alpha[given.s == 0.0].any()
@@ -141,7 +141,7 @@ def test_rows_without_weight_are_left_alone(loss: Any, form: str) -> None:
 
 @each_loss
 @pytest.mark.parametrize("form", FORMS)
-def test_an_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) -> None:
+def test_dcd_pass_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) -> None:
     """Its margin is 0 whatever w is, so its best a is -C l'(0), for the hinge the top of the box; w does not move."""
     given = case()
     X = given.rows(form)._replace(bias=0.0)
@@ -154,7 +154,7 @@ def test_an_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) 
 
 
 @each_loss
-def test_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
+def test_dcd_pass_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
     given, alpha, w = case(), np.zeros(N), np.zeros(D + 1)
     order = given.order.copy()
     dcd_sweep(Labeled(given.rows("dense"), given.y, given.s), order, 10, Box(C, loss), Held(), alpha, w)
@@ -163,7 +163,7 @@ def test_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
 
 
 @pytest.mark.parametrize(("form", "loss"), [("dense", Hinge()), ("csr", SquaredHinge())], ids=FORMS)
-def test_asking_for_rows_ahead_changes_no_bit(loss: Any, form: str) -> None:
+def test_dcd_pass_asking_for_rows_ahead_changes_no_bit(loss: Any, form: str) -> None:
     """The same pass, compiled so that it never comes to ask."""
     names = dcd_sweep.py_func.__globals__ | {"AHEAD": 1 << 40}
     blind = njit(nogil=True, fastmath=FAST)(
@@ -197,7 +197,7 @@ def bisected(margin: float, a: float, C: float, loss: Any, square: float) -> flo
     return -C * loss.slope(0.5 * (low + high))
 
 
-def test_the_root_of_a_coordinate_is_that_of_bisection_in_seven_steps() -> None:
+def test_dcd_pass_root_of_a_coordinate_is_that_of_bisection_in_seven_steps() -> None:
     """On average over easy and sharp losses: six, and the slope at the root; by bisection alone there would be forty."""
     steps = []
     for margin, share, C, sharpness, square in itertools.product(
@@ -214,7 +214,7 @@ def test_the_root_of_a_coordinate_is_that_of_bisection_in_seven_steps() -> None:
     "loss", [EpsilonInsensitive(0.3), SquaredEpsilonInsensitive(0.3), Squared(), Pinball(0.8)], ids=str
 )
 @pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
-def test_the_optimum_of_a_number_is_that_of_its_dual_along_a_line(loss: Any, python: bool) -> None:
+def test_dcd_pass_optimum_of_a_number_is_that_of_its_dual_along_a_line(loss: Any, python: bool) -> None:
     """By ternary search, as if there were no box: on either side of 0, and at the corner there."""
     find = dcd.soft_threshold.py_func if python else dcd.soft_threshold
     found = []

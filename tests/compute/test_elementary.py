@@ -17,7 +17,7 @@ NEAR = np.linspace(-3.0, 3.0, 41)
 
 
 @pytest.mark.parametrize("run", [exp32, exp32.py_func], ids=["compiled", "python"])
-def test_exp_in_float32(run: Any) -> None:
+def test_elementary_exp_in_float32(run: Any) -> None:
     for x in (*NEAR.astype(np.float32), np.float32(-80.0), np.float32(80.0)):
         assert run(x) == pytest.approx(math.exp(x), rel=1.2e-7)
     assert run(np.float32(-1e9)) == pytest.approx(math.exp(-87.33), rel=1e-5)
@@ -27,7 +27,7 @@ def test_exp_in_float32(run: Any) -> None:
 
 
 @pytest.mark.parametrize("run", [exp64, exp64.py_func], ids=["compiled", "python"])
-def test_exp_in_float64(run: Any) -> None:
+def test_elementary_exp_in_float64(run: Any) -> None:
     for x in (*NEAR, np.float64(-700.0), np.float64(700.0)):
         assert run(x) == pytest.approx(math.exp(x), rel=9e-16)
     assert run(np.float64(-1e9)) == pytest.approx(math.exp(-708.0), rel=1e-12)
@@ -40,7 +40,7 @@ each_type = pytest.mark.parametrize(("kind", "of", "error"), [SINGLE, DOUBLE], i
 
 
 @each_type
-def test_what_stands_for_the_functions_of_kernels(kind: Any, of: Any, error: float) -> None:
+def test_elementary_what_stands_for_the_functions_of_kernels(kind: Any, of: Any, error: float) -> None:
     """The bodies that numba is handed, for each type its own."""
     exp, tanh, positive = (body(kind) for body in (elementary._exp, elementary._tanh, elementary._positive))
     for x in NEAR.astype(of):
@@ -52,7 +52,7 @@ def test_what_stands_for_the_functions_of_kernels(kind: Any, of: Any, error: flo
 
 
 @pytest.mark.parametrize("degree", [0.0, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0])
-def test_powers_are_products_where_they_are_usual_ones(degree: float) -> None:
+def test_elementary_powers_are_products_where_they_are_usual_ones(degree: float) -> None:
     power = elementary._power(types.float64, types.float64)
     for x in (0.0, 0.3, 1.0, 1.7, *((-1.3,) if degree.is_integer() else ())):
         assert power(x, degree) == pytest.approx(x**degree, rel=1e-14)

@@ -32,7 +32,7 @@ def in_corner(L: Any, size: int) -> Any:
 
 @either_way
 @each_value(("size", [K, K + 2]), ("gone", range(K)))
-def test_a_row_that_goes_leaves_the_factor_of_the_others(gone: int, size: int, python: bool) -> None:
+def test_cholesky_row_that_goes_leaves_the_factor_of_the_others(gone: int, size: int, python: bool) -> None:
     H = positive_definite()
     L = in_corner(np.linalg.cholesky(H), size)
     before = L.copy()
@@ -46,7 +46,7 @@ def test_a_row_that_goes_leaves_the_factor_of_the_others(gone: int, size: int, p
 
 @either_way
 @pytest.mark.parametrize("size", [K, K + 2])
-def test_triangular_systems(size: int, python: bool) -> None:
+def test_cholesky_triangular_systems(size: int, python: bool) -> None:
     lower = np.linalg.cholesky(positive_definite())
     L, b = in_corner(np.tril(lower), size), np.arange(1.0, size + 1.0)
     for solve, matrix in [(forward, lower), (backward, lower.T)]:

@@ -43,7 +43,7 @@ def similarities(kernel: Any, X: Any, Z: Any) -> Any:
     )
 
 
-def test_exp_is_accurate_to_1e_7():
+def test_gram_exp_is_accurate_to_1e_7():
     x = np.linspace(-87.3, 88.3, 1_000_003).astype(np.float32)
     out = np.empty_like(x)
     exp_of(x, out)
@@ -51,7 +51,7 @@ def test_exp_is_accurate_to_1e_7():
     assert np.max(np.abs(out - exact) / exact) < 1e-7
 
 
-def test_exp_at_the_ends():
+def test_gram_exp_at_the_ends():
     x = np.array([0.0, -0.0, -200.0, -np.inf, 200.0, np.nan], np.float32)
     out = np.empty_like(x)
     exp_of(x, out)
@@ -62,7 +62,7 @@ def test_exp_at_the_ends():
 
 
 @each_value(("kernel", KERNEL_CASES), ("d", [1, 7, 40]))
-def test_block_equals_the_definition(kernel, d):
+def test_gram_block_equals_the_definition(kernel, d):
     rng = np.random.default_rng(d)
     X, Z = sparse_values(rng, 33, d), sparse_values(rng, 21, d)
     expected = similarities(kernel, X, Z)
@@ -74,7 +74,7 @@ def test_block_equals_the_definition(kernel, d):
 
 
 @pytest.mark.parametrize("kernel", KERNEL_CASES, ids=str)
-def test_diagonal(kernel):
+def test_gram_diagonal(kernel):
     X = sparse_values(np.random.default_rng(3), 20, 9)
     expected = np.diag(similarities(kernel, X, X))
     for rows in (Dense(X), csr_of(X)):
@@ -90,7 +90,7 @@ def test_gram_is_positive_semidefinite(name):
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
-def test_every_kernel_answers(name):
+def test_gram_every_kernel_answers(name):
     kernel = KERNELS[name]()
     assert len(kernel) > 0
     assert all(isinstance(value, float) for value in kernel)
@@ -99,7 +99,7 @@ def test_every_kernel_answers(name):
     assert isinstance(kernel.city_block(), bool)
 
 
-def test_coincident_points_have_similarity_one():
+def test_gram_coincident_points_have_similarity_one():
     X = (1000.0 + np.random.default_rng(0).normal(size=(50, 5))).astype(np.float32)
     out = np.empty((50, 50), np.float32)
     gram.kernel_block(Dense(X), gram.points_of(X), RBF(1e-6), out)
@@ -107,7 +107,7 @@ def test_coincident_points_have_similarity_one():
     np.testing.assert_allclose(np.diag(out), 1.0, atol=1e-5)
 
 
-def test_rows_of_another_type_are_converted_a_few_at_a_time(monkeypatch):
+def test_gram_rows_of_another_type_are_converted_a_few_at_a_time(monkeypatch):
     """So that no second copy of all of them is ever there; those of the same type are multiplied at once."""
     rng, heights = np.random.default_rng(0), []
     X, Z = rng.random((1000, 5)).astype(np.float32), rng.random((7, 5))

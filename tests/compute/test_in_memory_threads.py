@@ -61,7 +61,7 @@ def test_the_count_of_threads_does_not_show(name: str, operation: str, monkeypat
 
 
 @pytest.mark.parametrize("where", ["make", "take"])
-def test_an_error_of_one_of_them_is_raised(where: str) -> None:
+def test_threads_error_of_one_of_them_is_raised(where: str) -> None:
     def fail(number: int, _lane: int = 0) -> int:
         if number == 4:
             raise ValueError("number 4")
@@ -75,7 +75,7 @@ def test_an_error_of_one_of_them_is_raised(where: str) -> None:
         threading.in_turn(make, take, 9, 3)
 
 
-def test_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> None:
+def test_threads_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> None:
     second = Event()
 
     def make(number: int, _lane: int) -> int:
@@ -93,7 +93,7 @@ def test_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever() -> No
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("shape", [(), (3,)])
-def test_a_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
+def test_threads_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
     shape: tuple[int, ...], sparse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values, factors = X.copy(), RNG.standard_normal((ROWS, *shape))

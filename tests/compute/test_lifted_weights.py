@@ -15,7 +15,7 @@ def explicit(projection: np.ndarray, bias: float, W: np.ndarray) -> np.ndarray:
     return np.column_stack([W[:, :-1] @ projection.T.astype(np.float64), bias * W[:, -1]])
 
 
-def test_the_same_point_is_made_once_and_others_are_made_anew() -> None:
+def test_lifted_weights_same_point_is_made_once_and_others_are_made_anew() -> None:
     rng = np.random.default_rng(0)
     one, other = (rng.normal(size=(14, 9)).astype(np.float32) for _ in range(2))
     W = rng.normal(size=(2, 10))
@@ -33,7 +33,7 @@ def test_the_same_point_is_made_once_and_others_are_made_anew() -> None:
         )
 
 
-def test_a_projection_that_came_to_lie_where_another_was_is_not_taken_for_it() -> None:
+def test_lifted_weights_projection_that_came_to_lie_where_another_was_is_not_taken_for_it() -> None:
     rng, W = np.random.default_rng(1), np.ones((1, 10))
     seen = set()
     for _ in range(20):  # one after the other is freed, and the next often has its address
@@ -47,7 +47,7 @@ def test_a_projection_that_came_to_lie_where_another_was_is_not_taken_for_it() -
     assert len(seen) < 20, "no address came twice: nothing was tried"
 
 
-def test_little_is_kept_and_large_weights_are_not() -> None:
+def test_lifted_weights_little_is_kept_and_large_weights_are_not() -> None:
     projection = np.ones((100, 50), np.float32)
 
     def kept() -> int:

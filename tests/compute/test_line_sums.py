@@ -53,7 +53,7 @@ def gain(loss: Any, i: int, a: float) -> float:
     "loss", [Hinge(), SquaredHinge(), Huber(0.2), Logistic(), SquaredEpsilonInsensitive(0.3)], ids=str
 )
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_segment_is_summed_at_each_of_its_points(loss: Any, sparse: bool) -> None:
+def test_line_sums_segment_is_summed_at_each_of_its_points(loss: Any, sparse: bool) -> None:
     """Losses, dual values and dual points; rows whose slope does not change are summed once, all others apart."""
     w, d, steps = RNG.normal(size=D + 1), RNG.normal(size=D + 1), np.array([0.0, 0.4, 1.0])
     losses, gains, v, low, apart, lows = (
@@ -120,7 +120,7 @@ def ways(loss: Any, *, across: bool) -> tuple[Any, Any]:
     [Hinge(), SquaredHinge(), Huber(0.2), Squared(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)],
     ids=str,
 )
-def test_along_two_ways_at_once_dual_values_are_a_parabola(loss: Any) -> None:
+def test_line_sums_along_two_ways_at_once_dual_values_are_a_parabola(loss: Any) -> None:
     a, both = ways(loss, across=False)
     linear, quadratic = np.zeros(2), np.zeros((2, 2))
     proposals_pass.py_func(targets(loss), S, RowLoss(C, loss, loss), a, both, linear, quadratic)
@@ -131,7 +131,7 @@ def test_along_two_ways_at_once_dual_values_are_a_parabola(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", [Logistic(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)], ids=str)
-def test_along_a_way_that_is_no_parabola_they_are_bounded_by_one_that_ends_where_it_does(loss: Any) -> None:
+def test_line_sums_along_a_way_that_is_no_parabola_they_are_bounded_by_one_that_ends_where_it_does(loss: Any) -> None:
     a, both = ways(loss, across=True)
     linear, quadratic = np.zeros(2), np.zeros((2, 2))
     proposals_pass.py_func(targets(loss), S, RowLoss(C, loss, loss), a, both, linear, quadratic)

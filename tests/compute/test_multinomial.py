@@ -24,7 +24,7 @@ def bisected(holds: Any, below: float, above: float) -> float:
 
 @pytest.mark.parametrize("find", [level, level.py_func], ids=["compiled", "python"])
 @pytest.mark.parametrize("low", [-5.0, -0.5, 0.2, 4.0])
-def test_level_is_that_of_bisection(low: float, find: Any) -> None:
+def test_multinomial_pass_level_is_that_of_bisection(low: float, find: Any) -> None:
     """T = low + g sum max(A_k - t, 0) over the other classes, or higher where that sum would be more than ``most``."""
     rng = np.random.default_rng(0)
     for classes, most, g in itertools.product((2, 3, 7), (0.0, 0.4, 3.0, np.inf), (0.0, 0.3, 2.0)):
@@ -40,7 +40,7 @@ def test_level_is_that_of_bisection(low: float, find: Any) -> None:
 
 
 @each_value(("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)]), ("own", [0, 1, 2]))
-def test_an_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
+def test_multinomial_pass_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
     """B - conjugate(b) is what its dual is made of, whoever has the -b: what a grid finds, to its width."""
     cost = 0.7
     grid = np.linspace(0.0, min(loss.upper(cost), 10.0), 20_001)

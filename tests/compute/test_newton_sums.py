@@ -101,7 +101,7 @@ def assert_sums(found: Any, given: Case, expected: list[Term], loss: Any) -> Non
 @each_pair
 @each_weight
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_one_reading_gives_decision_values_losses_dual_and_gradient(
+def test_newton_pass_one_reading_gives_decision_values_losses_dual_and_gradient(
     loss: Any, smooth: Any, sparse: bool, C: float
 ) -> None:
     given = case(loss)
@@ -117,7 +117,7 @@ def test_one_reading_gives_decision_values_losses_dual_and_gradient(
 
 @each_pair
 @each_weight
-def test_slopes_and_second_derivatives_are_those_of_every_row(loss: Any, smooth: Any, C: float) -> None:
+def test_newton_pass_slopes_and_second_derivatives_are_those_of_every_row(loss: Any, smooth: Any, C: float) -> None:
     """And 0 for a row of weight 0."""
     given = case(loss)
     f = given.explicit @ given.w
@@ -135,7 +135,7 @@ def test_slopes_and_second_derivatives_are_those_of_every_row(loss: Any, smooth:
 
 
 @pytest.mark.parametrize("loss", [Huber(0.25), Logistic(), SquaredEpsilonInsensitive(0.2)], ids=str)
-def test_trials_are_the_loss_sum_at_each_length(loss: Any) -> None:
+def test_newton_pass_trials_are_the_loss_sum_at_each_length(loss: Any) -> None:
     given, C = case(loss), 0.7
     f, df = given.explicit @ given.w, given.explicit @ given.w[::-1]
     steps = np.array([0.0, 0.5, 1.0, -2.0])
@@ -145,7 +145,7 @@ def test_trials_are_the_loss_sum_at_each_length(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_leverages_and_squares_are_sums_over_the_entries_of_a_row_and_of_a_column(sparse: bool) -> None:
+def test_newton_pass_leverages_and_squares_are_sums_over_the_entries_of_a_row_and_of_a_column(sparse: bool) -> None:
     given = case(SquaredHinge())
     X, squares = given.rows(sparse=sparse), given.explicit**2
     scale = np.random.default_rng(2).uniform(0.05, 0.6, D + 1)
@@ -167,7 +167,7 @@ def splitmix64(state: int) -> int:
 
 @pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
 @pytest.mark.parametrize(("start", "salt"), [(0, 0), (7, 3), (1 << 40, 12)])
-def test_keys_are_hashes_of_rows_divided_by_their_scores(start: int, salt: int, python: bool) -> None:
+def test_newton_pass_keys_are_hashes_of_rows_divided_by_their_scores(start: int, salt: int, python: bool) -> None:
     """Hashes in (0, 1] of the number a row has in all, the same however rows are dealt out; a row of score 0 comes last."""
     scores = np.array([1.0, 0.0, 0.25, 4.0, 1.0])
     run = newton.keys_pass.py_func if python else newton.keys_pass

@@ -36,7 +36,7 @@ def pair(request):
 
 
 @pytest.mark.parametrize("q", [None, 1, 3])
-def test_margins(pair, q):
+def test_operators_margins(pair, q):
     X, M = pair
     w = np.random.default_rng(2).normal(size=D + 1 if q is None else (D + 1, q))
     found = operators.margins(X, w)
@@ -45,7 +45,7 @@ def test_margins(pair, q):
 
 
 @pytest.mark.parametrize("q", [None, 1, 3])
-def test_adjoint(pair, q):
+def test_operators_adjoint(pair, q):
     X, M = pair
     a = np.random.default_rng(3).normal(size=ROWS if q is None else (ROWS, q))
     found = operators.adjoint(X, a, D)
@@ -54,7 +54,7 @@ def test_adjoint(pair, q):
 
 
 @each_value(("share", [0.0, 0.01, 1.0]), ("dtype", [np.float32, np.float64]))
-def test_gram(pair, share, dtype):
+def test_operators_gram(pair, share, dtype):
     X, M = pair
     rng = np.random.default_rng(4)
     a = (rng.random(ROWS) * (rng.random(ROWS) < share)).astype(dtype)
@@ -65,7 +65,7 @@ def test_gram(pair, share, dtype):
     np.testing.assert_allclose(found, expected, atol=1e-5 * max(1.0, np.abs(expected).max()))
 
 
-def test_adjoint_is_the_transpose_of_margins(pair):
+def test_operators_adjoint_is_the_transpose_of_margins(pair):
     X, _ = pair
     rng = np.random.default_rng(5)
     w, a = rng.normal(size=D + 1), rng.normal(size=ROWS)

@@ -55,7 +55,7 @@ def both(compiled: Any) -> tuple[Any, Any]:
 
 
 @each_loss
-def test_loss_sum(loss: Any, values: Any, y: Any, s: Any) -> None:
+def test_passes_loss_sum(loss: Any, values: Any, y: Any, s: Any) -> None:
     w = np.random.default_rng(1).normal(size=D + 1)
     m = y * (explicit(values) @ w)
     expected = sum(float(C) * float(c) * loss.value(v) for c, v in zip(s, m, strict=True))
@@ -65,7 +65,7 @@ def test_loss_sum(loss: Any, values: Any, y: Any, s: Any) -> None:
 
 
 @each_loss
-def test_dual_sum_leaves_rows_without_weight_out(loss: Any, y: Any, s: Any) -> None:
+def test_passes_dual_sum_leaves_rows_without_weight_out(loss: Any, y: Any, s: Any) -> None:
     alpha = np.random.default_rng(2).random(N)
     terms = [
         a - loss.conjugate(a, float(C) * float(c)) for a, c in zip(alpha.tolist(), s.tolist(), strict=True) if c > 0.0
@@ -76,7 +76,7 @@ def test_dual_sum_leaves_rows_without_weight_out(loss: Any, y: Any, s: Any) -> N
 
 @each_loss
 @pytest.mark.parametrize("smooth", [None, Huber(0.1)], ids=["own slopes", "rounded slopes"])
-def test_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any, s: Any) -> None:
+def test_passes_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any, s: Any) -> None:
     w, smooth, X = np.random.default_rng(3).normal(size=D + 1), smooth or loss, explicit(values)
     weights = [float(C) * float(c) for c in s]
     m = y * (X @ w)
@@ -92,7 +92,7 @@ def test_certify_pass_in_both_forms(loss: Any, smooth: Any, values: Any, y: Any,
 
 
 @pytest.mark.parametrize("problems", [1, 3])
-def test_decision_values(problems: int, values: Any) -> None:
+def test_passes_decision_values(problems: int, values: Any) -> None:
     W = np.random.default_rng(4).normal(size=(problems, D + 1))
     for run in both(decision_values):
         for X in both_forms(values):
@@ -101,7 +101,7 @@ def test_decision_values(problems: int, values: Any) -> None:
             np.testing.assert_allclose(out, explicit(values) @ W.T, rtol=1e-12, atol=1e-12)
 
 
-def test_a_sum_over_rows_is_a_float64_sum() -> None:
+def test_passes_sum_over_rows_is_a_float64_sum() -> None:
     """One large and many small entries: in float32 the small ones would be lost."""
     values = np.full((1, 4097), 2.0**-12, np.float32)
     values[0, 0] = 2.0**14
@@ -111,7 +111,7 @@ def test_a_sum_over_rows_is_a_float64_sum() -> None:
         assert out[0, 0] == 2.0**14 + 1.0
 
 
-def test_scaling_is_numpys_to_the_last_bit(values: Any) -> None:
+def test_passes_scaling_is_numpys_to_the_last_bit(values: Any) -> None:
     rng = np.random.default_rng(5)
     shift, scale = rng.normal(size=D).astype(np.float32), rng.random(D).astype(np.float32)
     for run in both(scale_dense):
@@ -124,7 +124,7 @@ def test_scaling_is_numpys_to_the_last_bit(values: Any) -> None:
         np.testing.assert_array_equal(rows.data, ((values - shift) * scale)[values != 0.0])
 
 
-def test_moments_of_dense_rows(values: Any) -> None:
+def test_passes_moments_of_dense_rows(values: Any) -> None:
     shift = np.linspace(-1.0, 1.0, D)
     for run in both(dense_moments):
         sums, squares, low, high = np.ones(D), np.ones(D), np.full(D, np.inf), np.full(D, -np.inf)
@@ -136,7 +136,7 @@ def test_moments_of_dense_rows(values: Any) -> None:
         np.testing.assert_array_equal(high, values.max(0))
 
 
-def test_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None:
+def test_passes_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None:
     rows = csr_of(values)
     stored = np.ma.masked_equal(values.astype(np.float64), 0.0)
     for run in both(sparse_moments):
@@ -157,7 +157,7 @@ def test_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None:
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(), Logistic()], ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("size", [0.1, 3.0], ids=["small rows", "large rows"])
-def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> None:
+def test_passes_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> None:
     """D(t a) as it is written, row by row, over a grid of t that keep t a feasible."""
     rng = np.random.default_rng(4)
     X, C, share = size * rng.normal(size=(20, 3)), rng.uniform(0.5, 2.0, 20), rng.uniform(0.1, 0.9, 20)
@@ -179,21 +179,23 @@ def test_the_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> No
 
 
 @pytest.mark.parametrize(("linear", "quadratic", "square"), [(-1.0, 1.0, 1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)])
-def test_nothing_is_better_than_no_dual_point_where_none_gains(linear: float, quadratic: float, square: float) -> None:
+def test_passes_nothing_is_better_than_no_dual_point_where_none_gains(
+    linear: float, quadratic: float, square: float
+) -> None:
     assert best_scale(Hinge(), linear, quadratic, square) == 0.0
     assert scaled_dual(SquaredHinge(), linear, quadratic, square) == 0.0
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e9])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()], ids=["in a box", "without a box"])
-def test_the_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None:
+def test_passes_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None:
     for sums in ((1.0, 0.5, 3.0), (3.0, 0.25, 1.0)):
         assert best_scale(loss, *(size * value for value in sums)) == pytest.approx(best_scale(loss, *sums), rel=1e-12)
     assert best_scale(loss, size, 0.5 * size, 3.0 * size) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: Any) -> None:
+def test_passes_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: Any) -> None:
     chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])
     rows = take_rows(csr_of(values) if sparse else Dense(values), chosen)
     np.testing.assert_array_equal(to_matrix(rows, values.shape[1]), values[chosen])

@@ -22,7 +22,7 @@ def permuted(count: int, seed: int) -> Any:
 
 
 @given(st.integers(1, 500), seeds)
-def test_an_order_is_a_permutation(count: int, seed: int) -> None:
+def test_random_order_is_a_permutation(count: int, seed: int) -> None:
     assert sorted(permuted(count, seed)) == list(range(count))
 
 
@@ -34,13 +34,13 @@ def test_an_order_is_a_permutation(count: int, seed: int) -> None:
         (2**32 - 1, [8, 6, 2, 1, 5, 9, 0, 7, 3, 4]),
     ],
 )
-def test_orders_stay_what_they_were(seed: int, expected: list[int]) -> None:
+def test_random_orders_stay_what_they_were(seed: int, expected: list[int]) -> None:
     """A resumed run must go on in the order it began with: these are numbers of the first version."""
     assert permuted(10, seed).tolist() == expected
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=40), st.integers(0, 40), seeds)
-def test_shuffling_a_part_leaves_the_rest(entries: list[int], count: int, seed: int) -> None:
+def test_random_shuffling_a_part_leaves_the_rest(entries: list[int], count: int, seed: int) -> None:
     count = min(count, len(entries))
     order = np.array(entries, np.int32)
     shuffle(order, count, seed)
@@ -49,7 +49,7 @@ def test_shuffling_a_part_leaves_the_rest(entries: list[int], count: int, seed: 
 
 
 @given(st.integers(1, 60), seeds)
-def test_compiled_equals_plain_python(count: int, seed: int) -> None:
+def test_random_compiled_equals_plain_python(count: int, seed: int) -> None:
     plain = np.arange(count, dtype=np.int32)
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2^64
         shuffle.py_func(plain, count, seed)
@@ -66,7 +66,7 @@ def splitmix64(seed: int) -> Any:
         yield z ^ (z >> 31)
 
 
-def test_the_generator_is_splitmix64() -> None:
+def test_random_generator_is_splitmix64() -> None:
     """Its first number for seed 1234567 is published; the order is Fisher and Yates' with the upper 32 bits."""
     assert next(splitmix64(1234567)) == 6457827717110365317
     for seed in (0, 1234567, 2**32 - 1):
@@ -77,7 +77,7 @@ def test_the_generator_is_splitmix64() -> None:
         assert permuted(50, seed).tolist() == order
 
 
-def test_all_orders_of_four_are_equally_likely() -> None:
+def test_random_all_orders_of_four_are_equally_likely() -> None:
     """Chi-square over the 24 orders of consecutive seeds, the worst a visit can be given."""
     draws = 24_000
     counts = dict.fromkeys(permutations(range(4)), 0)
@@ -88,7 +88,7 @@ def test_all_orders_of_four_are_equally_likely() -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 300), seeds)
-def test_lots_belong_to_rows_not_to_blocks(count: int, start: int, seed: int) -> None:
+def test_random_lots_belong_to_rows_not_to_blocks(count: int, start: int, seed: int) -> None:
     index = np.arange(start, start + count)
     whole = draw_lots(index, seed)
     assert len(np.unique(whole)) == count
@@ -98,6 +98,6 @@ def test_lots_belong_to_rows_not_to_blocks(count: int, start: int, seed: int) ->
 
 
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=30, unique=True), st.integers(1, 30))
-def test_the_smallest(keys: list[float], count: int) -> None:
+def test_random_smallest(keys: list[float], count: int) -> None:
     found = np.array(keys)[smallest_keys(np.array(keys), count)]
     assert sorted(found) == sorted(keys)[:count]

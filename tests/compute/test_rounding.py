@@ -35,7 +35,7 @@ def exp_of(x: Any, out: Any) -> None:
         out[i] = exp64(x[i])
 
 
-def test_exp_in_float64_is_right_to_two_units() -> None:
+def test_kernel_rounding_exp_in_float64_is_right_to_two_units() -> None:
     x = np.linspace(-707.9, 708.9, 1_000_003)
     out = np.empty_like(x)
     exp_of(x, out)
@@ -89,7 +89,7 @@ def test_kernel_values_are_within_their_rounding_bounds(
     assert np.max(np.abs(out - expected @ c)) <= np.abs(c).sum() * (error_of(kernel, reach, arithmetic) + sums)
 
 
-def test_differences_do_not_feel_how_narrow_a_kernel_is_or_how_far_from_zero() -> None:
+def test_kernel_rounding_differences_do_not_feel_how_narrow_a_kernel_is_or_how_far_from_zero() -> None:
     reach = Reach(10, 1e16)
     assert error_of(RBF(1e12), reach, SINGLE) == pytest.approx(1.0, rel=1e-5)
     assert error_of(RBF(1e12), reach, DOUBLE) == pytest.approx(1.0)
@@ -100,13 +100,13 @@ def test_differences_do_not_feel_how_narrow_a_kernel_is_or_how_far_from_zero() -
     assert working_arithmetic(RBF(1e12), Reach(10, 10.0), 10) == DIFFERENCES
 
 
-def test_the_diagonal_of_a_gram_matrix_is_one_however_narrow_the_kernel() -> None:
+def test_kernel_rounding_diagonal_of_a_gram_matrix_is_one_however_narrow_the_kernel() -> None:
     X = np.random.default_rng(1).normal(size=(600, 5)).astype(np.float32)
     for arithmetic in (SINGLE, DOUBLE, DIFFERENCES):
         np.testing.assert_array_equal(np.diag(gram(Dense(X), RBF(1e9), 5, arithmetic)), 1.0)
 
 
-def test_where_products_underflow_their_error_is_counted() -> None:
+def test_kernel_rounding_where_products_underflow_their_error_is_counted() -> None:
     """Products of 1e-50 are 0 in float32: each is off by all of itself."""
     X = np.full((2, 3), 1e-25, np.float32)
     reach = reach_of(Dense(X), squares_of(Dense(X), np.float64))
@@ -117,7 +117,7 @@ def test_where_products_underflow_their_error_is_counted() -> None:
     assert error_of(RBF(1.0), Reach(3, 0.0), SINGLE) == RBF(1.0).value_error(Reach(3, 0.0), UNITS[SINGLE])
 
 
-def test_what_float32_does_not_hold_is_not_worked_with_in_float32() -> None:
+def test_kernel_rounding_what_float32_does_not_hold_is_not_worked_with_in_float32() -> None:
     least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
     reach = Reach(3, 1.0)
     for kernel in (

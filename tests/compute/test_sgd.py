@@ -31,7 +31,7 @@ def shown(excess: float, growth: float, square: float, times: int) -> int:
 
 
 @each_value(("square", [0.0, 0.25, 1.0, 1.25, 3.0, 64.0]), ("times", [1, 2, 5, 17]))
-def test_closed_form_is_literal_presentation(square: float, times: int) -> None:
+def test_stochastic_pass_closed_form_is_literal_presentation(square: float, times: int) -> None:
     """Squares below, at and above the growth 1; starts below, in and above the interval u settles in, on its ends too."""
     for excess in np.arange(-80.0, 80.0, 0.125):
         assert updates(excess, 1.0, square, times) == shown(excess, 1.0, square, times), excess
@@ -43,7 +43,7 @@ def test_closed_form_is_literal_presentation(square: float, times: int) -> None:
     square=st.integers(0, 2**14),
     times=st.integers(1, 60),
 )
-def test_closed_form_for_any_numbers(excess: int, growth: int, square: int, times: int) -> None:
+def test_stochastic_pass_closed_form_for_any_numbers(excess: int, growth: int, square: int, times: int) -> None:
     assert updates(float(excess), float(growth), float(square), times) == shown(excess, growth, square, times)
 
 
@@ -60,7 +60,7 @@ def small_rows(seed: int = 0, n: int = 40, d: int = 6) -> tuple[Any, Any, Any, A
 
 @pytest.mark.parametrize("times", [2, 5, 13])
 @pytest.mark.parametrize("start", [0, 40, 10_000])
-def test_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> None:
+def test_stochastic_pass_multiple_update_is_the_row_shown_so_often(times: int, start: int) -> None:
     values, y, s, order = small_rows()
     X, objective = Dense(values, 0.5), Objective(LAM, Hinge())
     once, often = np.zeros(7), np.zeros(7)
@@ -183,7 +183,7 @@ def assg_literally(X: Dense, y: Any, s: Any, order: Any, loss: Any, batch: int, 
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_certificate_is_the_explicit_one(loss: Any) -> None:
+def test_stochastic_pass_certificate_is_the_explicit_one(loss: Any) -> None:
     """Both sums against their definition; and P - D = 1/2 ||w - v||^2 without scaling."""
     rng = np.random.default_rng(4)
     values, (_, y, s, _) = sparse_values(rng, 40, 6), small_rows()
@@ -205,7 +205,7 @@ def test_certificate_is_the_explicit_one(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_scaling_is_the_best_there_is(loss: Any) -> None:
+def test_stochastic_pass_scaling_is_the_best_there_is(loss: Any) -> None:
     top = 1.0 if np.isfinite(loss.upper(1.0)) else 50.0
     for linear, quadratic, square in [(3.0, 0.0, 2.0), (3.0, 1.5, 2.0), (0.5, 0.0, 4.0), (-1.0, 0.0, 1.0)]:
         t = np.linspace(0.0, top, 200_001)

@@ -56,7 +56,7 @@ def order_of(seed: int) -> Any:
 @each_loss
 @each_form
 @pytest.mark.parametrize(("most", "sigma", "bias"), [(1, 1.0, 0.5), (3, 1.0, 0.0), (50, 2.0, 0.5)])
-def test_steps_on_a_grid_are_those_that_raise_the_dual(
+def test_sweeps_steps_on_a_grid_are_those_that_raise_the_dual(
     loss: Any, form: str, most: int, sigma: float, bias: float
 ) -> None:
     """The largest number of steps of which each gains; the rows that moved, the losses met, and what the others hide."""
@@ -153,7 +153,7 @@ def test_a_sweep_over_classes_sets_the_numbers_of_each_row_to_their_best(
 
 
 @each_loss
-def test_sums_over_rows_of_all_classes(loss: Any) -> None:
+def test_sweeps_sums_over_rows_of_all_classes(loss: Any) -> None:
     """Losses of the margin above the largest other class, and the dual values of rows that have a weight."""
     F, alpha = RNG.normal(size=(N, K)), RNG.random((N, K)) * 0.3
     own = CODES.astype(int)
@@ -207,7 +207,7 @@ def test_a_sweep_in_a_metric_is_coordinate_ascent_in_its_inverse(loss: Any, bias
 # -- coordinates of a quadratic ----------------------------------------------------------------------------------------
 
 
-def test_each_coordinate_is_set_to_its_best_beside_an_l1_term() -> None:
+def test_sweeps_each_coordinate_is_set_to_its_best_beside_an_l1_term() -> None:
     """The least of 1/2 (1 + G_jj) t^2 - z t + l1 |t|, from three points: on either side of 0, and 0 itself."""
     rng, l1 = np.random.default_rng(1), 8.0
     A = rng.normal(size=(5, 5))
@@ -245,7 +245,7 @@ def pairs_slowly(M: Any, p: Any, x: Any, low: Any, high: Any, tolerance: float, 
 
 
 @each_value(("count", [2, 7, STRIPE, STRIPE + 1, 2 * STRIPE + 5]), ("most", [1, 2, 30]))
-def test_pairs_are_those_of_the_second_order(count: int, most: int) -> None:
+def test_sweeps_pairs_are_those_of_the_second_order(count: int, most: int) -> None:
     """Whatever stripe they are in; some coordinates begin at an end of their box."""
     rng = np.random.default_rng(count)
     A = rng.normal(size=(count, 5))

@@ -20,7 +20,7 @@ from tests.axes import each_value
 
 
 @each_value(("rows", [0, 1, 63, 64, 65, 1000]), ("threads", [1, 2, 3]))
-def test_every_row_is_covered_once(rows: int, threads: int) -> None:
+def test_threads_every_row_is_covered_once(rows: int, threads: int) -> None:
     met = np.zeros(rows, int)
 
     def work(start: int, stop: int) -> None:
@@ -46,7 +46,7 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_no_more_work_than_may_and_all_are_given_back() -> None:
+def test_threads_no_more_work_than_may_and_all_are_given_back() -> None:
     """Strips within strips find nobody idle, and do their work alone."""
     at_once = most = 0
     lock = Lock()
@@ -67,7 +67,7 @@ def test_no_more_work_than_may_and_all_are_given_back() -> None:
         threading.CORES.give_back(2)
 
 
-def test_a_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads() -> None:
+def test_threads_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads() -> None:
     rng = np.random.default_rng(3)
     Z = Dense(rng.normal(size=(700, 5)).astype(np.float32))
     found = []
@@ -82,7 +82,7 @@ def test_a_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_threads
     np.testing.assert_allclose(found[0], np.exp(-0.5 * squares), atol=3e-5)  # 10 ulp of norms of about 25
 
 
-def test_an_error_is_raised() -> None:
+def test_threads_error_is_raised() -> None:
     def fail(start: int, _stop: int) -> None:
         if start:
             raise ValueError("in the second strip")
@@ -107,7 +107,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
+def test_threads_forked_process_waits_for_no_thread_of_its_parent() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert (
         subprocess.run(

@@ -44,7 +44,7 @@ def optimum(K: Any, y: Any, C: float) -> tuple[float, float]:
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e4, 1e6])
 @pytest.mark.parametrize(("kernel", "metric"), [("rbf", "sqeuclidean"), ("laplacian", "cityblock")])
 @pytest.mark.parametrize("C", [1.0, 1e4])
-def test_the_interval_holds_the_optimum_wherever_the_columns_lie(
+def test_certificate_interval_holds_the_optimum_wherever_the_columns_lie(
     tmp_path: Path, offset: float, kernel: str, metric: Any, C: float
 ) -> None:
     X, y = noisy_rows(300)
@@ -62,7 +62,7 @@ def test_the_interval_holds_the_optimum_wherever_the_columns_lie(
     assert found.rounding <= 1e-4 * found.primal
 
 
-def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
+def test_certificate_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
     """A few of those tools/fuzz/certificates.py tries by the thousand; time limits are its business."""
     first = Solvers(
         ("auto", "dcd", "newton", "sgd", "pegasos", "assg"),
@@ -88,7 +88,7 @@ def test_small_random_problems_have_true_certificates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "huber"])
 @pytest.mark.parametrize("C", [1e-2, 1e3])
-def test_the_independent_solution_encloses_the_optimum_closely(loss: str, C: float) -> None:
+def test_certificate_independent_solution_encloses_the_optimum_closely(loss: str, C: float) -> None:
     X, y = noisy_rows(80)
     X = X.astype(float)
     rows = Rows(y.astype(float), np.full(len(y), C), loss, free=False)
@@ -105,7 +105,7 @@ def test_the_independent_solution_encloses_the_optimum_closely(loss: str, C: flo
         assert below - 1e-6 * above <= free.value <= above * (1 + 1e-6)
 
 
-def test_a_fit_that_ends_uncertified_says_so_and_strict_makes_it_an_error(tmp_path: Path) -> None:
+def test_certificate_fit_that_ends_uncertified_says_so_and_strict_makes_it_an_error(tmp_path: Path) -> None:
     X, y = noisy_rows(200)
     X[:, 1] *= 1e6
     path = store_at(tmp_path / "s", X, y)
@@ -125,7 +125,7 @@ def test_a_fit_that_ends_uncertified_says_so_and_strict_makes_it_an_error(tmp_pa
     assert (tmp_path / "m").is_file()
 
 
-def test_a_model_that_no_pass_was_left_to_shorten_says_so(tmp_path: Path) -> None:
+def test_certificate_model_that_no_pass_was_left_to_shorten_says_so(tmp_path: Path) -> None:
     path = store_at(tmp_path / "s", *noisy_rows(200))
     for passes, said in ((2, True), (3, False)):
         job = FitJob(str(path), str(tmp_path / f"m{passes}"), kernel="rbf", max_passes=passes, max_support=5)
@@ -146,7 +146,7 @@ def test_a_certificate_that_is_no_number_or_contradicts_itself_is_an_error_of_ou
     assert caught.value.exit_code == 70
 
 
-def test_converged_is_said_only_of_the_gap_that_was_asked_for(tmp_path: Path) -> None:
+def test_certificate_converged_is_said_only_of_the_gap_that_was_asked_for(tmp_path: Path) -> None:
     X, y = noisy_rows(200)
     path = store_at(tmp_path / "s", X, y)
     job = FitJob(str(path), str(tmp_path / "m"), kernel="rbf", gamma=0.5, max_support=20, loss="hinge")

@@ -44,12 +44,12 @@ def test_the_certificate_is_that_of_the_model_wherever_the_time_was_over(solver:
         (110224, Solvers(("interior_point", "active_set", "cutting_plane", "mpu", "sgd_qn"), (), ()), 8),
     ],
 )
-def test_fits_that_had_false_certificates_once(seed: int, drawn: Solvers, passes: int) -> None:
+def test_certificate_fits_that_had_false_certificates_once(seed: int, drawn: Solvers, passes: int) -> None:
     case = case_of(seed, drawn)
     assert findings(case._replace(settings=case.settings | {"max_passes": passes}), 10) == []
 
 
-def test_a_clock_jumps_once_and_looks_are_spread() -> None:
+def test_certificate_clock_jumps_once_and_looks_are_spread() -> None:
     import time
 
     real = time.perf_counter

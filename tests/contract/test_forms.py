@@ -97,7 +97,7 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 
 @every_form
-def test_command_lines_and_job_files_are_the_function(made: Any, form: str, tmp_path: Path) -> None:
+def test_form_by_command_or_job_file_is_the_function(made: Any, form: str, tmp_path: Path) -> None:
     fit, words = made(form), CliRunner()
     by_command, by_file = tmp_path / "c.ssvm", tmp_path / "f.ssvm"
     command = command_of("fit", FitJob(str(fit.store), str(by_command), **fit.settings))
@@ -117,7 +117,7 @@ def test_command_lines_and_job_files_are_the_function(made: Any, form: str, tmp_
 
 
 @every_form
-def test_a_stopped_fit_goes_on(made: Any, form: str, tmp_path: Path) -> None:
+def test_form_resumes_to_the_same_bytes(made: Any, form: str, tmp_path: Path) -> None:
     fit = made(form)
     with pytest.raises(InterruptedRun):
         sv.fit(fit.store, tmp_path / "m", time_limit=1e-9, at_limit="stop", **fit.settings)
@@ -126,7 +126,7 @@ def test_a_stopped_fit_goes_on(made: Any, form: str, tmp_path: Path) -> None:
 
 
 @every_form
-def test_it_is_planned_applied_and_shown(made: Any, form: str, tmp_path: Path) -> None:
+def test_form_is_planned_applied_and_shown(made: Any, form: str, tmp_path: Path) -> None:
     fit, (kind, _) = made(form), FORMS[form]
     assert sv.plan(fit.store, **fit.settings).solver_name == fit.solver
     X, truth, _ = rows_of(kind, ROWS)
@@ -147,7 +147,7 @@ def test_it_is_planned_applied_and_shown(made: Any, form: str, tmp_path: Path) -
 
 
 @every_form
-def test_it_is_searched(made: Any, form: str, tmp_path: Path) -> None:
+def test_form_is_searched(made: Any, form: str, tmp_path: Path) -> None:
     fit = made(form)
     points: dict[str, Any] = {
         name: [value] for name, value in fit.settings.items() if name in {"C", "nu", "gamma", "landmarks"}
@@ -162,7 +162,7 @@ def test_it_is_searched(made: Any, form: str, tmp_path: Path) -> None:
 
 
 @every_form
-def test_probabilities_and_rows_held_out_and_dual_variables(made: Any, form: str, tmp_path: Path) -> None:
+def test_form_has_probabilities_validation_and_dual_variables(made: Any, form: str, tmp_path: Path) -> None:
     fit = made(form)
     found = reached("calibrate", form, lambda: sv.fit(fit.store, tmp_path / "c", calibrate="sigmoid", **fit.settings))
     if found is not None:
@@ -180,7 +180,7 @@ def test_probabilities_and_rows_held_out_and_dual_variables(made: Any, form: str
 
 @every_form
 @pytest.mark.parametrize("face", ["liblinear", "libsvm"])
-def test_it_is_written_for_others(made: Any, form: str, face: str, tmp_path: Path) -> None:
+def test_form_is_exported(made: Any, form: str, face: str, tmp_path: Path) -> None:
     fit, (kind, _) = made(form), FORMS[form]
     found = reached(face, form, lambda: sv.export(fit.folder / "m.ssvm", tmp_path / "e", format=face))
     if found is not None and kind != NUMBERS:  # those of numbers are read by LIBLINEAR and LIBSVM in tests/model
@@ -189,7 +189,7 @@ def test_it_is_written_for_others(made: Any, form: str, face: str, tmp_path: Pat
 
 
 @every_form
-def test_an_estimator_is_the_function(made: Any, form: str) -> None:
+def test_form_as_an_estimator_is_the_function(made: Any, form: str) -> None:
     pytest.importorskip("sklearn", minversion="1.6")
     fit, (kind, _) = made(form), FORMS[form]
     X, truth, names = rows_of(kind, ROWS)

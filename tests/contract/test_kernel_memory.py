@@ -81,7 +81,9 @@ class Peak:
 
 
 @pytest.mark.parametrize(("solver", "options"), CASES, ids=str)
-def test_memory_rises_by_what_was_planned(solver: str, options: dict[str, Any], stores: tuple[Path, Path]) -> None:
+def test_kernel_solver_memory_rises_by_what_was_planned(
+    solver: str, options: dict[str, Any], stores: tuple[Path, Path]
+) -> None:
     loss = "hinge" if solver == "decomposition" else "squared_hinge"
     settings: dict[str, Any] = {
         "kernel": "rbf",
@@ -108,7 +110,7 @@ def test_memory_rises_by_what_was_planned(solver: str, options: dict[str, Any], 
     [Decomposition(working=2048), Blended(working=2048), Partan(iterations=60), Swap(iterations=20, sample=194)],
     ids=str,
 )
-def test_what_is_solved_in_float64_takes_no_more_than_was_planned(solver: Any) -> None:
+def test_kernel_solver_what_is_solved_in_float64_takes_no_more_than_was_planned(solver: Any) -> None:
     """A kernel so narrow that distances are sums of differences in float64: all that a pass and its end allocate."""
     passes_in_full(solver, 300)  # compiles
     tracemalloc.start()

@@ -128,7 +128,9 @@ def read_ahead(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Fit
 
 
 @each_case
-def test_a_fit_ends_certified_and_its_model_is_the_machine(case: Case, read_ahead: Callable[[Case], FitResult]) -> None:
+def test_kernel_solver_fit_ends_certified_and_its_model_is_the_machine(
+    case: Case, read_ahead: Callable[[Case], FitResult]
+) -> None:
     result = read_ahead(case)
     certificate = result.training.runs[0].certificate
     assert certificate is not None
@@ -147,7 +149,7 @@ def test_a_fit_ends_certified_and_its_model_is_the_machine(case: Case, read_ahea
 
 
 @each_case
-def test_the_result_does_not_depend_on_the_prefetch(
+def test_kernel_solver_result_does_not_depend_on_the_prefetch(
     case: Case, store: Callable[..., Path], read_ahead: Callable[[Case], FitResult]
 ) -> None:
     weights = fit(job_of(case, store(), prefetch=0)).model.weights
@@ -156,7 +158,7 @@ def test_the_result_does_not_depend_on_the_prefetch(
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_classes_share_their_points(loss: str, sparse: bool, store: Callable[..., Path]) -> None:
+def test_kernel_solver_classes_share_their_points(loss: str, sparse: bool, store: Callable[..., Path]) -> None:
     result = fit(job_of(Case("auto", {}, loss), store(3, sparse=sparse), standardize=False))
     supports = [result.plan.solver.solution(run.state).numbers for run in result.training.runs]
     assert result.model.weights.shape == (3, len(np.unique(np.concatenate(supports))) + 1)
@@ -194,13 +196,13 @@ def test_problems_share_kernel_values(
     assert counts[0] < 0.95 * counts[1]
 
 
-def test_a_gap_on_the_simplex_is_for_blended(store: Callable[..., Path]) -> None:
+def test_kernel_solver_gap_on_the_simplex_is_for_blended(store: Callable[..., Path]) -> None:
     plan = make_plan(job_of(Case("auto", EPSILON, "squared_hinge"), store()), open_store(str(store())))
     assert plan.solver_name == "blended"
 
 
 @pytest.mark.parametrize("kernel", ["linear", "polynomial", "laplacian"])
-def test_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
+def test_kernel_solver_takes_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
     job = job_of(Case("decomposition", {}, "hinge"), store(), kernel=kernel, gamma="scale")
     result = fit(job)
     certificate = result.training.runs[0].certificate
@@ -210,7 +212,7 @@ def test_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
 
 
 @each_case
-def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -> None:
+def test_kernel_solver_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(case, store(), standardize=False), opened)
     trainer = local_trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)
@@ -222,7 +224,7 @@ def test_a_state_survives_a_checkpoint(case: Case, store: Callable[..., Path]) -
     np.testing.assert_array_equal(one.coefficients, other.coefficients)
 
 
-def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
+def test_kernel_solver_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)
     solver: Any = plan.solver
@@ -234,7 +236,7 @@ def test_a_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> No
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_a_short_model_is_short(loss: str, store: Callable[..., Path]) -> None:
+def test_kernel_solver_short_model_is_short(loss: str, store: Callable[..., Path]) -> None:
     wide = {"gamma": 0.2, "C": 1.0}  # of a narrow kernel 60 rows say nothing, whatever their coefficients
     job = job_of(Case("decomposition", {"pool": 200}, loss), store(), max_support=60, **wide)
     result = fit(job)
@@ -247,7 +249,7 @@ def test_a_short_model_is_short(loss: str, store: Callable[..., Path]) -> None:
     assert accuracy(result, 2) > 0.7
 
 
-def test_a_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) -> None:
+def test_kernel_solver_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     case = Case("decomposition", {"pool": 100, "working": 16}, "hinge")
     tight = make_plan(job_of(case, store(), memory=1), opened)
@@ -257,7 +259,7 @@ def test_a_short_model_needs_no_room_for_all_rows(store: Callable[..., Path]) ->
         tight.memory.check(tight.remedy)
 
 
-def test_what_does_not_go_together_is_refused(store: Callable[..., Path]) -> None:
+def test_kernel_solver_refuses_incompatible_options(store: Callable[..., Path]) -> None:
     path = store()
     opened = open_store(str(path))
     refused: list[tuple[Case, dict[str, Any], str]] = [

@@ -174,7 +174,7 @@ def _located(name: str, value: Any, place: Path, folder: Path) -> Any:
     return str(folder / value) if name in ("report", "dual") else value
 
 
-def test_every_option_is_here() -> None:
+def test_option_table_is_complete() -> None:
     assert set(OTHER) | set(HOW) == {option.name for option in options_of(FitJob)}
     assert not set(OTHER) & set(HOW)
 

@@ -31,7 +31,7 @@ def overrides(solver: AnySolver, method: str) -> bool:
 
 
 @pytest.mark.parametrize("name", list(SOLVERS))
-def test_flags_of_a_solver_go_with_its_methods(name: str) -> None:
+def test_protocol_flags_of_a_solver_go_with_its_methods(name: str) -> None:
     for solver in variants(name):
         assert check_solver(solver, name) is solver
         for flag, methods in METHODS_OF_FLAGS.items():
@@ -40,7 +40,7 @@ def test_flags_of_a_solver_go_with_its_methods(name: str) -> None:
     assert losses_of(name), "a solver that takes no registered loss cannot be used"
 
 
-def test_a_solver_without_a_required_method_cannot_be_made() -> None:
+def test_protocol_solver_without_a_required_method_cannot_be_made() -> None:
     class Lacking(Solver[Any]):
         """A solver that implements nothing."""
 
@@ -48,7 +48,7 @@ def test_a_solver_without_a_required_method_cannot_be_made() -> None:
         Lacking()  # type: ignore[abstract]
 
 
-def test_what_does_not_inherit_from_solver_is_refused_by_name() -> None:
+def test_protocol_what_does_not_inherit_from_solver_is_refused_by_name() -> None:
     with pytest.raises(
         TypeError, match=r"solver 'mine' \(builtins\.object\) must inherit from streamsvm\.types\.Solver"
     ):
@@ -56,7 +56,7 @@ def test_what_does_not_inherit_from_solver_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(("registry", "protocol"), [(LOSSES, Loss), (KERNELS, Kernel)])
-def test_records_have_what_their_protocol_declares(registry: Any, protocol: Any) -> None:
+def test_protocol_records_have_what_their_protocol_declares(registry: Any, protocol: Any) -> None:
     members = {name for name in vars(protocol) if not name.startswith("_")}
     for name in registry:
         missing = members - set(dir(registry[name]()))

@@ -206,7 +206,7 @@ def really_costs(case: Case, plan: Plan, state: Any) -> float:
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-def test_a_certificate_is_true(case: Case, known: dict[str, Optimum]) -> None:
+def test_reference_certificate_is_true(case: Case, known: dict[str, Optimum]) -> None:
     plan, training, passes = trained(case)
     best = optimum(case, plan, known)
     assert best.gap <= 1e-6, "the reference has not converged"
@@ -226,7 +226,7 @@ def test_a_certificate_is_true(case: Case, known: dict[str, Optimum]) -> None:
         assert run.certificate.primal <= best.primal + 0.1 * (nothing - best.primal)
 
 
-def test_a_gap_below_zero_is_an_error_and_no_convergence() -> None:
+def test_reference_gap_below_zero_is_an_error_and_no_convergence() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     run = Run(problem, None)
     run.certified(Certificate(1.0, 1.0 + 1e-6))
@@ -237,7 +237,7 @@ def test_a_gap_below_zero_is_an_error_and_no_convergence() -> None:
     Run(problem, None).certified(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
 
 
-def test_a_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
+def test_reference_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     with pytest.raises(UsageError, match="not positive semidefinite"):
         Run(replace(problem, kernel=Sigmoid()), None).certified(Certificate(1.0, 1.1))
@@ -245,7 +245,7 @@ def test_a_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
         Run(replace(problem, kernel=RBF()), None).certified(Certificate(1.0, 1.1))
 
 
-def test_every_loss_and_solver_is_here() -> None:
+def test_reference_every_loss_and_solver_is_here() -> None:
     """A loss without parameters of its own here would only be tried as it is."""
     assert set(PARAMETERS) == {name for name in LOSSES if not LOSSES[name]().numeric()}
     assert {case.solver for case in cases()} == set(SOLVERS)

@@ -81,7 +81,9 @@ def optimum(name: str, weighted: bool) -> Any:
 
 @pytest.mark.parametrize(("solver", "name"), CASES)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(solver: str, name: str, weighted: bool) -> None:
+def test_regression_optimum_is_that_of_the_others_and_the_bound_below_it(
+    solver: str, name: str, weighted: bool
+) -> None:
     store, loss = store_of(weighted), LOSSES[name]()
     tolerance, readings = CERTIFIED.get(solver, (0.2, 40))
     plan = make_plan(FitJob("memory", "model", solver=solver, loss=name, C=C, tolerance=tolerance), store)
@@ -104,7 +106,7 @@ def fresh(joint: Joint | None) -> Joint:
 
 
 @pytest.mark.parametrize("name", NUMERIC)
-def test_groups_that_move_at_once_never_fall_and_know_their_dual_value(name: str) -> None:
+def test_regression_groups_that_move_at_once_never_fall_and_know_their_dual_value(name: str) -> None:
     (X, t, weight), loss = data(True), LOSSES[name]()
     problem = Problem(loss, C, ROWS, COLUMNS, 0)
     s, Z = weight.astype(np.float32), np.column_stack([X.astype(np.float64), np.ones(ROWS)])
@@ -144,7 +146,7 @@ def quantile_job(quantile: float, solver: str, tolerance: float) -> FitJob:
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.9])
-def test_quantiles_of_solvers_that_have_nothing_in_common_agree(quantile: float) -> None:
+def test_regression_quantiles_of_solvers_that_have_nothing_in_common_agree(quantile: float) -> None:
     """The bounds of each hold for the other."""
     found = []
     for solver, tolerance in (("cutting_plane", 1e-6), ("dcd", 1e-2)):
@@ -156,7 +158,7 @@ def test_quantiles_of_solvers_that_have_nothing_in_common_agree(quantile: float)
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.9])
-def test_quantiles_have_their_share_of_targets_below_them(quantile: float) -> None:
+def test_regression_quantiles_have_their_share_of_targets_below_them(quantile: float) -> None:
     """Up to the rows on the plane, and to what the intercept b costs.
 
     At the optimum b = sum a_i, where a_i is q C s_i of targets above the plane, -(1 - q) C s_i of those below, and between the two
@@ -176,12 +178,12 @@ def test_quantiles_have_their_share_of_targets_below_them(quantile: float) -> No
 
 
 @pytest.mark.parametrize("option", [{"positive": "1"}, {"class_weight": "balanced"}, {"calibrate": "sigmoid"}])
-def test_what_needs_classes_is_refused_by_name(option: dict[str, Any]) -> None:
+def test_regression_what_needs_classes_is_refused_by_name(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="is for classes, and the store holds numbers"):
         make_plan(FitJob("memory", "model", loss="squared", **option), store_of(False))
 
 
-def test_losses_of_classes_are_refused_for_numbers_and_the_other_way_round() -> None:
+def test_regression_losses_of_classes_are_refused_for_numbers_and_the_other_way_round() -> None:
     classes = MemoryStore()
     classes.append(Dense(np.eye(4, dtype=np.float32)), np.array([0, 1, 0, 1], np.int32))
     classes.commit(("a", "b"), 4)
@@ -193,7 +195,7 @@ def test_losses_of_classes_are_refused_for_numbers_and_the_other_way_round() -> 
             make_plan(FitJob("memory", "model", loss=loss), classes)
 
 
-def test_from_a_file_to_figures(tmp_path: Path) -> None:
+def test_regression_from_a_file_to_its_figures(tmp_path: Path) -> None:
     X, t, _ = data(False)
     lines = [",".join(map(repr, [*row, target])) for row, target in zip(X.tolist(), t.tolist(), strict=True)]
     source = tmp_path / "rows.csv"
@@ -212,7 +214,7 @@ def test_from_a_file_to_figures(tmp_path: Path) -> None:
         assert found.R2 == pytest.approx(1 - np.mean((predicted - t) ** 2) / t.var(), rel=1e-9)
 
 
-def test_figures_of_parts_are_those_of_the_whole_whatever_the_mean() -> None:
+def test_regression_figures_of_parts_are_those_of_the_whole_whatever_the_mean() -> None:
     rng = np.random.default_rng(1)
     truth, error = 1e8 + rng.normal(size=300), rng.normal(size=300)
     whole, parts, counts = NumberAccumulator(), NumberAccumulator(), ErrorCounts(1)
@@ -229,6 +231,6 @@ def test_figures_of_parts_are_those_of_the_whole_whatever_the_mean() -> None:
 @pytest.mark.parametrize(
     ("labels", "said"), [(["1", "x", "2"], "row 2 of all.*'x' is no number"), (["1", ""], "empty")]
 )
-def test_labels_that_are_no_numbers_name_their_row(labels: list[str], said: str) -> None:
+def test_regression_labels_that_are_no_numbers_name_their_row(labels: list[str], said: str) -> None:
     with pytest.raises(DataError, match=said):
         Numbers().codes(np.array(labels))

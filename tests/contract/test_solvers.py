@@ -152,7 +152,7 @@ def optimum() -> Any:
 
 @each_case
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any) -> None:
+def test_solver_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any) -> None:
     """Every dual is below the optimum, every exact primal above it; the last one is what the solution really costs."""
     factors = (2.0, 0.25) if weighted else ()
     class_weight = {"-1": 2.0, "1": 0.25} if weighted else None
@@ -171,7 +171,7 @@ def test_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any)
 
 
 @two_losses
-def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
+def test_solver_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     """From weights that are of no use: no dual above the optimum, and the end is not worse than the beginning."""
     store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
     warm = 2.0 * np.random.default_rng(9).normal(size=COLUMNS + 1)
@@ -188,7 +188,7 @@ def test_a_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
 
 
 @each_case
-def test_gap_falls_and_the_solution_nears_the_optimum(case: Case, optimum: Any) -> None:
+def test_solver_gap_falls_and_the_solution_nears_the_optimum(case: Case, optimum: Any) -> None:
     early = trained(case, store_of(), 3)[0].runs[0].certificate
     result, _, solver = trained(case, store_of(), 40)
     late = result.runs[0].certificate
@@ -203,7 +203,7 @@ def test_gap_falls_and_the_solution_nears_the_optimum(case: Case, optimum: Any) 
 
 
 @two_losses
-def test_run_ends_when_the_gap_is_small(case: Case) -> None:
+def test_solver_run_ends_when_the_gap_is_small(case: Case) -> None:
     result, _, _ = trained(case, store_of(), 1000, tolerance=0.3)
     certificate = result.runs[0].certificate
     assert certificate is not None
@@ -213,7 +213,7 @@ def test_run_ends_when_the_gap_is_small(case: Case) -> None:
 
 
 @two_losses
-def test_prefetch_changes_nothing(case: Case) -> None:
+def test_solver_prefetch_changes_nothing(case: Case) -> None:
     results = []
     for depth in (0, 1, 3):
         result, _, solver = trained(case, store_of(weighted=True), 7, depth=depth)
@@ -223,12 +223,12 @@ def test_prefetch_changes_nothing(case: Case) -> None:
         assert certificate == results[0][1]
 
 
-def test_every_loss_is_tried_with_sparse_rows() -> None:
+def test_solver_every_loss_is_tried_with_sparse_rows() -> None:
     assert {case.loss for case in two_losses_each()} == {case.loss for case in CASES}
 
 
 @two_losses
-def test_row_format_changes_rounding_only(case: Case) -> None:
+def test_solver_row_format_changes_rounding_only(case: Case) -> None:
     found = []
     for sparse in (False, True):
         result, _, solver = trained(case, same_chunks(sparse=sparse), 6)
@@ -237,7 +237,7 @@ def test_row_format_changes_rounding_only(case: Case) -> None:
 
 
 @two_losses
-def test_merge_of_one_state_is_identity(case: Case) -> None:
+def test_solver_merge_of_one_state_is_identity(case: Case) -> None:
     """In the middle of a pass, after two complete ones."""
     store = store_of(weighted=True)
     plan = make_plan(job_of(case, 1e-12), store)
@@ -262,7 +262,7 @@ def assert_equal_states(one: Any, other: Any) -> None:
 
 
 @two_losses
-def test_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
+def test_solver_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
     """Chunks round_robin to two copies of a state, joined at the end of every pass."""
     plan = make_plan(job_of(case, 1e-12), store_of())
     solver, problem = plan.solver, plan.problems[0]
@@ -296,7 +296,7 @@ def blocks(problem: Any, features: Any, epoch: int) -> list[Block]:
 
 
 @pytest.mark.parametrize("name", list(SOLVERS))
-def test_other_losses_are_refused_before_reading(name: str) -> None:
+def test_solver_other_losses_are_refused_before_reading(name: str) -> None:
     for loss in {loss for loss in LOSSES if not LOSSES[loss]().numeric()} - set(losses_of(name)):
         with pytest.raises(UsageError, match="does not solve for the loss"):
             make_plan(job_of(Case(name, {}, loss), 1e-3), store_of())

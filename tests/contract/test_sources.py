@@ -120,7 +120,7 @@ def rows_of(source: Source) -> tuple[Any, Any]:
     return np.concatenate(dense), np.concatenate([b.labels for b in batches])
 
 
-def test_rows_and_labels(name: str, path: Path) -> None:
+def test_source_reads_rows_and_labels(name: str, path: Path) -> None:
     source = opened(name, path)
     values, labels = rows_of(source)
     assert np.array_equal(values, X)
@@ -129,7 +129,7 @@ def test_rows_and_labels(name: str, path: Path) -> None:
     assert source.names in (None, ("a", "b", "c"))
 
 
-def test_batches_have_the_promised_types(name: str, path: Path) -> None:
+def test_source_batches_have_the_promised_types(name: str, path: Path) -> None:
     source = opened(name, path)
     for batch in source.batches():
         assert isinstance(batch, Batch)
@@ -140,7 +140,7 @@ def test_batches_have_the_promised_types(name: str, path: Path) -> None:
         assert batch.labels.dtype == np.float64
 
 
-def test_facts(name: str, path: Path) -> None:
+def test_source_records_its_facts(name: str, path: Path) -> None:
     source = opened(name, path)
     rows_of(source)
     (file,) = source.sources
@@ -151,7 +151,7 @@ def test_facts(name: str, path: Path) -> None:
         assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_several_files_follow_each_other(name: str, path: Path) -> None:
+def test_source_several_files_follow_each_other(name: str, path: Path) -> None:
     source = opened(name, path, path)
     values, labels = rows_of(source)
     assert np.array_equal(values, np.concatenate([X, X]))
@@ -159,7 +159,7 @@ def test_several_files_follow_each_other(name: str, path: Path) -> None:
     assert [f.rows for f in source.sources] == [300, 300]
 
 
-def test_encoding_is_json_and_reads_the_same_columns(name: str, path: Path) -> None:
+def test_source_encoding_is_json_and_reads_the_same_columns(name: str, path: Path) -> None:
     first = opened(name, path)
     values, _ = rows_of(first)
     encoding = json.loads(json.dumps(first.encoding()))
@@ -170,7 +170,9 @@ def test_encoding_is_json_and_reads_the_same_columns(name: str, path: Path) -> N
 
 
 @given(data=st.data())
-def test_damage_is_an_error_of_ours_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_source_damage_is_an_error_of_ours_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(list(MAKE)))
     content = bytearray(MAKE[name]())
     for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=3)):
@@ -181,12 +183,12 @@ def test_damage_is_an_error_of_ours_or_harmless(tmp_path_factory: pytest.TempPat
         rows_of(opened(name, path))
 
 
-def test_the_format_can_be_named(name: str, path: Path) -> None:
+def test_source_format_can_be_named(name: str, path: Path) -> None:
     source = open_source([path], SourceOptions(format=name, label=LABEL.get(name)))
     assert type(source) is SOURCES[name]
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_source_names_missing_files(tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         open_source([tmp_path / "none.csv"])
     with pytest.raises(UsageError):
@@ -205,21 +207,21 @@ def test_missing_files(tmp_path: Path) -> None:
         (b'[{"a": 1}]\n', "E-FORMAT"),
     ],
 )
-def test_what_it_is_not(tmp_path: Path, content: bytes, code: str) -> None:
+def test_source_of_no_known_format_is_refused(tmp_path: Path, content: bytes, code: str) -> None:
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(DataError) as caught:
         open_source([tmp_path / "a"])
     assert caught.value.code == code
 
 
-def test_formats_do_not_mix(tmp_path: Path) -> None:
+def test_source_formats_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(_csv())
     (tmp_path / "b").write_bytes(_svmlight())
     with pytest.raises(DataError, match=r"looks like csv, .* like svmlight"):
         open_source([tmp_path / "a", tmp_path / "b"])
 
 
-def test_heavy_packages_are_loaded_when_they_are_needed() -> None:
+def test_source_heavy_packages_are_loaded_when_they_are_needed() -> None:
     program = "import sys, streamsvm.store.sources, streamsvm.jobs.ingest.run; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pyarrow", "numba", "zarr", "h5py", "zstandard", "scipy"} & set(loaded)

@@ -95,21 +95,21 @@ def case(request: pytest.FixtureRequest) -> Any:
 class TestStore:
     """A store of any kind."""
 
-    def test_what_is_appended_is_read(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_what_is_appended_is_read(self, name: str, case: Any, tmp_path: Path) -> None:
         values, codes, weights = contents(build(name, tmp_path / "s", case))
         assert np.array_equal(values, X)
         assert np.array_equal(codes, CODES)
         assert weights is None or np.array_equal(weights, WEIGHT)
         assert (weights is not None) == case[1]
 
-    def test_it_can_be_opened_again_and_elsewhere(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_it_can_be_opened_again_and_elsewhere(self, name: str, case: Any, tmp_path: Path) -> None:
         store = pickle.loads(pickle.dumps(build(name, tmp_path / "s", case)))
         assert np.array_equal(contents(store)[0], X)
         if name != "memory":
             shutil.move(tmp_path / "s", tmp_path / "t")
             assert open_store(tmp_path / "t").digest == store.digest
 
-    def test_the_layout_counts(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_layout_counts(self, name: str, case: Any, tmp_path: Path) -> None:
         store = build(name, tmp_path / "s", case)
         layout, buffers = store.layout, store.buffers()
         assert (layout.rows, layout.columns, layout.dense, layout.weighted) == (ROWS, COLUMNS, not case[0], case[1])
@@ -120,7 +120,7 @@ class TestStore:
         if case[0]:
             assert sum(layout.nonzeros or ()) == np.count_nonzero(X)
 
-    def test_statistics(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_statistics_are_those_of_the_rows(self, name: str, case: Any, tmp_path: Path) -> None:
         found = build(name, tmp_path / "s", case).statistics()
         exact = X.astype(np.float64)
         np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-12)
@@ -128,13 +128,13 @@ class TestStore:
         assert np.array_equal(found.minimum, exact.min(0))
         assert np.array_equal(found.maximum, exact.max(0))
 
-    def test_the_digest_is_that_of_the_data(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_digest_is_that_of_the_data(self, name: str, case: Any, tmp_path: Path) -> None:
         digest = build(name, tmp_path / "a", case).digest
         assert digest == build(name, tmp_path / "b", case, step=57).digest
         assert digest == build("memory", tmp_path, case).digest
         assert digest != build(name, tmp_path / "c", case, chunk_bytes=1 << 13).digest
 
-    def test_one_form_is_handed_out(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_one_form_is_handed_out(self, name: str, case: Any, tmp_path: Path) -> None:
         store = build(name, tmp_path / "s", case)
         buffers = store.buffers()
         for chunk in range(len(store.layout.chunks)):
@@ -146,7 +146,7 @@ class TestStore:
             if isinstance(found.X, CSR):
                 assert found.X.indptr[0] == 0
 
-    def test_chunks_in_any_order(self, name: str, case: Any, tmp_path: Path) -> None:
+    def test_store_chunks_in_any_order(self, name: str, case: Any, tmp_path: Path) -> None:
         store = build(name, tmp_path / "s", case)
         buffers, starts = store.buffers(), np.cumsum([0, *store.layout.chunks])
         for chunk in np.random.default_rng(1).permutation(len(store.layout.chunks)).tolist():
@@ -156,7 +156,7 @@ class TestStore:
 
     @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
     @given(step=st.integers(1, 400), chunk_bytes=st.integers(40, 1 << 14))
-    def test_batches_and_chunks_of_any_size(
+    def test_store_batches_and_chunks_of_any_size(
         self, name: str, case: Any, tmp_path: Path, step: int, chunk_bytes: int
     ) -> None:
         path = tmp_path / "s"
@@ -174,7 +174,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 class TestOnDisk:
     """A store in files."""
 
-    def test_every_byte_counts(self, kind: str, case: Any, tmp_path: Path) -> None:
+    def test_store_notices_any_changed_byte(self, kind: str, case: Any, tmp_path: Path) -> None:
         path = tmp_path / "s"
         build(kind, path, case)
         described = {"zarr.json"}  # what other programs need to open the arrays; we do not read it
@@ -198,7 +198,7 @@ class TestOnDisk:
             return False
         return True
 
-    def test_damage_names_the_chunk(self, kind: str, case: Any, tmp_path: Path) -> None:
+    def test_store_damage_names_the_chunk(self, kind: str, case: Any, tmp_path: Path) -> None:
         path = tmp_path / "s"
         store: Any = build(kind, path, case)
         place = store._ranges(3)["y"].array.place(store._ranges(3)["y"].start // store._ranges(3)["y"].array.spec.unit)
@@ -212,7 +212,7 @@ class TestOnDisk:
             contents(open_store(path))
 
     @pytest.mark.parametrize("harm", ["cut", "longer", "gone", "swapped"])
-    def test_files_that_are_not_what_they_were(self, kind: str, case: Any, tmp_path: Path, harm: str) -> None:
+    def test_store_files_that_are_not_what_they_were(self, kind: str, case: Any, tmp_path: Path, harm: str) -> None:
         path = tmp_path / "s"
         build(kind, path, case)
         files = sorted(p for p in path.rglob("*") if p.name.startswith(("c.", "part-")))
@@ -226,7 +226,7 @@ class TestOnDisk:
             files[0].write_bytes(raw[0][:-1] if harm == "cut" else raw[0] + b"\0")
         assert self._is_noticed(path)
 
-    def test_without_a_manifest_there_is_no_store(self, kind: str, case: Any, tmp_path: Path) -> None:
+    def test_store_without_a_manifest_there_is_no_store(self, kind: str, case: Any, tmp_path: Path) -> None:
         build(kind, tmp_path / "s", case)
         (tmp_path / "s" / manifests.FILE).unlink()
         with pytest.raises(DataError) as caught:
@@ -235,7 +235,7 @@ class TestOnDisk:
         with pytest.raises(MissingError):
             open_store(tmp_path / "none")
 
-    def test_an_aborted_writer_leaves_nothing(self, kind: str, case: Any, tmp_path: Path) -> None:
+    def test_store_aborted_writer_leaves_nothing(self, kind: str, case: Any, tmp_path: Path) -> None:
         writer = create(tmp_path / "s", sparse=case[0], chunk_bytes=1 << 12, store_format=kind)
         writer.append(rows_of(case[0], 0, 500), CODES[:500], None)
         writer.abort()
@@ -250,7 +250,7 @@ class TestOnDisk:
         assert open_store(tmp_path / "s").layout.rows == 10
         assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
-    def test_other_programs_read_the_same(self, kind: str, case: Any, tmp_path: Path) -> None:
+    def test_store_other_programs_read_the_same(self, kind: str, case: Any, tmp_path: Path) -> None:
         build(kind, tmp_path / "s", case)
         parts = [_by_zarr(tmp_path / "s")] if kind == "zarr" else _by_h5py(tmp_path / "s")
         assert np.array_equal(np.concatenate([p[0] for p in parts]), X)
@@ -328,7 +328,7 @@ def _virtual(file: Any, secret: Path) -> None:
 
 
 @pytest.mark.parametrize("ask", [_external_link, _soft_link, _external_storage, _virtual])
-def test_a_part_that_points_elsewhere_is_refused(tmp_path: Path, ask: Any) -> None:
+def test_store_part_that_points_elsewhere_is_refused(tmp_path: Path, ask: Any) -> None:
     path, secret = tmp_path / "s", tmp_path / "secret.h5"
     build("hdf5", path, (False, False))
     with h5py.File(secret, "w") as file:
@@ -341,7 +341,7 @@ def test_a_part_that_points_elsewhere_is_refused(tmp_path: Path, ask: Any) -> No
     assert caught.value.exit_code == 77
 
 
-def test_a_part_with_a_foreign_filter_is_refused(tmp_path: Path) -> None:
+def test_store_part_with_a_foreign_filter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     build("hdf5", path, (False, False))
     with h5py.File(path / "part-00000.h5", "r+") as file:

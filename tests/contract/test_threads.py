@@ -66,7 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_bits_are_those_of_one_thread(
+def test_threads_bits_are_those_of_one_thread(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
@@ -96,7 +96,7 @@ def csv_of(store: Path, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["linear", "kernel"])
-def test_predictions_and_figures_are_those_of_one_thread(kind: str, store: Path, tmp_path: Path) -> None:
+def test_threads_predictions_and_figures_are_those_of_one_thread(kind: str, store: Path, tmp_path: Path) -> None:
     more = RBF | {"landmarks": 20, "embedding": "fly"} if kind == "kernel" else {}
     model = str(tmp_path / "m")
     fit(FitJob(str(store), model, solver="newton", max_passes=3, tolerance=0.05, **more))
@@ -114,7 +114,7 @@ def test_predictions_and_figures_are_those_of_one_thread(kind: str, store: Path,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_features_are_those_of_one_thread(dtype: str, store: Path, tmp_path: Path) -> None:
+def test_threads_features_are_those_of_one_thread(dtype: str, store: Path, tmp_path: Path) -> None:
     found = []
     for threads in (1, 2, 7):
         out = tmp_path / str(threads)
@@ -140,7 +140,7 @@ SVMLIGHT: dict[str, dict[str, Any]] = {"bad lines": {"on_bad_line": "skip"}, "wo
 
 
 @pytest.mark.parametrize("kind", ["plain", "gaps", *SVMLIGHT])
-def test_a_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
+def test_threads_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
     """Blocks of a file are parsed side by side; those in which something is wrong are read as ever, in their place."""
     source, rng = tmp_path / "a.svm", np.random.default_rng(0)
     lines = [f"{1 + k % 2} {1 + k % 7}:{x!r} {9 + k % 31}:1" for k, x in enumerate(rng.normal(size=150_000).tolist())]
@@ -197,7 +197,9 @@ def tables_at(place: Path, kind: str) -> tuple[Path, ...]:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_store_of_tables_is_that_of_one_thread(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_store_of_tables_is_that_of_one_thread(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks of CSV are parsed side by side."""
     sources, parsing, by = tables_at(tmp_path, kind), csv_parsing.parse, set[str]()
 
@@ -248,7 +250,7 @@ def rows_at(place: Path, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npy", "jsonl", "jsonl, bad lines"])
-def test_a_store_of_other_files_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
+def test_threads_store_of_other_files_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
     """Chunks are written, and files hashed, beside reading; lines of JSON are parsed side by side."""
     asked, found = rows_at(tmp_path, kind), []
     for threads in (1, 2, 5):
@@ -261,7 +263,7 @@ def test_a_store_of_other_files_is_that_of_one_thread(kind: str, tmp_path: Path)
     assert found == [found[0]] * 3
 
 
-def test_the_first_object_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
+def test_threads_first_object_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
     lines = [json.dumps({"x": k / 7, "label": k % 2}) for k in range(200_000)]
     lines[150_000] = lines[180_000] = '{"x": "a", "label": 1}'
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
@@ -272,7 +274,7 @@ def test_the_first_object_that_cannot_be_read_is_told_whoever_reads_it(tmp_path:
             )
 
 
-def test_the_first_line_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
+def test_threads_first_line_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
     (source,) = tables_at(tmp_path, "plain")
     lines = source.read_text().split("\n")
     lines[60_000] = lines[100_000] = "x,red,1,yes"

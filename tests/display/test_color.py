@@ -53,7 +53,7 @@ def test_a_terminal_has_colors_unless_they_are_not_wanted(tmp_path: Path) -> Non
     assert not COLOR.search(plain)
 
 
-def test_a_log_has_no_escapes(tmp_path: Path) -> None:
+def test_terminal_log_has_no_escapes(tmp_path: Path) -> None:
     found = shown(tmp_path, terminal=False)
     assert b"2000 rows in" in found
     assert b"\x1b" not in found

@@ -93,7 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_fit_leaves_its_page(place: Path) -> None:
+def test_page_fit_leaves_its_page(place: Path) -> None:
     found = seen(place / "m.html")
     parts = ["gap", "held-out", "resources", "margins", "coefficients", "drift", "provenance"]
     assert [part for part in found.headings if part != "content"] == parts
@@ -102,7 +102,7 @@ def test_a_fit_leaves_its_page(place: Path) -> None:
     assert found.tags.count("figure") >= 8
 
 
-def test_a_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, tmp_path: Path) -> None:
+def test_page_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, tmp_path: Path) -> None:
     result = fit(FitJob(str(place / "s.zarr"), str(tmp_path / "n.ssvm")))
     shown = result._repr_html_()
     assert shown is not None
@@ -116,7 +116,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, tmp
     assert result._repr_html_() is None
 
 
-def test_an_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:
+def test_page_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:
     made = report(ReportJob((str(place / "m.ssvm"),), str(tmp_path / "p.html")))
     found = seen(tmp_path / "p.html")
     assert "evaluation" in found.headings
@@ -126,7 +126,7 @@ def test_an_evaluation_is_part_of_the_page(place: Path, tmp_path: Path) -> None:
     assert again == (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
-def test_an_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, tmp_path: Path) -> None:
+def test_page_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, tmp_path: Path) -> None:
     run = read_run(place / "m.ssvm")
     assert run.evaluation is not None
     assert run.end is not None
@@ -140,7 +140,7 @@ def test_an_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, tm
     assert read_run(other).evaluation is None
 
 
-def test_a_search_has_a_page(place: Path, tmp_path: Path) -> None:
+def test_page_search_has_a_page(place: Path, tmp_path: Path) -> None:
     job = TuneJob(str(place / "s.zarr"), str(tmp_path / "grid"), C=(0.1, 1.0), folds=2, report=str(tmp_path / "g.html"))
     tune(job)
     found = seen(tmp_path / "g.html")
@@ -148,7 +148,7 @@ def test_a_search_has_a_page(place: Path, tmp_path: Path) -> None:
     assert "Best: C = " in found.text
 
 
-def test_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
+def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
     fit(FitJob(str(place / "s.zarr"), str(tmp_path / "b.ssvm"), C=3.0, solver="dcd", max_passes=2))
     report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html")))
     found = seen(tmp_path / "c.html")
@@ -157,7 +157,7 @@ def test_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
     assert "max_passes" in found.text
 
 
-def test_a_run_that_is_not_certified_says_what_to_do(place: Path, tmp_path: Path) -> None:
+def test_page_run_that_is_not_certified_says_what_to_do(place: Path, tmp_path: Path) -> None:
     job = FitJob(str(place / "s.zarr"), str(tmp_path / "u.ssvm"), solver="dcd", max_passes=1, tolerance=1e-9)
     fit(job)
     report(ReportJob((str(tmp_path / "u.ssvm"),), str(tmp_path / "u.html")))
@@ -166,7 +166,7 @@ def test_a_run_that_is_not_certified_says_what_to_do(place: Path, tmp_path: Path
     assert "a larger --max-passes" in text
 
 
-def test_a_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> None:
+def test_page_run_that_was_cut_short_has_a_page(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "k.ssvm.run"
     folder.mkdir()
     lines = (place / "m.ssvm.run" / "events.jsonl").read_text().splitlines(keepends=True)
@@ -202,7 +202,7 @@ def seen_text(page: Path) -> str:
     return seen(page).text
 
 
-def test_a_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Path) -> None:
+def test_page_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "r.ssvm.run"
     folder.mkdir()
     plan = {"event": "plan"}
@@ -224,7 +224,7 @@ def test_a_run_that_was_resumed_counts_its_seconds_on(place: Path, tmp_path: Pat
     assert found.stopped is None
 
 
-def test_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:
+def test_page_hostile_names_are_harmless(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "h.ssvm.run"
     folder.mkdir()
     for file in (place / "m.ssvm.run").glob("*.json*"):
@@ -263,7 +263,7 @@ def _documents(text: str) -> list[str]:
     ("content", ["", "[]", "[1]", "{" * 100_000, "\x00\xff", "3"]),
     ("name", ["certificate.json", "record.json", "evaluation.json", "plan.json", "job.json"]),
 )
-def test_a_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: str, content: str) -> None:
+def test_page_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: str, content: str) -> None:
     folder = tmp_path / "d.ssvm.run"
     folder.mkdir()
     for file in (place / "m.ssvm.run").glob("*.json*"):
@@ -272,7 +272,7 @@ def test_a_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: s
     assert name in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
 
 
-def test_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
+def test_page_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         report(ReportJob((str(tmp_path / "none.ssvm"),), str(tmp_path / "p.html")))
     with pytest.raises(DataError, match="holds no record of a run"):

@@ -37,7 +37,7 @@ def test_a_page_fits_the_window(page: Path, width: int) -> None:
     assert render.faults(PROGRAM, page, width) == []
 
 
-def test_what_does_not_fit_is_found(page: Path, tmp_path: Path) -> None:
+def test_page_what_does_not_fit_is_found(page: Path, tmp_path: Path) -> None:
     assert PROGRAM is not None
     wide = tmp_path / "wide.html"
     words = '<figure><svg viewBox="0 0 99 40"><text x="9" y="20">one</text><text x="9" y="21">two</text></svg></figure>'

@@ -9,7 +9,7 @@ from streamsvm.display.terminal import CURVE_PASSES, Progress, draw_fit_card, dr
 MIB = 1 << 20
 
 
-def test_the_curve_falls_as_the_gap_does() -> None:
+def test_terminal_curve_falls_as_the_gap_does() -> None:
     assert draw_gap_curve([1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7]) == "█▇▆▅▄▃▂▁"
     assert draw_gap_curve([0.5, 0.5]) == "▁▁"
     assert draw_gap_curve([0.5]) == draw_gap_curve([]) == ""
@@ -17,13 +17,13 @@ def test_the_curve_falls_as_the_gap_does() -> None:
     assert len(draw_gap_curve([0.9**k for k in range(100)])) == CURVE_PASSES
 
 
-def test_the_bar_is_full_at_the_limit_and_not_beyond() -> None:
+def test_terminal_bar_is_full_at_the_limit_and_not_beyond() -> None:
     assert draw_memory(113 * MIB, 512 * MIB) == "███░░░░░░░ 113 of 512 MiB"
     assert draw_memory(512 * MIB, 512 * MIB) == "██████████ 512 of 512 MiB"
     assert draw_memory(600 * MIB, 512 * MIB).startswith("██████████ 600")
 
 
-def test_the_card_says_how_it_ended() -> None:
+def test_terminal_card_says_how_it_ended() -> None:
     end = {
         "gap": 4e-6, "tolerance": 1e-3, "primal": 680892.7, "dual": 680891.4, "passes": 3, "seconds": 3.5,
         "compute_share": 0.99, "bytes_read": 205_200_000, "peak": 113 * MIB, "limit": 512 * MIB, "model": "m.ssvm",

@@ -67,7 +67,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("path", RUN, ids=name_of)
-def test_every_block_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docs_every_block_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(path.read_text(encoding="utf-8")):
@@ -97,14 +97,14 @@ def run(command: str, code: str | None) -> None:
     assert code is None or f"error[{code}]" in output, said
 
 
-def test_blocks_are_of_a_kind_that_is_known() -> None:
+def test_docs_blocks_are_of_a_kind_that_is_known() -> None:
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         assert {block.kind for block in blocks(text)} <= KINDS, path
         assert text.count("```") == 2 * len(list(blocks(text))), f"{path}: a block is not closed"
 
 
-def test_every_command_that_is_shown_can_be_given() -> None:
+def test_docs_every_command_that_is_shown_can_be_given() -> None:
     """Options and values are parsed, in text that is not run, too."""
     shown = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.name not in OLD)
     for line in re.findall(r"^(?:\$|   ) (streamsvm .*)$", shown, re.MULTILINE):
@@ -121,7 +121,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_links_lead_somewhere() -> None:
+def test_docs_links_lead_somewhere() -> None:
     for path in DOCUMENTS:
         text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
@@ -133,7 +133,7 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(place), f"{path}: {target}"
 
 
-def test_every_document_is_in_the_contents() -> None:
+def test_docs_every_document_is_in_the_contents() -> None:
     listed = set()
     for path in DOCS.rglob("*.md"):
         for block in blocks(path.read_text(encoding="utf-8")):
@@ -143,11 +143,11 @@ def test_every_document_is_in_the_contents() -> None:
     assert {path.resolve() for path in DOCS.rglob("*.md")} - listed == {DOCS / "index.md"}
 
 
-def test_the_reference_of_python_is_what_is_there() -> None:
+def test_docs_reference_of_python_is_what_is_there() -> None:
     path, make = generate.PAGES["python"]
     assert path.read_text(encoding="utf-8") == make(), "run: python tools/generate.py"
 
 
-def test_the_chart_of_the_readme_is_what_was_measured() -> None:
+def test_docs_chart_of_the_readme_is_what_was_measured() -> None:
     for path, chart in front_chart.charts().items():
         assert path.read_text(encoding="utf-8") == chart, "run: python -m tools.pages.front_chart"

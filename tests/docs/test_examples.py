@@ -42,7 +42,7 @@ def public() -> dict[str, Any]:
     return found | {name: getattr(estimators, name) for name in estimators.__all__}
 
 
-def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docs_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     table(tmp_path / "table.csv")
     parser = doctest.DocTestParser()
@@ -57,7 +57,7 @@ def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch:
                 pytest.fail("".join(said))
 
 
-def test_an_example_that_says_something_else_fails() -> None:
+def test_docs_example_that_says_something_else_fails() -> None:
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(checker=Shown(), verbose=False)
     for text in (">>> 1 + 1\n3", ">>> 1 > 2", ">>> [].name"):
         assert runner.run(parser.get_doctest(text, {}, "wrong", None, 0), out=lambda _text: None).failed == 1

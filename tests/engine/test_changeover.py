@@ -68,7 +68,7 @@ def same(found: FitResult, whole: FitResult) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_one_process_to_a_cluster(store: Path, tmp_path: Path, kind: str) -> None:
+def test_resume_on_a_cluster_has_the_same_bits(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with (
@@ -80,7 +80,7 @@ def test_from_one_process_to_a_cluster(store: Path, tmp_path: Path, kind: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_a_cluster_to_one_process(store: Path, tmp_path: Path, kind: str) -> None:
+def test_resume_without_the_cluster_has_the_same_bits(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with pytest.raises(ClusterError, match="gone"):
@@ -89,7 +89,7 @@ def test_from_a_cluster_to_one_process(store: Path, tmp_path: Path, kind: str) -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "all rows"])
-def test_to_one_process_and_back(store: Path, tmp_path: Path, kind: str) -> None:
+def test_resume_to_one_process_and_back_has_the_same_bits(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with pytest.raises(ClusterError, match="gone"):
@@ -100,7 +100,7 @@ def test_to_one_process_and_back(store: Path, tmp_path: Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", CARRIED)
-def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(store: Path, tmp_path: Path, kind: str) -> None:
+def test_resume_pass_that_was_under_way_begins_anew_and_the_limit_holds(store: Path, tmp_path: Path, kind: str) -> None:
     job = job_of(store, tmp_path / "m", kind)
     whole = fit(replace(job, model=str(tmp_path / "whole")))
     with stopping(BlockVisitor, "visit", 18), pytest.raises(InterruptedRun, match=r"epoch 2, chunk [56]"):
@@ -108,7 +108,7 @@ def test_a_pass_that_was_under_way_begins_anew_and_the_limit_holds(store: Path, 
     same(resumed(job, SerialExecutor()), whole)
 
 
-def test_a_pass_that_has_changed_row_state_is_not_begun_anew(store: Path, tmp_path: Path) -> None:
+def test_resume_pass_that_has_changed_row_state_is_not_begun_anew(store: Path, tmp_path: Path) -> None:
     job = job_of(store, tmp_path / "m", "kernel")
     with stopping(BlockVisitor, "visit", 30), pytest.raises(InterruptedRun):
         fit(job)

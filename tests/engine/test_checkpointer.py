@@ -61,7 +61,7 @@ def test_a_checkpoint_is_due_every_so_many_seconds(
     assert when == after
 
 
-def test_a_run_stops_at_its_deadline_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_run_stops_at_its_deadline_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(cost=3.0)
     saves = made(clock, 0.0, monkeypatch, deadline=110.0)
     clock.now = 109.9

@@ -36,14 +36,14 @@ def round_trip(value: Any) -> tuple[Any, Any]:
     return tree, Decoder(encoder.tensors.__getitem__).decode(tree)
 
 
-def test_a_class_is_named_by_its_tag_and_never_by_its_module() -> None:
+def test_codec_class_is_named_by_its_tag_and_never_by_its_module() -> None:
     tree, back = round_trip({"loss": Huber(0.25), "rows": Dense(np.ones((2, 3), np.float32), 1.0)})
     assert "streamsvm" not in str(tree)
     assert back["loss"] == Huber(0.25)
     np.testing.assert_array_equal(back["rows"].values, np.ones((2, 3)))
 
 
-def test_a_class_without_a_tag_is_refused() -> None:
+def test_codec_class_without_a_tag_is_refused() -> None:
     with pytest.raises(StreamSVMError, match="Untagged"):
         Encoder().encode(Untagged())
 
@@ -56,7 +56,7 @@ def test_codec_refuses_another_number_of_fields() -> None:
             decode({"class": "test.grown", "fields": fields})
 
 
-def test_a_tag_is_given_once() -> None:
+def test_codec_tag_is_given_once() -> None:
     with pytest.raises(ValueError, match=r"test\.grown"):
         saved_as("test.grown")(Untagged)
     assert class_of("test.grown") is Grown

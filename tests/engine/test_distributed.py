@@ -69,7 +69,7 @@ def test_groups_have_every_chunk_once(chunks: list[int], count: int) -> None:
 
 
 @given(st.integers(1, 40))
-def test_joining_keeps_the_order_and_holds_few(count: int) -> None:
+def test_groups_joining_keeps_the_order_and_holds_few(count: int) -> None:
     held = most = 0
 
     def parts() -> Any:
@@ -113,7 +113,7 @@ def test_one_group_is_the_run_without_a_cluster_to_the_last_bit(
 
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "sgd", "assg", "blended"])
-def test_every_solver_that_joins_certifies(store: Path, tmp_path: Path, solver: str) -> None:
+def test_groups_every_solver_that_joins_certifies(store: Path, tmp_path: Path, solver: str) -> None:
     result = fit(
         job_of(store, tmp_path / "m", solver, tolerance=0.05, groups=3, max_passes=60), executor=SerialExecutor()
     )
@@ -124,7 +124,7 @@ def test_every_solver_that_joins_certifies(store: Path, tmp_path: Path, solver: 
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp_path: Path, groups: int) -> None:
+def test_groups_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp_path: Path, groups: int) -> None:
     """P and D recomputed from the model and the variables on disk, in plain numpy."""
     job = job_of(store, tmp_path / "m", "dcd", groups=groups, dual=str(tmp_path / "a.npy"), tolerance=1e-2)
     result = fit(job, executor=SerialExecutor())
@@ -141,7 +141,7 @@ def test_the_dual_variables_of_all_groups_prove_the_certificate(store: Path, tmp
     assert certificate.gap <= 1e-2
 
 
-def test_the_bound_of_kernel_features_is_that_of_the_dual_variables(store: Path, tmp_path: Path) -> None:
+def test_groups_bound_of_kernel_features_is_that_of_the_dual_variables(store: Path, tmp_path: Path) -> None:
     """The slopes at the weights prove less: the file of the model shows which it was."""
     features: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1, "landmarks": 30, "embedding": "disk"}
     job = FitJob(str(store), str(tmp_path / "a"), solver="newton", tolerance=0.02, **features)
@@ -151,7 +151,7 @@ def test_the_bound_of_kernel_features_is_that_of_the_dual_variables(store: Path,
 
 
 @pytest.mark.parametrize(("solver", "passes"), [("dcd", 6), ("newton", 5)])
-def test_a_lost_cluster_is_gone_on_from(store: Path, tmp_path: Path, solver: str, passes: int) -> None:
+def test_groups_resume_after_a_lost_cluster(store: Path, tmp_path: Path, solver: str, passes: int) -> None:
     """Killed in round 3, resumed: the same bits as without; what is on disk between the rounds and all."""
     job = job_of(store, tmp_path / "m", solver, groups=2, tolerance=1e-9, max_passes=passes, options=SMALL[solver])
     whole = fit(replace(job, model=str(tmp_path / "whole")), executor=SerialExecutor())
@@ -167,7 +167,7 @@ HELD: dict[str, Any] = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "m
 
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "sgd"])
-def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: Path, solver: str) -> None:
+def test_groups_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: Path, solver: str) -> None:
     job = replace(job_of(store, tmp_path / "m", solver, groups=3), **HELD)
     said = fit(job, executor=SerialExecutor()).model.provenance["validation"]
     _, held = opened(job)
@@ -180,7 +180,7 @@ def test_the_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("after", [3, 4, 5, 6])
-def test_a_cluster_lost_between_pass_and_look_is_gone_on_from(store: Path, tmp_path: Path, after: int) -> None:
+def test_groups_cluster_lost_between_pass_and_look_is_gone_on_from(store: Path, tmp_path: Path, after: int) -> None:
     job = replace(job_of(store, tmp_path / "m", "dcd", groups=2), **HELD)
     whole = fit(replace(job, model=str(tmp_path / "whole")), executor=SerialExecutor())
     with pytest.raises(ClusterError, match="gone") as caught:
@@ -207,7 +207,7 @@ class Twice(SerialExecutor):
 
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "blended"])
-def test_a_task_that_runs_twice_counts_once(store: Path, tmp_path: Path, solver: str) -> None:
+def test_groups_count_a_task_that_runs_twice_once(store: Path, tmp_path: Path, solver: str) -> None:
     more: dict[str, Any] = {"groups": 3, "tolerance": 1e-9, "max_passes": 5, "options": SMALL.get(solver, {})}
     once = fit(job_of(store, tmp_path / "once", solver, **more), executor=SerialExecutor())
     twice = fit(job_of(store, tmp_path / "twice", solver, **more), executor=Twice())
@@ -223,14 +223,14 @@ class Strangers(SerialExecutor):
         return (task.function(part, *pickle.loads(pickle.dumps(shared))) for part in parts)
 
 
-def test_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: Path) -> None:
+def test_groups_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp_path: Path) -> None:
     job = job_of(store, tmp_path / "a", "newton", groups=6, tolerance=1e-9, max_passes=4, options={"sample": 500})
     together = fit(job, executor=SerialExecutor()).model.weights
     apart = fit(replace(job, model=str(tmp_path / "b")), executor=Strangers()).model.weights
     np.testing.assert_array_equal(apart, together)
 
 
-def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
+def test_groups_damaged_version_is_noticed(tmp_path: Path) -> None:
     car, group = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1), round_robin(layout_of([10]), 1)[0]
     car.save(group, 1, np.ones((1, 10)), ())
     raw = bytearray(car.path(group, 1).read_bytes())
@@ -240,7 +240,7 @@ def test_a_damaged_version_is_noticed(tmp_path: Path) -> None:
         car.load(group, 1)
 
 
-def test_a_checkpoint_keeps_its_version() -> None:
+def test_groups_checkpoint_keeps_its_version() -> None:
     versions = Versions()
     versions.advance()
     kept = versions.checkpoint()
@@ -257,7 +257,9 @@ class Threads(SerialExecutor):
     threads = 3
 
 
-def test_the_time_limit_reaches_the_end_of_a_pass(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_time_limit_reaches_the_end_of_a_pass(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moments: list[float] = []
     monkeypatch.setattr(Decomposition, "set_deadline", lambda _, state, moment: moments.append(moment))
     job = job_of(store, tmp_path / "m", "decomposition", kernel="rbf", gamma=0.1, max_passes=2, time_limit=1000.0)
@@ -284,7 +286,7 @@ class Slow(SerialExecutor):
 
 
 @pytest.mark.parametrize("solver", ["dcd", "pegasos"])
-def test_a_time_limit_leaves_room_for_the_round_that_certifies(
+def test_groups_time_limit_leaves_room_for_the_round_that_certifies(
     store: Path, tmp_path: Path, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounds of 600 s in 2000 s: two that train and one that certifies, instead of one or two more."""
@@ -295,7 +297,7 @@ def test_a_time_limit_leaves_room_for_the_round_that_certifies(
 
 
 @pytest.mark.parametrize("executor", [SerialExecutor(), None], ids=["groups", "chunks"])
-def test_a_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
+def test_groups_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
     store: Path, tmp_path: Path, executor: SerialExecutor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job in a thread of a program, or in a task: nobody sends it a signal, and between passes is too late."""
@@ -307,7 +309,7 @@ def test_a_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
     assert fit(replace(job, resume=True), executor=executor).training.passes == 2
 
 
-def test_a_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Path) -> None:
+def test_groups_resumed_run_has_the_groups_of_the_first_one(store: Path, tmp_path: Path) -> None:
     """More workers are there by then, or fewer."""
     job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=4)
     with pytest.raises(ClusterError):

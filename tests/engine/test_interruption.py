@@ -43,7 +43,7 @@ class Listening:
         return time.monotonic() - self._began
 
 
-def test_a_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruption, "PATIENCE", LATER)
     there = Listening(monkeypatch, expiry_patience=WAIT)
     there.hear(signal.SIGTERM)
@@ -52,7 +52,7 @@ def test_a_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("saving", [False, True])
-def test_a_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruption, "PATIENCE", 0.0 if saving else WAIT)
     there = Listening(monkeypatch, saving=saving)
     there.hear(signal.SIGTERM)
@@ -62,7 +62,7 @@ def test_a_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.Monke
     assert (there.ended, there.state.name) == ([signal.SIGINT], "SIGTERM")
 
 
-def test_a_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruption, "PATIENCE", SOON)
     there = Listening(monkeypatch, saving=True)
     there.hear(signal.SIGTERM)
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
-def test_a_job_that_ends_is_left_alone(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_job_that_ends_is_left_alone(signals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     there = Listening(monkeypatch)
     for number in signals:
         there.hear(number)

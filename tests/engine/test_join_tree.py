@@ -33,7 +33,7 @@ def shape(count: int) -> str:
 
 
 @given(st.integers(1, 40), st.randoms())
-def test_the_order_of_arrival_does_not_matter(count: int, order: random.Random) -> None:
+def test_join_tree_order_of_arrival_does_not_matter(count: int, order: random.Random) -> None:
     tree = JoinTree(count, join)
     numbers = list(range(count))
     order.shuffle(numbers)
@@ -44,7 +44,7 @@ def test_the_order_of_arrival_does_not_matter(count: int, order: random.Random) 
 
 
 @given(st.integers(2, 40), st.integers(0, 39), st.randoms())
-def test_what_was_joined_before_is_gone_on_with(count: int, made: int, order: random.Random) -> None:
+def test_join_tree_resumes_from_joined_parts(count: int, made: int, order: random.Random) -> None:
     before: JoinTree[str] = JoinTree(count, join)
     numbers = list(range(count))
     order.shuffle(numbers)
@@ -70,7 +70,7 @@ def test_a_tree_over_spans_is_the_tree_over_parts(count: int, tasks: int) -> Non
     assert len(spans) <= 2 * tasks
 
 
-def test_in_order_few_are_held() -> None:
+def test_join_tree_holds_few_parts() -> None:
     tree: JoinTree[str] = JoinTree(100, join)
     for number in range(100):
         tree.add(number, "x")
@@ -78,7 +78,7 @@ def test_in_order_few_are_held() -> None:
             assert len(known) <= 7
 
 
-def test_many_threads_lose_nothing() -> None:
+def test_join_tree_many_threads_lose_nothing() -> None:
     tree: JoinTree[tuple[int, ...]] = JoinTree(400, lambda one, other: one + other)
 
     def add(numbers: range) -> None:
@@ -106,19 +106,19 @@ def doubled(number: int, by: int) -> int:
 class TestExecutors:
     """One protocol, whoever does the work."""
 
-    def test_they_are_joined_along_the_tree(self, executor: Any) -> None:
+    def test_join_tree_they_are_joined_along_the_tree(self, executor: Any) -> None:
         task, joins = Task("text", str), Joins(join)
         found = [executor.reduce(task, range(count), joins, (), ignore_progress) for count in (1, 2, 13)]
         assert found == [shape(count).replace(".", "") for count in (1, 2, 13)]
 
-    def test_an_error_ends_it_and_is_raised(self, executor: Any) -> None:
+    def test_join_tree_error_ends_it_and_is_raised(self, executor: Any) -> None:
         task = Task("double", doubled)
         with pytest.raises(ValueError, match="part 7"):
             list(executor.map(task, range(50), (7,)))
         with pytest.raises(ValueError, match="part 7"):
             executor.reduce(task, range(50), Joins(max), (7,), ignore_progress)
 
-    def test_who_waits_can_end_it(self, executor: Any) -> None:
+    def test_join_tree_can_be_ended_while_waited_for(self, executor: Any) -> None:
         def stop(done: int) -> None:
             if done >= 3:
                 raise InterruptedError(done)

@@ -33,7 +33,7 @@ def states(
     dtype=st.sampled_from(["float64", "float32"]),
     width=st.integers(1, 3),
 )
-def test_memory_and_file_hold_the_same(
+def test_row_state_memory_and_file_hold_the_same(
     tmp_path_factory: pytest.TempPathFactory, chunks: Any, problems: int, visits: list[Any], dtype: str, width: int
 ) -> None:
     """Any visits in any order, against a plain dictionary of arrays."""
@@ -58,7 +58,7 @@ def test_memory_and_file_hold_the_same(
 
 
 @pytest.mark.parametrize("in_file", [False, True])
-def test_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bool) -> None:
+def test_row_state_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bool) -> None:
     rows = states((4, 2, 5), 3, tmp_path / "alpha" if in_file else None)
     values = rows.load(1)
     assert values.shape == (3, 2)
@@ -70,19 +70,19 @@ def test_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bo
     rows.close()
 
 
-def test_a_file_costs_one_chunk_of_memory(tmp_path: Path) -> None:
+def test_row_state_file_costs_one_chunk_of_memory(tmp_path: Path) -> None:
     rows = states((10, 1000, 10), 2, tmp_path / "alpha")
     assert rows._values.nbytes == 2 * 1000 * 8
     rows.close()
 
 
-def test_disk_is_taken_at_the_start_and_not_when_it_is_too_late(tmp_path: Path) -> None:
+def test_row_state_disk_is_taken_at_the_start_and_not_when_it_is_too_late(tmp_path: Path) -> None:
     rows = states((10, 1000, 10), 2, tmp_path / "alpha")
     assert (tmp_path / "alpha").stat().st_blocks * 512 >= 2 * 1020 * 8
     rows.close()
 
 
-def test_a_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_state_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("place", [-2, 3, 127])
-def test_a_checkpoint_that_names_a_place_there_is_not_is_refused(tmp_path: Path, place: int) -> None:
+def test_row_state_checkpoint_that_names_a_place_there_is_not_is_refused(tmp_path: Path, place: int) -> None:
     """In any chunk: the others name what there is."""
     rows = states((4, 4, 4), 1, tmp_path / "alpha")
     rows.keep({"places": np.array([-1, 2, 0])})

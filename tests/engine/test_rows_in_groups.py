@@ -65,7 +65,7 @@ def test_sums_are_those_of_one_thread(store: Store) -> None:
         assert sums_of(store, threads) == expected
 
 
-def test_every_row_has_its_own_dual_variable(store: Store) -> None:
+def test_final_sums_every_row_has_its_own_dual_variable(store: Store) -> None:
     given = problems(store)
     rows = RowsInGroups(store, Raw(1.0), given, dual_of(store, len(given)))
 
@@ -84,7 +84,7 @@ def test_every_row_has_its_own_dual_variable(store: Store) -> None:
     assert all(round(a) == row for _, row, a in found)
 
 
-def test_rows_that_cost_something_are_those_short_of_their_margin(store: Store) -> None:
+def test_final_sums_rows_that_cost_something_are_those_short_of_their_margin(store: Store) -> None:
     """Of two classes y f; of a problem of all classes how far the row's own is ahead. By as much more as margins are off."""
     columns, rng = store.layout.columns, np.random.default_rng(3)
     given = [

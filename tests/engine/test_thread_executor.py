@@ -37,7 +37,7 @@ def doubled(part: int) -> int:
     return 2 * part
 
 
-def test_results_are_in_the_order_of_the_parts(executor: Executor) -> None:
+def test_thread_executor_results_are_in_the_order_of_the_parts(executor: Executor) -> None:
     done: list[int] = []
     found = list(executor.map(Task("t", doubled), iter(range(PARTS)), on_progress=done.append))
     assert found == [2 * part for part in range(PARTS)]
@@ -45,7 +45,7 @@ def test_results_are_in_the_order_of_the_parts(executor: Executor) -> None:
     assert done[-1] == PARTS
 
 
-def test_a_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_executor_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last part may be finished after it was looked for, and before it is asked whether all are finished."""
     over = _Lanes.over.fget  # type: ignore[attr-defined]
 
@@ -58,7 +58,7 @@ def test_a_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("where", [0, 7, PARTS - 1])
-def test_an_error_of_a_part_is_raised(executor: Executor, where: int) -> None:
+def test_thread_executor_error_of_a_part_is_raised(executor: Executor, where: int) -> None:
     def fails(part: int) -> int:
         if part == where:
             raise DataError("no")
@@ -71,7 +71,7 @@ def test_an_error_of_a_part_is_raised(executor: Executor, where: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["map", "reduce", "closed"])
-def test_no_part_is_begun_once_it_is_over(executor: Executor, way: str) -> None:
+def test_thread_executor_no_part_is_begun_once_it_is_over(executor: Executor, way: str) -> None:
     """After an error, and where nobody takes what comes any more."""
     begun: list[int] = []
 
@@ -96,7 +96,7 @@ def test_no_part_is_begun_once_it_is_over(executor: Executor, way: str) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 7, PARTS])
-def test_an_error_of_what_makes_the_parts_is_raised(executor: Executor, where: int) -> None:
+def test_thread_executor_error_of_what_makes_the_parts_is_raised(executor: Executor, where: int) -> None:
     """Also where it comes after the last part: whoever has nothing to do must not take it for the end."""
 
     def parts() -> Iterator[int]:
@@ -115,7 +115,7 @@ def stored(chunks: int) -> MemoryStore:
 
 
 @pytest.mark.timeout(60)
-def test_who_reads_ahead_waits_for_nobody(executor: Executor) -> None:
+def test_thread_executor_who_reads_ahead_waits_for_nobody(executor: Executor) -> None:
     """A reader announces the part after the one it reads: that must not wait for those who are ahead."""
     store = stored(PARTS)
     assert len(store.layout.chunks) == PARTS

@@ -29,7 +29,7 @@ from streamsvm.engine.signals import current
         (100.0, 10.0, True, 130.0, 4.5),
     ],
 )
-def test_a_command_has_a_moment_beyond_its_limit(
+def test_time_limit_command_has_a_moment_beyond_its_limit(
     limit: float, spent: float, finish: bool, seconds: float, patience: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
@@ -46,7 +46,7 @@ def test_a_command_has_a_moment_beyond_its_limit(
         assert len(given) == 1
 
 
-def test_a_fit_says_that_its_time_was_over_only_where_it_was(tmp_path: Path) -> None:
+def test_time_limit_fit_says_that_its_time_was_over_only_where_it_was(tmp_path: Path) -> None:
     """A pass is made slow by who is told of it: two more do not fit the limit, which is then far from being reached."""
     draw = np.random.default_rng(0)
     X, y = draw.normal(size=(500, 5)).astype(np.float32), draw.integers(0, 2, 500)

@@ -55,7 +55,7 @@ def streamed() -> None:
 
 @pytest.mark.parametrize("step", ["start", "join"])
 @pytest.mark.parametrize("job", [on_lanes, made_ahead, parsed, streamed])
-def test_no_thread_is_left_behind(job: Callable[[], None], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_leaves_no_thread_behind(job: Callable[[], None], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known, real = set(threading.enumerate()), getattr(threading.Thread, step)
     to_come = [signal.SIGINT]
 
@@ -73,7 +73,7 @@ def test_no_thread_is_left_behind(job: Callable[[], None], step: str, monkeypatc
     cores.CORES.give_back(cores.CORES.count - 1)
 
 
-def test_what_is_being_compiled_is_compiled_before_a_signal_ends_the_job() -> None:
+def test_signal_what_is_being_compiled_is_compiled_before_a_signal_ends_the_job() -> None:
     """A function's code is handed over in a callback of C, where what is raised is lost, and the code with it."""
     made: list[int] = []
 

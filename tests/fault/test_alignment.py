@@ -85,7 +85,7 @@ SOURCES = [csv, csv_gz, two_csvs, parquet, svmlight, npy]
 @each_value(
     ("name, chunk", [("s.zarr", 4096), ("s.zarr", 10_000), ("s.zarr", 1 << 22), ("s.h5", 4096)]), ("source", SOURCES)
 )
-def test_rows_and_labels_stay_together(source: Any, chunk: int, name: str, tmp_path: Path) -> None:
+def test_alignment_rows_and_labels_stay_together(source: Any, chunk: int, name: str, tmp_path: Path) -> None:
     paths, options = source(tmp_path)
     job = IngestJob(sources=tuple(paths), store=tmp_path / name, chunk_bytes=chunk, test_fraction=0.2, **options)
     result = ingest(job)
@@ -109,7 +109,7 @@ def check(path: Path) -> Any:
     return np.concatenate(met)
 
 
-def test_predictions_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
+def test_alignment_predictions_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
     """A model whose decision value is the number of the row."""
     paths, options = csv(tmp_path)
     job = IngestJob(sources=tuple(paths), store=tmp_path / "s.zarr", chunk_bytes=4096, **options)

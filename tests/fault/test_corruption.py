@@ -54,7 +54,7 @@ def bytes_changed(raw: bytes, draw: random.Random) -> Iterator[tuple[str, bytes]
     yield "overwritten", raw[:start] + bytes(b ^ 0x55 for b in raw[start : start + 64]) + raw[start + 64 :]
 
 
-def test_every_damaged_file_is_found(store: Path) -> None:
+def test_corruption_every_damaged_file_is_found(store: Path) -> None:
     draw = random.Random(1)
     for path in payload(store):
         raw = path.read_bytes()
@@ -67,7 +67,7 @@ def test_every_damaged_file_is_found(store: Path) -> None:
     assert complaints(store) == []
 
 
-def test_every_flipped_bit_is_found(store: Path) -> None:
+def test_corruption_every_flipped_bit_is_found(store: Path) -> None:
     draw, files = random.Random(2), payload(store)
     for trial in range(FLIPS):
         path = draw.choice(files)
@@ -79,7 +79,7 @@ def test_every_flipped_bit_is_found(store: Path) -> None:
         path.write_bytes(good)
 
 
-def test_every_missing_file_is_found(store: Path) -> None:
+def test_corruption_every_missing_file_is_found(store: Path) -> None:
     for path in payload(store):
         raw = path.read_bytes()
         path.unlink()
@@ -96,7 +96,7 @@ def zarr(tmp_path: Path) -> Path:
     return ingested(tmp_path)
 
 
-def test_swapped_chunks_are_found_and_named(zarr: Path) -> None:
+def test_corruption_swapped_chunks_are_found_and_named(zarr: Path) -> None:
     one, two = zarr / "X" / "c.0.0", zarr / "X" / "c.2.0"
     first, second = one.read_bytes(), two.read_bytes()
     one.write_bytes(second)
@@ -107,7 +107,7 @@ def test_swapped_chunks_are_found_and_named(zarr: Path) -> None:
     assert "chunk 2 of store" in found[1]
 
 
-def test_a_chunk_of_another_store_is_found(zarr: Path, tmp_path: Path) -> None:
+def test_corruption_chunk_of_another_store_is_found(zarr: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("\n3,", "\n3.5,"))
@@ -116,13 +116,13 @@ def test_a_chunk_of_another_store_is_found(zarr: Path, tmp_path: Path) -> None:
     assert "chunk 0 of store" in complaints(zarr)[0]
 
 
-def test_labels_of_another_chunk_are_found(zarr: Path) -> None:
+def test_corruption_labels_of_another_chunk_are_found(zarr: Path) -> None:
     """Accuracy would not show it: a chunk's labels beside another chunk's rows."""
     shutil.copy(zarr / "y" / "c.1", zarr / "y" / "c.0")
     assert "chunk 0 of store" in complaints(zarr)[0]
 
 
-def test_verify_lists_all_bad_chunks(zarr: Path) -> None:
+def test_corruption_verify_lists_all_bad_chunks(zarr: Path) -> None:
     for index in (0, 2, 3):
         path = zarr / "X" / f"c.{index}.0"
         path.write_bytes(path.read_bytes()[:-9] + bytes(9))
@@ -130,7 +130,7 @@ def test_verify_lists_all_bad_chunks(zarr: Path) -> None:
     assert [bad["chunk"] for bad in verify(zarr)["bad"]] == [0, 1, 2, 3]
 
 
-def test_no_fit_on_a_damaged_store(zarr: Path, tmp_path: Path) -> None:
+def test_corruption_no_fit_on_a_damaged_store(zarr: Path, tmp_path: Path) -> None:
     path = zarr / "X" / "c.2.0"
     path.write_bytes(path.read_bytes()[:40] + b"\x01" + path.read_bytes()[41:])
     with pytest.raises(DataError, match="chunk 2 of store") as caught:
@@ -139,7 +139,7 @@ def test_no_fit_on_a_damaged_store(zarr: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_links_are_not_followed(zarr: Path, tmp_path: Path) -> None:
+def test_corruption_links_are_not_followed(zarr: Path, tmp_path: Path) -> None:
     path = zarr / "X" / "c.1.0"
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
@@ -156,7 +156,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: str, layout: str) -> None:
+def test_corruption_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: str, layout: str) -> None:
     store = ingested(tmp_path, layout=layout)
     expected = digest_of(store)
     for path in chunks(store)[1::3]:
@@ -171,7 +171,9 @@ def test_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Path, damage: 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_repair_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, layout: str) -> None:
+def test_repair_rewrites_damaged_hdf5_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, layout: str
+) -> None:
     monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
     store = ingested(tmp_path, store=tmp_path / "s.h5", layout=layout)
     expected, parts = digest_of(store), sorted(store.glob("part-*.h5"))
@@ -185,7 +187,7 @@ def test_repair_of_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
-def test_repair_of_parts_from_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_refuses_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is whole is replaced before it is known that the rows are the same."""
     monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
     store = ingested(tmp_path, store=tmp_path / "s.h5")
@@ -197,7 +199,7 @@ def test_repair_of_parts_from_rows_that_differ(tmp_path: Path, monkeypatch: pyte
     assert digest_of(store) == before
 
 
-def test_repair_mends_what_other_programs_read(tmp_path: Path) -> None:
+def test_corruption_repair_mends_what_other_programs_read(tmp_path: Path) -> None:
     store = ingested(tmp_path, layout="csr")
     expected = digest_of(store)
     for path in sorted(store.rglob("zarr.json")):
@@ -207,7 +209,7 @@ def test_repair_mends_what_other_programs_read(tmp_path: Path) -> None:
     assert digest_of(store) == expected
 
 
-def test_repair_from_another_source_is_refused(tmp_path: Path) -> None:
+def test_corruption_repair_from_another_source_is_refused(tmp_path: Path) -> None:
     store = ingested(tmp_path)
     (store / "X" / "c.1.0").unlink()
     write_table(tmp_path, rows=601)
@@ -217,7 +219,7 @@ def test_repair_from_another_source_is_refused(tmp_path: Path) -> None:
     assert complaints(store)
 
 
-def test_repair_with_other_options_changes_nothing(tmp_path: Path) -> None:
+def test_corruption_repair_with_other_options_changes_nothing(tmp_path: Path) -> None:
     store = ingested(tmp_path)
     (store / "X" / "c.1.0").unlink()
     before = digest_of(store)

@@ -55,7 +55,7 @@ def bits_of(job: FitJob) -> bytes:
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_how_it_is_run_does_not_matter(
+def test_bits_do_not_depend_on_how_a_fit_is_run(
     name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefetch depth, threads of the products, where per-row state is, the format of the store, checkpoints."""
@@ -73,7 +73,7 @@ def test_how_it_is_run_does_not_matter(
         assert bits(job) == reference
 
 
-def test_where_the_rows_are_from_does_not_matter(tmp_path: Path) -> None:
+def test_bits_do_not_depend_on_the_source(tmp_path: Path) -> None:
     """The same rows as text, compressed text, Parquet, svmlight and arrays, compressed or not: one digest, one model."""
     found, digests = [], set()
     for source in SOURCES:
@@ -103,7 +103,7 @@ def memory_store(path: Path) -> MemoryStore:
 
 
 @pytest.mark.parametrize("name", ["dcd", "newton", "sgd"])
-def test_rows_in_memory_give_the_same_bits(name: str, directory: Path) -> None:
+def test_bits_rows_in_memory_give_the_same_bits(name: str, directory: Path) -> None:
     job = fit_job(directory / "s.zarr", directory / "unused", **FITS[name])
     found = [
         solution_of(job, store) for store in (open_store(directory / "s.zarr"), memory_store(directory / "s.zarr"))
@@ -135,7 +135,7 @@ def in_another_process(program: str, *arguments: str) -> str:
     return ran.stdout
 
 
-def test_another_process_gives_the_same_bits(directory: Path, tmp_path: Path) -> None:
+def test_bits_another_process_gives_the_same_bits(directory: Path, tmp_path: Path) -> None:
     names = ["dcd", "newton", "nystrom", "decomposition", "partan sampled"]
     jobs = {name: fit_job(directory / "s.zarr", tmp_path / name, **FITS[name]) for name in names}
     reference = {name: bits(job) for name, job in jobs.items()}
@@ -153,7 +153,9 @@ CONVERGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CONVERGED)
-def test_chunks_do_not_matter_once_it_has_converged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_of_a_converged_fit_do_not_depend_on_chunks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The decision values of rows: a model with a kernel may be written down in more than one way."""
     placed(monkeypatch)
     write_table(tmp_path, rows=300, columns=5)

@@ -66,7 +66,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kib", range(24, 240, 40))
-def test_ingest_goes_on_when_there_is_room(disk: Disk, source: Path, monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+def test_disk_full_ingest_goes_on_when_there_is_room(
+    disk: Disk, source: Path, monkeypatch: pytest.MonkeyPatch, kib: int
+) -> None:
     """With the estimate switched off, so that it is the write that fails."""
     monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
     monkeypatch.setattr(writer, "SYNC_EVERY", 2)
@@ -100,7 +102,9 @@ def loop(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
 @pytest.mark.parametrize("free", [30, 110])
-def test_a_disk_that_is_full(loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int) -> None:
+def test_disk_full_is_named_and_leaves_nothing(
+    loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int
+) -> None:
     monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
     filler, job = loop / "filler", ingest_job(source, store=loop / name, chunk_bytes=8192)
     filler.write_bytes(bytes(shutil.disk_usage(loop).free - free * 1024))
@@ -114,7 +118,7 @@ def test_a_disk_that_is_full(loop: Path, source: Path, monkeypatch: pytest.Monke
     assert digest_of(job.store) == digest_of(source / name)
 
 
-def test_no_more_files_than_the_disk_has_room_for(disk: Disk, source: Path) -> None:
+def test_disk_full_no_more_files_than_the_disk_has_room_for(disk: Disk, source: Path) -> None:
     """A file system may be out of files before it is out of bytes."""
     place = disk(4096)
     subprocess.run(["mount", "-o", "remount,nr_inodes=20", "tmpfs", str(place)], check=True)
@@ -138,7 +142,7 @@ main()
 """
 
 
-def test_a_limit_on_the_size_of_files(source: Path, tmp_path: Path) -> None:
+def test_disk_full_by_a_limit_on_file_sizes(source: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(source / "t.csv"), str(tmp_path / "s.zarr")]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert ended.returncode == 74, ended.stderr
@@ -148,7 +152,7 @@ def test_a_limit_on_the_size_of_files(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kib", [64, 160])
-def test_ingest_is_refused_before_the_first_write(disk: Disk, source: Path, kib: int) -> None:
+def test_disk_full_ingest_is_refused_before_the_first_write(disk: Disk, source: Path, kib: int) -> None:
     root = disk(kib)
     with pytest.raises(StorageError, match=r"has 0MiB free, .* needs about 1MiB") as caught:
         ingest(ingest_job(source, store=root / "s.zarr", chunk_bytes=8192))
@@ -156,7 +160,7 @@ def test_ingest_is_refused_before_the_first_write(disk: Disk, source: Path, kib:
     assert list(root.iterdir()) == []
 
 
-def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
+def test_disk_full_synth_is_refused_before_the_first_write(disk: Disk) -> None:
     root = disk(1024)
     with pytest.raises(StorageError, match="has 1MiB free") as caught:
         synth(SynthJob("susy", str(root / "s.zarr"), rows=100_000))
@@ -165,7 +169,7 @@ def test_synth_is_refused_before_the_first_write(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+def test_disk_full_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     asked = []
     monkeypatch.setattr("streamsvm.jobs.ingest.run.require_space", lambda _, nbytes: asked.append(nbytes))
     write_table(tmp_path, rows=20_000, columns=8)
@@ -175,7 +179,7 @@ def test_the_estimate_is_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("kib", [8, 48, 100])
-def test_a_fit_goes_on_when_there_is_room(
+def test_disk_full_fit_goes_on_when_there_is_room(
     disk: Disk, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kib: int
 ) -> None:
     """Per-row state in a file and a checkpoint after every visit."""
@@ -191,7 +195,7 @@ def test_a_fit_goes_on_when_there_is_room(
     assert same_model(fitted(replace(small, resume=True)), reference, "", "")
 
 
-def test_predictions_are_written_or_not(disk: Disk, source: Path, tmp_path: Path) -> None:
+def test_disk_full_leaves_whole_predictions_or_none(disk: Disk, source: Path, tmp_path: Path) -> None:
     fit(fit_job(source / "s.zarr", tmp_path / "m"))
     root = disk(16)
     job = PredictJob(str(tmp_path / "m"), (str(source / "s.zarr"),), str(root / "p.csv"), output="decision")
@@ -216,7 +220,9 @@ def full_at(step: int) -> Callable[..., None]:
     return observer
 
 
-def test_other_options_do_not_go_on(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_full_run_refuses_to_go_on_with_other_options(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(source / "t.csv", tmp_path / "t.csv")
     with monkeypatch.context() as patch:
         patch.setattr(writer, "SYNC_EVERY", 2)
@@ -231,7 +237,9 @@ def test_other_options_do_not_go_on(source: Path, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step", range(3, 180, 44))
-def test_full_at_any_step(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_disk_full_at_any_step_goes_on_to_the_same_bytes(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     """Whatever step fails, fsync and rename included: the same command ends with the same bytes."""
     job = ingest_job(source, store=tmp_path / "s.zarr", chunk_bytes=8192)
     with monkeypatch.context() as patch:

@@ -55,7 +55,7 @@ TRIALS += [(zarr_group, 1), (zarr_group, 12)]
 
 
 @pytest.mark.parametrize(("source", "at"), TRIALS, ids=lambda value: getattr(value, "__name__", value))
-def test_a_source_that_cannot_be_read(library: Path, tmp_path: Path, source: Any, at: int) -> None:
+def test_failing_disk_source_that_cannot_be_read(library: Path, tmp_path: Path, source: Any, at: int) -> None:
     paths, options = source(tmp_path)
     command = [sys.executable, "-m", "streamsvm", "-q", "ingest", *map(str, paths), str(tmp_path / "s.zarr")]
     command += [str(word) for name, value in options.items() for word in (f"--{name}", value)]

@@ -33,7 +33,7 @@ FOUND = sorted(p for p in CORPUS.rglob("*") if p.is_file()) if CORPUS.is_dir() e
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda p: f"{p.parent.name}-{p.name}")
-def test_what_was_found(path: Path) -> None:
+def test_fuzz_corpus_is_answered(path: Path) -> None:
     FUZZ.quietly(FUZZ.TARGETS[path.parent.name], path.read_bytes())
 
 
@@ -74,7 +74,7 @@ def mutated(raw: bytes, draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", FUZZ.TARGETS)
-def test_mutations_of_a_good_file(name: str, good: dict[str, bytes]) -> None:
+def test_fuzz_mutations_are_answered(name: str, good: dict[str, bytes]) -> None:
     draw, raw = random.Random(name), [good[name], *FUZZ.SEEDS[name]]
     for data in raw:
         FUZZ.quietly(FUZZ.TARGETS[name], data)

@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_checkpoint_that_is_a_pickle_is_not_opened(
+def test_hostile_input_checkpoint_that_is_a_pickle_is_not_opened(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed(monkeypatch)
@@ -54,7 +54,7 @@ def test_a_checkpoint_that_is_a_pickle_is_not_opened(
     assert not canary.exists()
 
 
-def test_a_joblib_file_is_no_model(place: Path, tmp_path: Path) -> None:
+def test_hostile_input_joblib_file_is_no_model(place: Path, tmp_path: Path) -> None:
     joblib = pytest.importorskip("joblib")
     canary = tmp_path / "canary"
     for compress in (0, 3):
@@ -66,7 +66,7 @@ def test_a_joblib_file_is_no_model(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["store", "model", "predictions"])
-def test_an_output_that_is_a_link_is_not_written_through(place: Path, tmp_path: Path, what: str) -> None:
+def test_hostile_input_output_that_is_a_link_is_not_written_through(place: Path, tmp_path: Path, what: str) -> None:
     """Whatever happens to the link: what it points to stays as it is."""
     target = tmp_path / "precious"
     shutil.copytree(place / "s.zarr", target) if what == "store" else target.write_text("precious")
@@ -87,7 +87,9 @@ def test_an_output_that_is_a_link_is_not_written_through(place: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 2100, "a\0b", "x/../../etc/passwd\0"])
-def test_names_no_file_can_have(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_hostile_input_names_no_file_can_have(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """From an argument no program can hand over a null byte; a program that calls ``main`` can."""
     monkeypatch.chdir(tmp_path)
     for arguments in (
@@ -101,7 +103,7 @@ def test_names_no_file_can_have(place: Path, tmp_path: Path, monkeypatch: pytest
         assert b"report" not in said
 
 
-def test_an_archive_is_no_store(place: Path, tmp_path: Path) -> None:
+def test_hostile_input_archive_is_no_store(place: Path, tmp_path: Path) -> None:
     """A ZipStore: names in archives can point anywhere."""
     path = tmp_path / "s.zarr.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -129,7 +131,7 @@ def test_an_archive_is_no_store(place: Path, tmp_path: Path) -> None:
     ],
     ids=["10 MB", "unknown key", "wrong type", "list", "deep"],
 )
-def test_job_files(tmp_path: Path, text: str, said: str) -> None:
+def test_hostile_job_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "job.toml"
     path.write_text(text)
     with pytest.raises((UsageError, ConfigError), match=said):
@@ -139,7 +141,7 @@ def test_job_files(tmp_path: Path, text: str, said: str) -> None:
 OPENED = re.compile(r'open(?:at)?\((?:AT_FDCWD|\d+), "([^"]+)", ([A-Z_|0-9a-z]+)')
 
 
-def test_nothing_outside_is_opened(place: Path, tmp_path: Path) -> None:
+def test_hostile_input_nothing_outside_is_opened(place: Path, tmp_path: Path) -> None:
     """``predict`` on a store and a model below one directory: what it opens is there, or belongs to the system."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")

@@ -74,7 +74,7 @@ def nothing_or_everything(path: Path) -> bool:
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
+def test_kill_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
     server: Server, source: Path, tmp_path: Path, name: str, layout: str
 ) -> None:
     reference = tmp_path / f"reference{Path(name).suffix}"
@@ -92,7 +92,7 @@ def test_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
         shutil.rmtree(store.parent)
 
 
-def test_parts_that_are_complete_are_not_written_again(server: Server, source: Path, tmp_path: Path) -> None:
+def test_ingest_does_not_write_complete_parts_again(server: Server, source: Path, tmp_path: Path) -> None:
     reference, store = tmp_path / "reference.h5", tmp_path / "s.h5"
     steps = steps_of(server, "ingest", **ingest_settings(source, reference))
     settings = ingest_settings(source, store)
@@ -108,7 +108,9 @@ def test_parts_that_are_complete_are_not_written_again(server: Server, source: P
 
 
 @pytest.mark.parametrize("damage", ["part", "journal"])
-def test_parts_that_are_not_what_the_journal_says(server: Server, source: Path, tmp_path: Path, damage: str) -> None:
+def test_ingest_rewrites_parts_that_differ_from_the_journal(
+    server: Server, source: Path, tmp_path: Path, damage: str
+) -> None:
     """A file that was changed is written again; rows that come out otherwise end the run."""
     reference, store = tmp_path / "reference.h5", tmp_path / "s.h5"
     steps = steps_of(server, "ingest", **ingest_settings(source, reference))
@@ -126,7 +128,7 @@ def test_parts_that_are_not_what_the_journal_says(server: Server, source: Path, 
         assert (outcome.status, "E-SOURCE" in outcome.said) == (65, True)
 
 
-def test_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(
+def test_kill_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(
     server: Server, source: Path, tmp_path: Path
 ) -> None:
     """At every moment there is a whole store: the old one or the new one."""
@@ -147,7 +149,9 @@ def test_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_one(
         shutil.rmtree(store.parent)
 
 
-def test_ingest_killed_again_and_again_ends_with_the_same_bytes(server: Server, source: Path, tmp_path: Path) -> None:
+def test_kill_ingest_killed_again_and_again_ends_with_the_same_bytes(
+    server: Server, source: Path, tmp_path: Path
+) -> None:
     reference, store = tmp_path / "reference.zarr", tmp_path / "s.zarr"
     steps = steps_of(server, "ingest", **ingest_settings(source, reference))
     for at in range(7, steps, 11):
@@ -158,7 +162,7 @@ def test_ingest_killed_again_and_again_ends_with_the_same_bytes(server: Server, 
 
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["in-memory", "in-file"])
-def test_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server, tmp_path: Path, in_file: bool) -> None:
+def test_kill_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server, tmp_path: Path, in_file: bool) -> None:
     store = ingested(tmp_path)
     settings: dict[str, Any] = {
         "store": str(store),
@@ -182,7 +186,9 @@ def test_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server, tmp_
 
 
 @pytest.mark.parametrize(("folds", "place"), [(None, "tables_of_group"), (3, "_Decision")])
-def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | None, place: str) -> None:
+def test_fit_killed_in_its_calibration_ends_with_the_same_bytes(
+    server: Server, tmp_path: Path, folds: int | None, place: str
+) -> None:
     """Killed in the reading of the scores, and when the first fold is fitted: the same bytes, with and without a checkpoint."""
     settings: dict[str, Any] = {
         "store": str(ingested(tmp_path)),
@@ -204,7 +210,7 @@ def test_a_fit_in_its_calibration(server: Server, tmp_path: Path, folds: int | N
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_a_fit_out_of_core(server: Server, tmp_path: Path, loss: str) -> None:
+def test_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_path: Path, loss: str) -> None:
     """Second order on a sample: what passes on from reading to reading is a center, a damping, a corner and bounds."""
     store = str(tmp_path / "wide")
     synth(SynthJob("table", store, rows=4000, columns=2000, chunk_bytes=1 << 14))
@@ -233,7 +239,7 @@ def test_a_fit_out_of_core(server: Server, tmp_path: Path, loss: str) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "none"])
-def test_a_fit_of_several_C_accepts_its_own_models(server: Server, tmp_path: Path, checkpoints: bool) -> None:
+def test_fit_of_several_C_killed_accepts_its_own_models(server: Server, tmp_path: Path, checkpoints: bool) -> None:
     """Killed while the models are written, the last steps of a run: resumed, it is the run that was not killed.
 
     Every third step, and with checkpoints the one after: a model takes another number of them.
@@ -272,7 +278,7 @@ def weights_of(model: Path) -> bytes:
 
 
 @pytest.mark.parametrize("out", ["p.csv", "p.npy"])
-def test_predictions_killed_at_any_step_are_whole_or_absent(server: Server, tmp_path: Path, out: str) -> None:
+def test_kill_predictions_killed_at_any_step_are_whole_or_absent(server: Server, tmp_path: Path, out: str) -> None:
     store = ingested(tmp_path)
     model = tmp_path / "m"
     assert server.run("fit", store=str(store), model=str(model), loss="hinge", max_passes=2).status == 0
@@ -288,7 +294,7 @@ def test_predictions_killed_at_any_step_are_whole_or_absent(server: Server, tmp_
         assert not leftovers(tmp_path)
 
 
-def test_search_killed_at_any_step_goes_on_to_the_same_table(server: Server, source: Path, tmp_path: Path) -> None:
+def test_kill_search_killed_at_any_step_goes_on_to_the_same_table(server: Server, source: Path, tmp_path: Path) -> None:
     """Killed within its first cell, it has files of rows and no table yet: the same command goes on.
 
     Every seventh step is tried: what a search is made of, a fit, is killed at all of its own above.

@@ -48,7 +48,7 @@ def held(target: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_the_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_lock_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
     write_table(tmp_path)
     with held(tmp_path / "s.zarr") as process, pytest.raises(ExistsError) as caught:
         ingest(ingest_job(tmp_path))
@@ -57,7 +57,7 @@ def test_the_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
         assert part in caught.value.message
 
 
-def test_two_fits_of_one_model(tmp_path: Path) -> None:
+def test_lock_refuses_a_second_fit_of_a_model(tmp_path: Path) -> None:
     job = fit_job(ingested(tmp_path), tmp_path / "m")
     with held(tmp_path / "m"), pytest.raises(ExistsError, match="is being written by pid"):
         fit(job)
@@ -89,7 +89,7 @@ def test_a_lock_in_one_process(tmp_path: Path) -> None:
     [({}, False), ({"pid": 2**22 + 1}, True), ({"boot": "another"}, True), ({"host": "elsewhere"}, False)],
     ids=["alive", "dead", "before the last boot", "another host"],
 )
-def test_where_the_file_system_has_no_locks(
+def test_lock_where_the_file_system_has_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], free: bool
 ) -> None:
     """What the lock file says decides."""
@@ -109,7 +109,7 @@ def test_where_the_file_system_has_no_locks(
             pass
 
 
-def test_many_writers(tmp_path: Path) -> None:
+def test_lock_lets_one_of_many_writers_through(tmp_path: Path) -> None:
     """Of processes started together exactly one commits; the others are refused, and the store is whole."""
     source = write_table(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

@@ -61,7 +61,7 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
     group.rmdir()
 
 
-def test_a_fit_of_four_times_the_limit(limited: Limited, tmp_path: Path) -> None:
+def test_memory_fit_of_four_times_the_limit(limited: Limited, tmp_path: Path) -> None:
     store = stored(tmp_path / "s.zarr", 4 * LIMIT, chunk_bytes=4 << 20)
     assert open_store(store).layout.bytes_per_pass > 3.9 * LIMIT
     os.sync()

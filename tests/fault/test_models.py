@@ -75,7 +75,7 @@ def refused(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["linear", "kernel"])
-def test_mutated_bytes_are_refused(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_tampered_model_mutated_bytes_are_refused(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     raw, draw = request.getfixturevalue(kind).read_bytes(), random.Random(4)
     path = tmp_path / "m"
     for trial in range(MUTATIONS):
@@ -139,7 +139,9 @@ SEALED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
 
 
 @each_value(("name", SEALED), ("kind", ["linear", "kernel"]))
-def test_sealed_nonsense_is_refused(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_tampered_model_sealed_nonsense_is_refused(
+    name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     raw = request.getfixturevalue(kind).read_bytes()
     if (name, kind) == ("kernel without points", "kernel"):
         pytest.skip("that is what it is")
@@ -174,7 +176,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_that_lie_are_refused(name: str, linear: Path, tmp_path: Path) -> None:
+def test_tampered_model_tables_that_lie_are_refused(name: str, linear: Path, tmp_path: Path) -> None:
     table, body = parts(linear.read_bytes())
     TABLES[name](table)
     path = tmp_path / "m"
@@ -183,7 +185,7 @@ def test_tables_that_lie_are_refused(name: str, linear: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("length", [0, 2, 2**27, 2**40, 2**63, 2**64 - 1])
-def test_header_lengths_that_lie_are_refused(length: int, linear: Path, tmp_path: Path) -> None:
+def test_tampered_model_header_lengths_that_lie_are_refused(length: int, linear: Path, tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(length.to_bytes(8, "little") + linear.read_bytes()[8:])
     assert refused(path)
@@ -199,7 +201,7 @@ class Canary:
         return (Path.touch, (self._path,))
 
 
-def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+def test_tampered_model_pickle_is_not_opened(tmp_path: Path) -> None:
     canary, path = tmp_path / "canary", tmp_path / "m"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps(Canary(canary), protocol))
@@ -210,7 +212,7 @@ def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["attributes", "manifest.json", "unit"])
-def test_pickles_in_a_store_are_not_opened(where: str, tmp_path: Path) -> None:
+def test_tampered_model_pickles_in_a_store_are_not_opened(where: str, tmp_path: Path) -> None:
     store, canary = ingested(tmp_path), tmp_path / "canary"
     bait = pickle.dumps(Canary(canary))
     target = {"attributes": "X/zarr.json", "manifest.json": "manifest.json", "unit": "X/c.0.0"}[where]

@@ -92,7 +92,9 @@ FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0
 
 
 @each_value(("odd", ODD), ("store, file", [(store, file) for store, files in FILES.items() for file in files]))
-def test_no_file_of_a_store_is_waited_for(store: str, file: str, odd: str, place: Path, tmp_path: Path) -> None:
+def test_odd_file_in_place_of_a_store_file_is_not_waited_for(
+    store: str, file: str, odd: str, place: Path, tmp_path: Path
+) -> None:
     shutil.copytree(place / store, tmp_path / store)
     ODD[odd](tmp_path / store / file)
     for name, use in USES.items():
@@ -108,7 +110,7 @@ def test_no_file_of_a_store_is_waited_for(store: str, file: str, odd: str, place
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> None:
+def test_odd_file_in_place_of_a_model_or_job_file_is_not_waited_for(odd: str, place: Path, tmp_path: Path) -> None:
     shutil.copy(place / "m", tmp_path / "m")
     ODD[odd](tmp_path / "m")
     with pytest.raises(StreamSVMError) as refused:
@@ -121,7 +123,7 @@ def test_nor_a_model_or_a_job_file(odd: str, place: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5", "gz"])
-def test_a_pipe_as_a_source_is_refused_before_a_byte_is_taken(form: str, tmp_path: Path) -> None:
+def test_odd_file_pipe_as_a_source_is_refused_before_a_byte_is_taken(form: str, tmp_path: Path) -> None:
     source = tmp_path / f"t.{form}"
     os.mkfifo(source)
     reader = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
@@ -157,7 +159,9 @@ def test_a_pipe_as_a_source_is_refused_before_a_byte_is_taken(form: str, tmp_pat
         "an offset of no column",
     ],
 )
-def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], place: Path, tmp_path: Path) -> None:
+def test_odd_file_manifest_that_was_sealed_again_is_no_store(
+    change: dict[str, Any], place: Path, tmp_path: Path
+) -> None:
     """Its seal is right; what it says cannot be."""
     shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
     sealed_again(tmp_path / "s.zarr", msgspec.structs.replace(manifests.read(place / "s.zarr"), **change))
@@ -169,7 +173,7 @@ def test_a_manifest_that_was_sealed_again_is_no_store(change: dict[str, Any], pl
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("rows", [2**48, 2**63])
-def test_chunks_larger_than_any_memory_are_no_chunks(rows: int, sparse: bool, tmp_path: Path) -> None:
+def test_odd_file_chunks_larger_than_any_memory_are_no_chunks(rows: int, sparse: bool, tmp_path: Path) -> None:
     """A ValueError of numpy once, as room was made for the first."""
     store = Path(small_store(tmp_path / "s.zarr", sparse=sparse))
     sealed_again(store, msgspec.structs.replace(manifests.read(store), chunk_rows=rows))
@@ -182,7 +186,7 @@ BEYOND = {"beyond the end": (0, 1 << 40), "before the beginning": (-8, 8), "of l
 
 
 @pytest.mark.parametrize("piece", BEYOND)
-def test_a_piece_of_a_part_that_is_not_in_it_is_not_read(piece: str, place: Path, tmp_path: Path) -> None:
+def test_odd_file_piece_of_a_part_that_is_not_in_it_is_not_read(piece: str, place: Path, tmp_path: Path) -> None:
     """MemoryError, ValueError and OverflowError once: as many bytes were made room for as the manifest said."""
     shutil.copytree(place / "s.h5", tmp_path / "s.h5")
     manifest = manifests.read(place / "s.h5")
@@ -195,7 +199,7 @@ def test_a_piece_of_a_part_that_is_not_in_it_is_not_read(piece: str, place: Path
 
 
 @pytest.mark.parametrize("store", FILES)
-def test_a_chunk_without_a_checksum_is_not_read(store: str, place: Path, tmp_path: Path) -> None:
+def test_odd_file_chunk_without_a_checksum_is_not_read(store: str, place: Path, tmp_path: Path) -> None:
     """A KeyError once."""
     shutil.copytree(place / store, tmp_path / store)
     manifest = manifests.read(place / store)
@@ -207,7 +211,7 @@ def test_a_chunk_without_a_checksum_is_not_read(store: str, place: Path, tmp_pat
     assert refused.value.code == "E-META"
 
 
-def test_a_manifest_that_memory_has_no_room_for_is_not_read(place: Path, tmp_path: Path) -> None:
+def test_odd_file_manifest_that_memory_has_no_room_for_is_not_read(place: Path, tmp_path: Path) -> None:
     """Reading it takes some times its size, before any plan is made."""
     shutil.copytree(place / "s.zarr", tmp_path / "s.zarr")
     manifest = manifests.read(place / "s.zarr")
@@ -225,7 +229,7 @@ def test_a_manifest_that_memory_has_no_room_for_is_not_read(place: Path, tmp_pat
 
 
 @pytest.mark.parametrize("columns", [2, 4])
-def test_a_manifest_of_other_columns_than_its_statistics_is_told(columns: int, tmp_path: Path) -> None:
+def test_odd_file_manifest_of_other_columns_than_its_statistics_is_told(columns: int, tmp_path: Path) -> None:
     """Of sparse rows: a column more takes nothing away from them."""
     small_store(tmp_path / "s.zarr", sparse=True)
     manifest = msgspec.structs.replace(manifests.read(tmp_path / "s.zarr"), columns=columns, facts={})
@@ -235,7 +239,7 @@ def test_a_manifest_of_other_columns_than_its_statistics_is_told(columns: int, t
 
 
 @pytest.mark.parametrize("target", ["job_file", "manifest", "model", "columns", "dask"])
-def test_fuzzed_structures_are_refused_or_read_without_harm(
+def test_odd_file_fuzzed_structures_are_refused_or_read_without_harm(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few trials of each target; hours of them are tools/fuzz/structures.py."""
@@ -270,8 +274,6 @@ def job_of(place: Path, **settings: Any) -> FitJob:
 
 
 @each_value(("use", NAMED.values()), ("name", [NO_NAME, f"{NO_NAME}/b", "a\x00b"]))
-def test_an_input_with_a_name_that_no_file_can_have_is_not_there(
-    tmp_path: Path, use: Callable[[str, Path], Any], name: str
-) -> None:
+def test_input_with_an_impossible_name_is_missing(tmp_path: Path, use: Callable[[str, Path], Any], name: str) -> None:
     with pytest.raises(MissingError):
         use(name, tmp_path)

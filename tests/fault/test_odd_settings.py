@@ -43,7 +43,7 @@ def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
         ("linear", "blended", "squared_hinge"),
     ],
 )
-def test_values_near_the_end_of_float32_end_with_bounds(
+def test_odd_settings_values_near_the_end_of_float32_end_with_bounds(
     kernel: str, solver: str, loss: str, scale: float, tmp_path: Path
 ) -> None:
     """By itself, well before the time limit, and certified where the problem is one that can be."""
@@ -74,7 +74,7 @@ def test_odd_settings_are_refused_by_name(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_a_job_file_of_odd_keys_is_refused(tmp_path: Path) -> None:
+def test_odd_settings_job_file_of_odd_keys_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     for text in ("[fit]\n" + ".".join(["a"] * 3000) + " = 1\n", "[" + ".".join(["fit"] * 3000) + "]\n"):
         path.write_text(text)

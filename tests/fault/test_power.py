@@ -143,7 +143,7 @@ def judged(store: Path) -> str:
     return f"the manifest is whole, {bad[0]['message']}" if bad else ""
 
 
-def test_a_power_cut_leaves_no_store_that_is_not_whole(tmp_path: Path) -> None:
+def test_power_cut_leaves_whole_stores_or_none(tmp_path: Path) -> None:
     assert lost(tmp_path)[1] == []
 
 
@@ -186,13 +186,13 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_replay_notices(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_cut_replay_notices(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that cannot fail proves nothing."""
     MUTANTS[mutant](monkeypatch)
     assert lost(tmp_path, choices=2)[1] != []
 
 
-def test_the_order_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_cut_order_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest is renamed into place after everything else was synced."""
     write_table(tmp_path, rows=400, columns=4)
     steps: list[tuple[str, Path]] = []

@@ -32,7 +32,7 @@ def run(*arguments: object, shell: str = "", cwd: Path | None = None) -> subproc
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Path) -> None:
+def test_process_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Path) -> None:
     """On a slow file system that takes minutes."""
     (tmp_path / "click.py").write_text("import time\nopen('loading', 'w').close()\ntime.sleep(600)\n")
     command, place = [*PROGRAM, "info", "x"], environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
@@ -61,13 +61,13 @@ main()
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
-def test_a_signal_when_all_is_done_is_no_crash(number: str) -> None:
+def test_process_signal_when_all_is_done_is_no_crash(number: str) -> None:
     command = [sys.executable, "-c", ENDING, number, "--version"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_under_nohup_a_hangup_is_nothing(tmp_path: Path) -> None:
+def test_process_under_nohup_a_hangup_is_nothing(tmp_path: Path) -> None:
     source = write_table(tmp_path)
     arguments = ["-q", "ingest", source, tmp_path / "s.zarr", "--label", "y"]
     words = [*PROGRAM, *map(str, arguments)]
@@ -81,7 +81,7 @@ def test_under_nohup_a_hangup_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
-def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
+def test_process_works_with_closed_streams(closed: str, tmp_path: Path) -> None:
     store = ingested(tmp_path)
     if "2" in closed and "<" in closed:
         assert run("ingest", tmp_path / "t.csv", tmp_path / "u.zarr", "--label", "y", shell=closed).returncode == 0
@@ -92,7 +92,9 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     assert run("info", tmp_path / "none", shell=closed).returncode == 66
 
 
-def test_standard_output_may_be_anything_that_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_standard_output_may_be_anything_that_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in notebooks and other programs."""
     source, out = write_table(tmp_path), io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
@@ -132,7 +134,7 @@ def called(words: list[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[int, by
 
 
 @pytest.mark.parametrize(("name", "form"), list(zip(NAMES, ["zarr", "h5"] * 4, strict=True)))
-def test_any_name_the_system_takes(name: bytes, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_takes_any_file_name(name: bytes, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are bytes: of another encoding, with control characters, with quotes. All of it works, and none reaches a terminal raw."""
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path)
@@ -159,7 +161,7 @@ def test_any_name_the_system_takes(name: bytes, form: str, tmp_path: Path, monke
         assert name != b"new\nline" or b"new\nline" not in said, words
 
 
-def test_labels_and_columns_cannot_move_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_labels_and_columns_cannot_move_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     labels = ("a\x1b[2Jz", "b\u202e")
     rows = "".join(f"{k},{labels[k % 2]}\n" for k in range(40))
@@ -176,7 +178,7 @@ def test_labels_and_columns_cannot_move_the_cursor(tmp_path: Path, monkeypatch: 
         assert "\u202e".encode() not in said, line
 
 
-def test_an_address_space_that_is_too_small_is_said(tmp_path: Path) -> None:
+def test_process_address_space_that_is_too_small_is_said(tmp_path: Path) -> None:
     """Libraries that get no addresses try for ever, without a word."""
     command = ["sh", "-c", 'ulimit -v 409600; exec "$@"', "sh", *PROGRAM, "-q", "fit", "s.zarr", "m"]
     done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, check=False, timeout=60)

@@ -71,7 +71,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 @each_value(("first", [1, 2, 9]), ("times", [1, 3]), ("number", [errno.EIO, errno.ESTALE]))
-def test_a_read_that_fails_for_a_moment_is_made_again(
+def test_reading_read_that_fails_for_a_moment_is_made_again(
     store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, times: int, number: int
 ) -> None:
     placed(monkeypatch)
@@ -84,7 +84,7 @@ def test_a_read_that_fails_for_a_moment_is_made_again(
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
 @pytest.mark.parametrize("first", [1, 4, 17])
-def test_a_read_that_keeps_failing_ends_the_run(
+def test_reading_read_that_keeps_failing_ends_the_run(
     store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, number: int
 ) -> None:
     placed(monkeypatch)
@@ -98,7 +98,7 @@ def test_a_read_that_keeps_failing_ends_the_run(
     assert not [t for t in threading.enumerate() if t.name == "streamsvm-reader" and t.is_alive()]
 
 
-def test_a_file_that_was_replaced_while_its_handle_was_stale_is_noticed(
+def test_reading_file_that_was_replaced_while_its_handle_was_stale_is_noticed(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that is opened instead of the stale one is believed no more than the first."""
@@ -121,7 +121,9 @@ def test_a_file_that_was_replaced_while_its_handle_was_stale_is_noticed(
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_short_reads_are_finished(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_reading_short_reads_are_finished(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
     reference = fitted(fit_job(store, tmp_path / "whole", max_passes=1))
     read = os.preadv
 
@@ -134,7 +136,7 @@ def test_short_reads_are_finished(store: Path, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("chunk", [0, 1, -1])
-def test_a_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
+def test_reading_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
     """Whatever is raised in the reader's thread is raised where the blocks are used."""
     opened = open_store(store)
     at = chunk % len(opened.layout.chunks)
@@ -152,7 +154,7 @@ def test_a_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
     assert not [t for t in threading.enumerate() if t.name == "streamsvm-reader" and t.is_alive()]
 
 
-def test_a_reader_that_hangs_is_not_waited_for(store: Path) -> None:
+def test_reading_reader_that_hangs_is_not_waited_for(store: Path) -> None:
     opened, release = open_store(store), threading.Event()
     faulty: Store = Faulty(opened, lambda _: release.wait(200) and None)
     visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
@@ -163,7 +165,7 @@ def test_a_reader_that_hangs_is_not_waited_for(store: Path) -> None:
     release.set()
 
 
-def test_the_checkpoint_before_a_fault_is_good(
+def test_reading_checkpoint_before_a_fault_is_good(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Any
 ) -> None:
     placed(monkeypatch, resident=False)
@@ -185,7 +187,9 @@ def replaced(store: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True], ids=["read", "cached"])
-def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool) -> None:
+def test_reading_store_that_is_replaced_ends_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
     placed(monkeypatch, cached=cached)
     store, other = ingested(tmp_path), tmp_path / "other"
     other.mkdir()
@@ -205,7 +209,7 @@ def test_a_store_that_is_replaced_ends_the_fit(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("harm", ["removed", "cut"])
-def test_a_chunk_that_goes_while_it_is_needed_ends_the_fit(
+def test_reading_chunk_that_goes_while_it_is_needed_ends_the_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     placed(monkeypatch)
@@ -220,7 +224,7 @@ def test_a_chunk_that_goes_while_it_is_needed_ends_the_fit(
     assert (caught.value.code, caught.value.exit_code) == ("E-CHUNKS", 65)
 
 
-def test_the_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch)
     store = ingested(tmp_path)
 

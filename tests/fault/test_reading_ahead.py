@@ -23,7 +23,7 @@ main()
 """
 
 
-def test_no_thread_calls_python_when_the_program_ends(tmp_path: Path) -> None:
+def test_reading_ahead_no_thread_calls_python_when_the_program_ends(tmp_path: Path) -> None:
     """With pyarrow reading the file in its own threads every other run of this was aborted (SIGABRT)."""
     rows = "".join(f"{k},{'' if k == 90_000 else 1.5},{k % 2}\n" for k in range(500_000))
     (tmp_path / "t.csv").write_text("a,b,y\n" + rows)

@@ -97,7 +97,7 @@ def test_resume_at_every_visit(name: str, store: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["newton", "nystrom", "decomposition", "blended", "partan sampled"])
 @pytest.mark.parametrize("resident", [True, False])
-def test_threads_are_stopped_and_others_go_on(
+def test_resume_on_another_number_of_threads_has_the_same_bytes(
     name: str, resident: bool, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was joined when three threads were stopped is what one, or two, join the rest to."""
@@ -133,7 +133,9 @@ def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path) -> None
         assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_stopped_many_times(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_after_many_stops_has_the_same_bytes(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After every third visit, with checkpoints in between, until it is done."""
     placed(monkeypatch, resident=False)
     monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
@@ -148,7 +150,7 @@ def test_stopped_many_times(store: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_a_damaged_generation_gives_way_to_the_other(
+def test_resume_takes_the_older_checkpoint_where_the_newest_is_damaged(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older checkpoint is whole to the last row although training went on for up to a checkpoint after it."""
@@ -194,21 +196,21 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES, ids=[next(iter(c)) for c, _ in CHANGES])
-def test_other_settings_are_refused_with_the_difference(stopped: FitJob, change: dict[str, Any], said: str) -> None:
+def test_resume_with_other_settings_is_refused(stopped: FitJob, change: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         fit(replace(stopped, **change))
     assert (caught.value.code, caught.value.exit_code) == ("E-CONFIG", 78)
     assert any(part in caught.value.message for part in said.split("|")), caught.value.message
 
 
-def test_other_data_are_refused(stopped: FitJob, tmp_path: Path) -> None:
+def test_resume_with_other_data_is_refused(stopped: FitJob, tmp_path: Path) -> None:
     text = (Path(stopped.store).parent / "t.csv").read_text().replace("\n7,", "\n7.5,")
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ConfigError, match="store="):
         fit(replace(stopped, store=str(ingested(tmp_path))))
 
 
-def test_the_same_data_elsewhere_and_the_way_of_running_are_not_another_job(
+def test_resume_same_data_elsewhere_and_the_way_of_running_are_not_another_job(
     stopped: FitJob, store: Path, tmp_path: Path
 ) -> None:
     import shutil
@@ -220,7 +222,7 @@ def test_the_same_data_elsewhere_and_the_way_of_running_are_not_another_job(
     assert same_model((tmp_path / "m").read_bytes(), reference, "", "")
 
 
-def test_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path: Path) -> None:
+def test_resume_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path: Path) -> None:
     fit(replace(stopped, C=10.0, resume=False, overwrite=True))
     assert not (tmp_path / "m.run" / "checkpoint").exists()
 
@@ -240,7 +242,7 @@ def interrupted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_an_interrupted_run_has_left_is_not_lost_without_leave(
+def test_resume_what_an_interrupted_run_has_left_is_not_lost_without_leave(
     interrupted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(interrupted)
@@ -263,7 +265,7 @@ def test_what_an_interrupted_run_has_left_is_not_lost_without_leave(
 
 
 @pytest.mark.parametrize("mode", ["flip", "cut", "pickle", "empty"])
-def test_damaged_checkpoints_are_refused(stopped: FitJob, tmp_path: Path, mode: str) -> None:
+def test_resume_damaged_checkpoints_are_refused(stopped: FitJob, tmp_path: Path, mode: str) -> None:
     directory = tmp_path / "m.run" / "checkpoint"
     for path in (p for p in directory.iterdir() if p.name in GENERATIONS):
         raw = path.read_bytes()
@@ -277,7 +279,7 @@ def test_damaged_checkpoints_are_refused(stopped: FitJob, tmp_path: Path, mode: 
     assert not Path("canary").exists()
 
 
-def test_a_damaged_state_of_rows_is_refused(stopped: FitJob, tmp_path: Path) -> None:
+def test_resume_damaged_state_of_rows_is_refused(stopped: FitJob, tmp_path: Path) -> None:
     path = tmp_path / "m.run" / "checkpoint" / "alpha"
     raw = path.read_bytes()
     path.write_bytes(bytes(b ^ 0x10 for b in raw))
@@ -286,7 +288,7 @@ def test_a_damaged_state_of_rows_is_refused(stopped: FitJob, tmp_path: Path) -> 
     assert caught.value.code == "E-CHECKPOINT"
 
 
-def test_the_time_limit_can_stop_with_a_checkpoint(
+def test_resume_time_limit_can_stop_with_a_checkpoint(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed(monkeypatch)
@@ -296,7 +298,7 @@ def test_the_time_limit_can_stop_with_a_checkpoint(
     fit(replace(job, resume=True, time_limit=60.0))
 
 
-def test_a_stop_in_the_last_evaluation_loses_nothing_of_the_training(
+def test_resume_stop_in_the_last_evaluation_loses_nothing_of_the_training(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed(monkeypatch)
@@ -317,7 +319,7 @@ def test_a_stop_in_the_last_evaluation_loses_nothing_of_the_training(
     assert Path(job.model).read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_states_are_encoded_to_the_last_bit() -> None:
+def test_checkpoint_encodes_states_to_the_last_bit() -> None:
     shared = np.arange(6.0).reshape(2, 3)
     values = {
         "numbers": [0.1, float("inf"), -0.0, np.float64(0.3), np.int64(3), 2**70, True, None, "text"],
@@ -334,14 +336,14 @@ def test_states_are_encoded_to_the_last_bit() -> None:
         np.testing.assert_array_equal(one, two)
 
 
-def test_what_is_not_data_is_not_kept() -> None:
+def test_checkpoint_holds_data_only() -> None:
     with pytest.raises(StreamSVMError, match="cannot hold a function"):
         Encoder().encode([lambda: None])
     with pytest.raises(KeyError):
         Decoder(dict[str, Any]().__getitem__).decode({"class": "os.system", "fields": ["true"]})
 
 
-def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
+def test_resume_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
     """Both checkpoints are verified and the newer one is made anew, and never are there two copies of the arrays."""
     arrays = [np.arange(500_000, dtype=np.float64) + k for k in range(8)]
     checkpoints = CheckpointDirectory(tmp_path)
@@ -357,7 +359,7 @@ def test_reading_a_checkpoint_holds_its_arrays_once(tmp_path):
     assert peak < 1.5 * sum(array.nbytes for array in arrays)
 
 
-def test_a_run_that_ended_at_a_limit_is_resumed_with_a_larger_one(store: Path, tmp_path: Path) -> None:
+def test_resume_run_that_ended_at_a_limit_is_resumed_with_a_larger_one(store: Path, tmp_path: Path) -> None:
     outputs = {"dual": str(tmp_path / "dual.npy"), "report": str(tmp_path / "page.html")}
     job = fit_job(store, tmp_path / "m", max_passes=1, tolerance=1e-9, time_limit=100.0, **outputs)
     fit(job)
@@ -370,7 +372,9 @@ def test_a_run_that_ended_at_a_limit_is_resumed_with_a_larger_one(store: Path, t
 
 
 @pytest.mark.parametrize("less", [{"max_passes": 1}, {"time_limit": 50.0}, {"dual": "other.npy"}, {"C": 2.0}])
-def test_what_a_resumed_run_would_lose_is_not_replaced(store: Path, tmp_path: Path, less: dict[str, Any]) -> None:
+def test_resume_what_a_resumed_run_would_lose_is_not_replaced(
+    store: Path, tmp_path: Path, less: dict[str, Any]
+) -> None:
     job = fit_job(store, tmp_path / "m", max_passes=2, tolerance=1e-9, time_limit=100.0, dual=str(tmp_path / "a.npy"))
     fit(job)
     (tmp_path / "other.npy").write_bytes((tmp_path / "a.npy").read_bytes())

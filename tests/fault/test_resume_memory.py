@@ -61,7 +61,7 @@ except sv.InterruptedRun:
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
-def test_a_resumed_fit_stays_within_its_plan(store: str, few: str, tmp_path: Path, solver: str) -> None:
+def test_resume_resumed_fit_stays_within_its_plan(store: str, few: str, tmp_path: Path, solver: str) -> None:
     """In a process of its own, whose memory is that of the fit."""
     options: Any = {"solver": solver, "tolerance": 1e-10, "threads": 2}
     options |= {"kernel": "rbf"} if solver in KERNEL else {}
@@ -95,7 +95,7 @@ print(full - held())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the size is one of this C library")
-def test_large_blocks_go_back_to_the_system_whatever_was_freed_before(store: str) -> None:
+def test_resume_large_blocks_go_back_to_the_system_whatever_was_freed_before(store: str) -> None:
     """20 blocks of 8 MiB after one of 24 MiB, which would have the C library keep them."""
     names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
     environment = {name: value for name, value in os.environ.items() if name not in names}

@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stop_at_any_step_between_passes(
+def test_resume_stop_at_any_step_between_passes(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(working_set, "LEVEL_RATIO", 3)
@@ -64,7 +64,7 @@ def test_a_stop_at_any_step_between_passes(
         assert Path(this.model).read_bytes() == reference, f"stopped after {k} of {total} steps"
 
 
-def test_a_run_stopped_again_and_again_within_one_pass(
+def test_resume_run_stopped_again_and_again_within_one_pass(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = FitJob(str(store), str(tmp_path / "m"), **{**RBF, **CASES["levels"]})

@@ -38,7 +38,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_other_names_the_same_file(settings: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_do_not_depend_on_names(
+    settings: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[list[bytes]] = []
     asked = SETTINGS[settings]
     for name in ("here", "elsewhere/with a long name"):
@@ -59,7 +61,7 @@ def test_other_names_the_same_file(settings: str, place: Path, tmp_path: Path, m
         assert b"here" not in content
 
 
-def test_models_that_name_their_store_still_open(place: Path) -> None:
+def test_bits_models_that_name_their_store_still_open(place: Path) -> None:
     """As all did before: the name is read over."""
     model = models.load(place / "start")
     old = replace(model, provenance=model.provenance | {"store": {"name": "a.zarr", "digest": "0" * 64, "rows": 3}})

@@ -81,7 +81,7 @@ FIT = ("--loss", "hinge", "--solver", "dcd", "--tolerance", "1e-15", "--max-pass
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
-def test_a_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path, name: str) -> None:
+def test_signal_fit_saves_a_checkpoint(started: Started, store: Path, tmp_path: Path, name: str) -> None:
     fit = started("fit", store, "m", *FIT, "--checkpoint-every", "0.2")
     wait_for(tmp_path / "m.run" / "checkpoint" / "ckpt-A")
     fit.send_signal(getattr(signal, name))
@@ -111,7 +111,7 @@ main()
 
 
 @pytest.mark.parametrize("command", ["fit", "embed"])
-def test_a_stop_while_kernel_features_are_written_says_how_to_go_on(
+def test_signal_stop_while_kernel_features_are_written_says_how_to_go_on(
     store: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no checkpoint yet, but the features that are written are not made again."""
@@ -184,7 +184,7 @@ KERNEL = ("--solver", "decomposition", "--loss", "hinge", "--kernel", "rbf", "--
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "time limit"])
-def test_a_kernel_solver_is_stopped_where_it_works_in_memory(
+def test_signal_kernel_solver_is_stopped_where_it_works_in_memory(
     started: Started, store: Path, tmp_path: Path, name: str
 ) -> None:
     """Where there is no time for a checkpoint the one of the moment before stands: when all was read."""
@@ -201,7 +201,7 @@ def test_a_kernel_solver_is_stopped_where_it_works_in_memory(
     )
 
 
-def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path, tmp_path: Path) -> None:
+def test_signal_time_limit_ends_what_is_done_in_memory(started: Started, store: Path, tmp_path: Path) -> None:
     fit = started("fit", store, "m", *KERNEL, "--time-limit", "3")
     _, said = fit.communicate(timeout=60)
     if fit.returncode == 75:  # a busy machine has not come to a model two seconds later, or not to its first step
@@ -214,7 +214,7 @@ def test_a_time_limit_ends_what_is_done_in_memory(started: Started, store: Path,
 @pytest.mark.parametrize(
     "command", [("fit", "2500"), ("embed", "1500"), ("tune", "1500")], ids=["fit", "embed", "tune"]
 )
-def test_a_time_limit_ends_what_makes_features(
+def test_signal_time_limit_ends_what_makes_features(
     started: Started, store: Path, tmp_path: Path, command: tuple[str, str]
 ) -> None:
     name, landmarks = command
@@ -251,7 +251,7 @@ with signals.listening() if sys.argv[1] == "command" else nullcontext():
 
 
 @pytest.mark.parametrize("way", ["command", "program"])
-def test_a_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
+def test_signal_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
     command, environment = [sys.executable, "-c", SWALLOWED, way], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -272,7 +272,7 @@ except InterruptedRun:
 """
 
 
-def test_a_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_behind() -> None:
+def test_signal_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_behind() -> None:
     """It would end the program itself, at any time later."""
     command, environment = [sys.executable, "-c", OVER], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -290,7 +290,7 @@ with signals.listening(), signals.deferred():
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_job_that_does_not_look_is_not_waited_for(signals: int) -> None:
+def test_signal_job_that_does_not_look_is_not_waited_for(signals: int) -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", STUCK]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stuck:
@@ -304,7 +304,7 @@ def test_a_job_that_does_not_look_is_not_waited_for(signals: int) -> None:
         assert ("SIGTERM: no time for a checkpoint" in said) == (signals == 1)
 
 
-def test_ingest_goes_on_where_it_was_stopped(started: Started, tmp_path: Path) -> None:
+def test_signal_ingest_goes_on_where_it_was_stopped(started: Started, tmp_path: Path) -> None:
     write_table(tmp_path, rows=60_000, columns=8)
     ingested(tmp_path, store=tmp_path / "whole.zarr", chunk_bytes=16384)
     command = ("ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--chunk", "16384")

@@ -52,7 +52,7 @@ def run(*words: str) -> Result:
 
 
 @pytest.mark.parametrize(("place", "settings"), [("written", ("--C", "0.1,1")), ("told", ()), ("shown", ())])
-def test_a_run_that_was_stopped_after_its_model_was_written(
+def test_signal_run_that_was_stopped_after_its_model_was_written(
     place: str, settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     write_table(tmp_path)

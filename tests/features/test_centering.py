@@ -41,7 +41,7 @@ def rbf(X: Any, Z: Any, gamma: float) -> Any:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: Path, sparse: bool) -> None:
+def test_centering_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: Path, sparse: bool) -> None:
     X, y = rows_of()
     map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=sparse))
     assert isinstance(map_, Standardized)
@@ -51,7 +51,7 @@ def test_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: 
     np.testing.assert_array_equal(map_.scale, 1.0)
 
 
-def test_the_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path: Path) -> None:
+def test_centering_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path: Path) -> None:
     X, y = rows_of()
     near = X - np.array([0.0, 1e4, -3e6, 20.0], np.float32)
     far, close = (store_of(tmp_path / name, rows, y, sparse=False) for name, rows in (("far", X), ("near", near)))
@@ -62,7 +62,7 @@ def test_the_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path: Path
     assert raw[1] == pytest.approx(1.0 / (4 * np.var(near, dtype=np.float64)), rel=1e-6)
 
 
-def test_a_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> None:
+def test_centering_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> None:
     X, y = rows_of()
     X[7, 1] = 0.0
     map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=True))
@@ -70,7 +70,7 @@ def test_a_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> 
     assert (map_.shift != 0.0).tolist() == [False, False, True, True]
 
 
-def test_what_is_near_zero_or_standardized_stays_as_it_is(tmp_path: Path) -> None:
+def test_centering_what_is_near_zero_or_standardized_stays_as_it_is(tmp_path: Path) -> None:
     X, y = noisy_rows()
     store = store_of(tmp_path / "s", X, y, sparse=False)
     raw = Raw(1.0)
@@ -82,7 +82,7 @@ def test_what_is_near_zero_or_standardized_stays_as_it_is(tmp_path: Path) -> Non
 @pytest.mark.parametrize("landmarks", [None, 60])
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_model_of_offset_columns_is_that_of_the_same_columns_without(
+def test_centering_model_of_offset_columns_is_that_of_the_same_columns_without(
     tmp_path: Path, sparse: bool, standardize: bool, landmarks: int | None
 ) -> None:
     X, y = rows_of()
@@ -104,7 +104,7 @@ def test_a_model_of_offset_columns_is_that_of_the_same_columns_without(
     np.testing.assert_allclose(decisions, expected, atol=0.03)
 
 
-def test_a_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(tmp_path: Path) -> None:
+def test_centering_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(tmp_path: Path) -> None:
     X, y = rows_of()
     store_of(tmp_path / "s", X, y, sparse=True)
     fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m"), kernel="rbf", gamma=1e-8))
@@ -124,7 +124,7 @@ def test_a_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(tmp_path
     np.testing.assert_allclose(model.decision(csr_of(asked))[:, 0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_with_entries_adds_the_entries_that_lack_and_keeps_the_order() -> None:
+def test_centering_with_entries_adds_the_entries_that_lack_and_keeps_the_order() -> None:
     values = np.array([[0, 2, 0, 4], [1, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]], np.float32)
     found = with_entries(csr_of(values, 1.0), np.array([1, 2]))
     assert found.indptr.tolist() == [0, 3, 6, 8, 12]

@@ -19,16 +19,16 @@ def statistics(X):
     return Statistics(X.mean(0), ((X - X.mean(0)) ** 2).sum(0), X.min(0), X.max(0))
 
 
-def test_scale_is_that_of_scikit_learn(X):
+def test_gamma_scale_is_that_of_scikit_learn(X):
     assert gamma_of("scale", X.mean(0), X.var(0)) == pytest.approx(1.0 / (3 * X.var()))
 
 
-def test_mean_distance_is_the_mean_over_all_pairs(X):
+def test_gamma_mean_distance_is_the_mean_over_all_pairs(X):
     pairs = ((X[:, None] - X[None]) ** 2).sum(-1).mean()
     assert gamma_of("mean-distance", X.mean(0), X.var(0)) == pytest.approx(1.0 / pairs)
 
 
-def test_standardized_columns_are_seen_as_such(X):
+def test_gamma_standardized_columns_are_seen_as_such(X):
     mean, variance = moments_seen(statistics(X), len(X), X.mean(0), 1.0 / X.std(0))
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(variance, 1.0)
@@ -36,10 +36,10 @@ def test_standardized_columns_are_seen_as_such(X):
 
 
 @pytest.mark.parametrize("rule", ["wide", 0.0, -1.0, "-2", "nan", float("inf")])
-def test_anything_else_is_refused(rule):
+def test_gamma_refuses_other_rules(rule):
     with pytest.raises(UsageError):
         gamma_of(rule, np.zeros(2), np.ones(2))
 
 
-def test_numbers_are_taken(X):
+def test_gamma_takes_numbers(X):
     assert gamma_of(0.25, X.mean(0), X.var(0)) == gamma_of("0.25", X.mean(0), X.var(0)) == 0.25

@@ -25,7 +25,7 @@ def left(K, T, columns) -> float:
 
 
 @pytest.mark.parametrize("targets", [1, 3])
-def test_each_column_is_the_one_that_leaves_least(targets):
+def test_greedy_landmarks_each_column_is_the_one_that_leaves_least(targets):
     rng = np.random.default_rng(targets)
     K, T = rng.normal(size=(60, 12)), rng.normal(size=(60, targets))
     taken = pivots(K.T @ K, K.T @ T, 8, first=11).tolist()
@@ -35,7 +35,7 @@ def test_each_column_is_the_one_that_leaves_least(targets):
         assert taken[step] == min(rest, key=lambda j: left(K, T, [*taken[:step], j]))
 
 
-def test_the_sums_are_those_of_all_rows():
+def test_greedy_landmarks_sums_are_those_of_all_rows():
     rng = np.random.default_rng(2)
     X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (500, 20))
     T = targets_of(rng.integers(0, 2, 500), 2)
@@ -48,7 +48,7 @@ def test_the_sums_are_those_of_all_rows():
     np.testing.assert_allclose(chooser.products, K.T @ T, atol=1e-3)
 
 
-def test_a_row_of_weight_k_is_as_k_rows_and_one_of_weight_0_as_none():
+def test_greedy_landmarks_row_of_weight_k_is_as_k_rows_and_one_of_weight_0_as_none():
     rng = np.random.default_rng(3)
     X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (200, 20))
     T, weight = targets_of(rng.integers(0, 2, 200), 2), rng.integers(0, 4, 200)
@@ -96,7 +96,7 @@ def test_the_landmarks_do_not_depend_on_the_chunks_and_explain_the_labels(form, 
     assert unexplained(drawn[0].columns.T) < 0.8 * by_chance
 
 
-def test_choosing_does_not_make_many_sparse_rows_dense():
+def test_greedy_landmarks_choosing_does_not_make_many_sparse_rows_dense():
     assert greedy_bytes(300, Layout(18, (10_000,), None, ("a", "b"), (5000, 5000))) < 64 << 20
     wide = Layout(
         10_000, (5000, 5000), (50_000, 100_000), ("a", "b"), (5000, 5000)

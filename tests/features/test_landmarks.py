@@ -21,7 +21,7 @@ from streamsvm.rows import Dense, row_slice
 from tests.arrays import csr_of, sparse_values
 
 
-def test_uniform_rows_are_distinct_and_rising():
+def test_landmarks_uniform_rows_are_distinct_and_rising():
     rows = uniform_rows(3_000_000, 500, 3)
     assert len(rows) == 500
     assert np.all(np.diff(rows) > 0)
@@ -29,14 +29,14 @@ def test_uniform_rows_are_distinct_and_rising():
     assert np.array_equal(rows, uniform_rows(3_000_000, 500, 3))
 
 
-def test_uniform_rows_are_uniform():
+def test_landmarks_uniform_rows_are_uniform():
     counts = sum(np.bincount(uniform_rows(20, 5, seed), minlength=20) for seed in range(2000))
     expected = 2000 * 5 / 20
     assert np.sum((counts - expected) ** 2 / expected) < 45  # chi-square, 19 degrees of freedom, p = 0.0007
 
 
 @pytest.mark.parametrize("cuts", [[0, 100], [0, 1, 7, 50, 99, 100]])
-def test_smallest_does_not_depend_on_portions(cuts):
+def test_landmarks_smallest_does_not_depend_on_portions(cuts):
     keys = np.random.default_rng(0).integers(0, 40, 100)  # with ties: the earlier row wins
     best = Smallest(13)
     for start, stop in pairwise(cuts):
@@ -44,7 +44,7 @@ def test_smallest_does_not_depend_on_portions(cuts):
     assert np.array_equal(best.rows, np.lexsort((np.arange(100), keys))[:13])
 
 
-def test_leverages_are_those_of_the_formula():
+def test_landmarks_leverages_are_those_of_the_formula():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 4)).astype(np.float32)
     points = points_of(X[:50])
@@ -55,7 +55,7 @@ def test_leverages_are_those_of_the_formula():
     np.testing.assert_allclose(sampler.scores(Dense(X)), expected, rtol=2e-3, atol=2e-6)
 
 
-def test_leverages_of_a_kernel_that_is_not_positive_definite_are_those_of_its_positive_part():
+def test_landmarks_leverages_of_a_kernel_that_is_not_positive_definite_are_those_of_its_positive_part():
     X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32)
     kernel = Sigmoid(gamma=2.0)
     K, of_points = symmetric_gram(points_of(X), kernel), slice(0, 40)
@@ -68,7 +68,7 @@ def test_leverages_of_a_kernel_that_is_not_positive_definite_are_those_of_its_po
     np.testing.assert_allclose(sampler.scores(Dense(X)), expected, rtol=2e-3, atol=2e-5)
 
 
-def test_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_others():
+def test_landmarks_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_others():
     X = np.random.default_rng(1).normal(size=(80, 3)).astype(np.float32) * np.float32(1e15)
     sampler = leverage_sampler(points_of(X[:40]), Polynomial(degree=3), 20, 0)
     with np.errstate(all="ignore"):
@@ -76,14 +76,14 @@ def test_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_others():
     assert len(sampler.rows()) == 20
 
 
-def test_ridge_has_the_effective_dimension_asked_for():
+def test_landmarks_ridge_has_the_effective_dimension_asked_for():
     values = np.geomspace(1e-6, 10.0, 100)
     ridge = ridge_for(values, 25.0)
     assert (values / (values + ridge)).sum() == pytest.approx(25.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("form", [Dense, csr_of])
-def test_leverage_rows_do_not_depend_on_blocks(form):
+def test_landmarks_leverage_rows_do_not_depend_on_blocks(form):
     X = form(sparse_values(np.random.default_rng(2), 500, 6))
     chosen = []
     for cuts in ([0, 500], [0, 3, 200, 500], [200, 500, 0, 200]):
@@ -97,7 +97,7 @@ def test_leverage_rows_do_not_depend_on_blocks(form):
     assert np.array_equal(chosen[0], chosen[2])
 
 
-def test_rare_rows_are_drawn_by_leverage():
+def test_landmarks_rare_rows_are_drawn_by_leverage():
     """One row in a hundred lies apart; its leverage is high, and so are its chances."""
     rng = np.random.default_rng(4)
     X = rng.normal(scale=0.05, size=(2000, 3)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_rare_rows_are_drawn_by_leverage():
     assert np.sum(uniform_rows(2000, 60, 0) % 100 == 0) < 4
 
 
-def test_rows_far_from_each_other_find_more_clusters():
+def test_landmarks_rows_far_from_each_other_find_more_clusters():
     """Twenty clusters, the first with nine rows in ten: uniform rows miss most of the others."""
     rng = np.random.default_rng(5)
     cluster = np.where(rng.random(2000) < 0.9, 0, rng.integers(0, 20, 2000))
@@ -119,7 +119,7 @@ def test_rows_far_from_each_other_find_more_clusters():
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
-def test_rows_far_from_each_other_are_as_many_as_asked_for(count):
+def test_landmarks_rows_far_from_each_other_are_as_many_as_asked_for(count):
     X = np.random.default_rng(6).normal(size=(100, 3)).astype(np.float32)
     rows = spread_rows(X, RBF(1.0), count, 0)
     assert len(rows) == count

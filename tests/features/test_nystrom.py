@@ -32,7 +32,7 @@ def dense_features(features, block):
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.2), Laplacian(0.2), Polynomial(0.3, 1.0, 2.0)], ids=str)
-def test_features_reproduce_the_kernel_of_the_landmarks(X, kernel):
+def test_nystrom_features_reproduce_the_kernel_of_the_landmarks(X, kernel):
     points = points_of(X[:M])
     projection = projection_of(points, kernel, Raw(0.0), CUTOFF)
     phi = dense_features(Nystrom(projection, 0.0), Dense(X[:M])).astype(np.float64)
@@ -40,7 +40,7 @@ def test_features_reproduce_the_kernel_of_the_landmarks(X, kernel):
     assert np.abs(phi @ phi.T - K).max() < 2e-4 * np.abs(K).max()
 
 
-def test_eigenvalues_below_the_cut_are_left_out():
+def test_nystrom_eigenvalues_below_the_cut_are_left_out():
     Z = np.repeat(sparse_values(np.random.default_rng(1), 20, D), 3, axis=0)
     projection = projection_of(points_of(Z), RBF(0.2), Raw(0.0), CUTOFF)
     values = np.linalg.eigvalsh(symmetric_gram(points_of(Z), RBF(0.2)))
@@ -50,25 +50,25 @@ def test_eigenvalues_below_the_cut_are_left_out():
     np.testing.assert_array_equal(coarse.W, projection.W[:, : coarse.rank])
 
 
-def test_an_indefinite_kernel_keeps_its_positive_part(X):
+def test_nystrom_indefinite_kernel_keeps_its_positive_part(X):
     projection = projection_of(points_of(X[:M]), Sigmoid(0.5, -1.0), Raw(0.0), CUTOFF)
     assert 0 < projection.rank < M
     assert np.isfinite(projection.W).all()
 
 
-def test_a_kernel_without_a_positive_part_is_refused(X):
+def test_nystrom_kernel_without_a_positive_part_is_refused(X):
     with pytest.raises(DataError):
         projection_of(points_of(X[:M]), Polynomial(0.0, 0.0, 1.0), Raw(0.0), CUTOFF)
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.2), Laplacian(0.2), Polynomial(0.3, 1.0, 2.0)], ids=str)
-def test_csr_and_dense_rows_have_the_same_features(X, kernel):
+def test_nystrom_csr_and_dense_rows_have_the_same_features(X, kernel):
     projection = projection_of(points_of(X[:M]), kernel, Raw(0.0), CUTOFF)
     dense, sparse = (dense_features(Nystrom(projection, 1.0), form(X[:500])) for form in (Dense, csr_of))
     np.testing.assert_allclose(dense, sparse, atol=3e-4 * np.abs(dense).max())
 
 
-def test_parts_cover_the_block_and_the_factored_form_is_the_same(X):
+def test_nystrom_parts_cover_the_block_and_the_factored_form_is_the_same(X):
     projection = projection_of(points_of(X[:M]), RBF(0.2), Raw(0.0), CUTOFF)
     w = np.random.default_rng(2).normal(size=projection.rank + 1)
     found = []
@@ -86,7 +86,7 @@ def test_parts_cover_the_block_and_the_factored_form_is_the_same(X):
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)
 
 
-def test_the_model_of_a_solution_has_its_margins(X):
+def test_nystrom_model_of_a_solution_has_its_margins(X):
     """Through standardization, projection and back: f(x) from stored rows alone."""
     statistics = Statistics(X.mean(0, np.float64), X.var(0, dtype=np.float64) * N, X.min(0), X.max(0))
     inner = standardized(statistics, N, sparse=False, bias=0.0)
@@ -113,7 +113,7 @@ def support_model(form):
 
 
 @pytest.mark.parametrize("form", [Dense, csr_of])
-def test_a_kernel_model_survives_the_file(form, tmp_path, X):
+def test_nystrom_kernel_model_survives_the_file(form, tmp_path, X):
     from streamsvm import model as models
 
     model, Z = support_model(form)
@@ -129,7 +129,7 @@ def test_a_kernel_model_survives_the_file(form, tmp_path, X):
 
 
 @pytest.mark.parametrize("damage", ["indices", "nan", "gamma", "kernel", "count"])
-def test_an_unusable_expansion_is_refused(damage, tmp_path):
+def test_nystrom_unusable_expansion_is_refused(damage, tmp_path):
     from streamsvm import model as models
 
     model, _ = support_model(csr_of)
@@ -151,7 +151,7 @@ def test_an_unusable_expansion_is_refused(damage, tmp_path):
 
 
 @pytest.mark.parametrize("form", [Dense, csr_of])
-def test_rows_of_another_width_are_refused(form):
+def test_nystrom_rows_of_another_width_are_refused(form):
     model, _ = support_model(form)
     with pytest.raises(DataError):
         model.decision(form(np.ones((2, D + 1), np.float32)))

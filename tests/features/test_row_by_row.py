@@ -13,7 +13,7 @@ from streamsvm.rows import Dense
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "polynomial", "laplacian"])
-def test_a_row_has_its_value_alone_and_among_others(kernel: str) -> None:
+def test_decision_row_has_its_value_alone_and_among_others(kernel: str) -> None:
     rng = np.random.default_rng(0)
     X, points = (rng.normal(size=(n, 30)).astype(np.float32) for n in (70, 40))
     parameters: dict[str, Any] = {"gamma": 0.05} | ({"degree": 3.0, "coef0": 1.0} if kernel == "polynomial" else {})

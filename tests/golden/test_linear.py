@@ -138,7 +138,7 @@ def assert_agrees(problem: Problem, fitted: Fitted, reference: Any, loss: str) -
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("name", SMALL)
-def test_objective_is_the_references(name: str, reference: str, loss: str, tmp_path: Path) -> None:
+def test_linear_objective_is_the_references(name: str, reference: str, loss: str, tmp_path: Path) -> None:
     problem = SMALL[name]()
     fitted = ours(problem, tmp_path, loss)
     assert_agrees(problem, fitted, REFERENCES[reference](problem, loss), loss)
@@ -146,7 +146,7 @@ def test_objective_is_the_references(name: str, reference: str, loss: str, tmp_p
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", SMALL)
-def test_certificate_is_what_anyone_would_compute(name: str, loss: str, tmp_path: Path) -> None:
+def test_linear_certificate_is_what_anyone_would_compute(name: str, loss: str, tmp_path: Path) -> None:
     problem = SMALL[name]()
     fitted = ours(problem, tmp_path, loss)
     assert fitted.certificate.exact
@@ -159,7 +159,7 @@ def test_certificate_is_what_anyone_would_compute(name: str, loss: str, tmp_path
         assert fitted.alpha.max() <= problem.C
 
 
-def test_objective_does_not_depend_on_the_chunks(tmp_path: Path) -> None:
+def test_linear_objective_does_not_depend_on_the_chunks(tmp_path: Path) -> None:
     problem = clouds()
     found = []
     for size in (1 << 8, 1 << 12, 1 << 20):
@@ -171,7 +171,9 @@ def test_objective_does_not_depend_on_the_chunks(tmp_path: Path) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a9a(loss: str, data_file: Callable[[str], Path], tmp_path: Path) -> None:
+def test_linear_objective_on_a9a_is_that_of_the_references(
+    loss: str, data_file: Callable[[str], Path], tmp_path: Path
+) -> None:
     problem = a9a(data_file("a9a.xz"), tmp_path)
     fitted, reference = ours(problem, tmp_path, loss, chunk_bytes=4 << 20, gap=1e-4), liblinear(problem, loss)
     assert fitted.certificate.gap <= 1e-4

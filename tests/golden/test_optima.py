@@ -23,12 +23,12 @@ SOME = {
 }
 
 
-def test_every_solver_has_a_task_for_each_of_its_losses() -> None:
+def test_optima_fuzzer_every_solver_has_a_task_for_each_of_its_losses() -> None:
     had = {pair for task in TASKS.values() for pair in task.pairs()}
     assert had >= {(solver, loss) for solver in SOLVERS for loss in losses_of(solver)}
 
 
-def test_every_form_of_a_problem_has_a_task() -> None:
+def test_optima_fuzzer_every_form_of_a_problem_has_a_task() -> None:
     assert {one.name for one in fields(Problem)} == set(FORMS) | NO_FORMS
     assert all(TASKS[task].pairs() for task in FORMS.values())
 
@@ -43,7 +43,7 @@ def test_optima_are_those_of_other_programs(kind: str) -> None:
     assert outcome.over <= 1e-3
 
 
-def test_the_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
+def test_optima_fuzzer_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
     pytest.importorskip("sklearn")
     two, some, numbers = (draw(3) for draw in (peers.draw_two_classes, peers.draw_some_classes, peers.draw_numbers))
     seen = two.seen
@@ -60,14 +60,14 @@ def test_the_peer_of_our_own_is_liblinear_where_that_has_the_problem() -> None:
 
 
 @pytest.mark.parametrize(("factor", "said"), [(0.9, "above"), (1.1, "below")])
-def test_an_optimum_that_is_another_is_a_finding(factor: float, said: str) -> None:
+def test_optima_fuzzer_optimum_that_is_another_is_a_finding(factor: float, said: str) -> None:
     pytest.importorskip("sklearn")
     task, given = TASKS["classes"], peers.draw_two_classes(4)
     best = [factor * value for value in task.peer(given, "hinge")]
     assert said in compared(task, ("dcd", "hinge"), given, 1e-3, best).finding
 
 
-def test_a_bound_of_a_pass_that_is_too_large_is_a_finding() -> None:
+def test_optima_fuzzer_bound_of_a_pass_that_is_too_large_is_a_finding() -> None:
     passes = [
         {"event": "pass", "pass": k, "problem": 0, "exact": True, "dual": 1.0 + k, "rounding": 0.0} for k in (1, 2)
     ]

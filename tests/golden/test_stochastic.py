@@ -45,7 +45,7 @@ def certified(store: MemoryStore, solver: str, loss: str, tolerance: float, **op
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "huber"])
-def test_intervals_hold_the_optimum_of_a9a(a9a: MemoryStore, loss: str) -> None:
+def test_stochastic_intervals_hold_the_optimum_of_a9a(a9a: MemoryStore, loss: str) -> None:
     reference = certified(a9a, "dcd", loss, 1e-3)
     assert reference.gap <= 1e-3
     solvers: list[tuple[str, dict[str, Any]]] = [("pegasos", {}), ("pegasos", {"batch": 16}), ("assg", {})]

@@ -26,17 +26,19 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return stores_in(tmp_path_factory.mktemp("stores"))
 
 
-def test_every_case_is_recorded() -> None:
+def test_trajectories_every_case_is_recorded() -> None:
     assert set(RECORDED) == set(CASES)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_solver_follows_its_recorded_trajectory(case: str, stores: dict[str, str], tmp_path: Path) -> None:
+def test_trajectories_solver_follows_its_recorded_trajectory(case: str, stores: dict[str, str], tmp_path: Path) -> None:
     found = way_of(stores[CASES[case]["of"]], CASES[case], tmp_path / "m")
     assert not differences(found, RECORDED[case])
 
 
 @pytest.mark.parametrize("case", OF_CHANCE)
-def test_drawn_fit_follows_its_recorded_trajectory(case: str, stores: dict[str, str], tmp_path: Path) -> None:
+def test_trajectories_drawn_fit_follows_its_recorded_trajectory(
+    case: str, stores: dict[str, str], tmp_path: Path
+) -> None:
     settings = OF_CHANCE[case]["settings"]
     assert not differences(way_of(stores[settings["of"]], settings, tmp_path / "m"), OF_CHANCE[case])

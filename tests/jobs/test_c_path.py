@@ -46,13 +46,13 @@ def test_a_path_is_its_members(store: Path, solver: str) -> None:
     assert not (store.parent / "p.ssvm").exists()
 
 
-def test_all_members_are_claimed_first(store: Path) -> None:
+def test_path_of_C_all_members_are_claimed_first(store: Path) -> None:
     (store.parent / "p.C=1.ssvm").write_text("taken")
     with pytest.raises(ExistsError):
         fitted(store, "p.ssvm", C=(0.01, 1.0))
 
 
 @pytest.mark.parametrize("C", [(1.0, 1.0), (), (1.0, -1.0)])
-def test_values_must_be_different_and_positive(store: Path, C: Any) -> None:
+def test_path_of_C_values_must_be_different_and_positive(store: Path, C: Any) -> None:
     with pytest.raises(UsageError, match=r"C (must|cannot) be"):
         fitted(store, "p.ssvm", C=C)

@@ -43,7 +43,7 @@ def figures(place: Path, name: str) -> Any:
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
-def test_probabilities_are_calibrated(place: Path, method: str) -> None:
+def test_calibrate_probabilities_are_calibrated(place: Path, method: str) -> None:
     model = sv.fit(place / "train.zarr", place / method, calibrate=method, **FAST).model
     assert model.calibration is not None
     assert (model.calibration.method, model.calibration.scores) == (method, "leave-one-out")
@@ -58,7 +58,7 @@ def test_probabilities_are_calibrated(place: Path, method: str) -> None:
     assert np.array_equal(plain.weights, model.weights)
 
 
-def test_leave_one_out_and_folds_find_nearly_the_same(place: Path) -> None:
+def test_calibrate_leave_one_out_and_folds_find_nearly_the_same(place: Path) -> None:
     one = sv.fit(place / "train.zarr", place / "one", calibrate="sigmoid", **FAST).model
     many = sv.fit(place / "train.zarr", place / "many", calibrate="sigmoid", calibration_folds=4, **FAST).model
     assert many.calibration is not None
@@ -67,7 +67,7 @@ def test_leave_one_out_and_folds_find_nearly_the_same(place: Path) -> None:
     assert np.abs(one.predict_proba(X) - many.predict_proba(X)).max() < 0.03
 
 
-def test_folds_are_really_left_out(tmp_path: Path) -> None:
+def test_calibrate_folds_are_really_left_out(tmp_path: Path) -> None:
     """Labels that mean nothing and as many columns as rows: a model is sure of what it has seen, and knows nothing else."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 150)), rng.integers(0, 2, 200)
@@ -80,7 +80,7 @@ def test_folds_are_really_left_out(tmp_path: Path) -> None:
         assert (model.decision_function(X) > 0).astype(int).tolist() == y.tolist()
 
 
-def test_several_C_have_a_calibration_each_and_the_run_records_them(place: Path) -> None:
+def test_calibrate_several_C_have_a_calibration_each_and_the_run_records_them(place: Path) -> None:
     result = sv.fit(
         place / "train.zarr", place / "m", C=(1e-4, 1.0), calibrate="temperature", report=place / "p.html", **FAST
     )
@@ -94,7 +94,7 @@ def test_several_C_have_a_calibration_each_and_the_run_records_them(place: Path)
     assert sum(recorded[0]["after"]["weight"]) == ROWS
 
 
-def test_the_same_bits_in_less_memory_and_again(place: Path) -> None:
+def test_calibrate_same_bits_in_less_memory_and_again(place: Path) -> None:
     given: dict[str, Any] = {"calibrate": "isotonic", "seed": 3, **FAST}
     one = sv.fit(place / "train.zarr", place / "m", threads=1, **given).model
     other = sv.fit(place / "train.zarr", place / "n", threads=2, prefetch=0, **given).model
@@ -120,7 +120,7 @@ warned = pytest.mark.filterwarnings("ignore::streamsvm.errors.StreamSVMWarning")
 
 
 @warned
-def test_a_limit_before_calibration_ends_without_it(place: Path) -> None:
+def test_calibrate_limit_before_calibration_ends_without_it(place: Path) -> None:
     result = sv.fit(place / "train.zarr", place / "m", calibrate="sigmoid", tolerance=1e-15, time_limit=1e-9, **FAST)
     assert result.model.calibration is None
     (said,) = (line for line in result.warnings if line.startswith("not calibrated"))
@@ -132,7 +132,7 @@ def test_a_limit_before_calibration_ends_without_it(place: Path) -> None:
 
 @warned
 @pytest.mark.parametrize(("folds", "looks"), [(None, 6), (3, 8)])
-def test_a_limit_in_calibration_leaves_a_model_that_is_resumed(
+def test_calibrate_limit_in_calibration_leaves_a_model_that_is_resumed(
     place: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None, looks: int
 ) -> None:
     given: dict[str, Any] = {
@@ -165,7 +165,7 @@ def test_a_limit_in_calibration_leaves_a_model_that_is_resumed(
     assert not (place / f"{model.name}.run" / "checkpoint").exists()
 
 
-def test_a_limit_in_calibration_is_an_error_where_that_was_asked_for(
+def test_calibrate_limit_in_calibration_is_an_error_where_that_was_asked_for(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {"calibrate": "sigmoid", "time_limit": LIMIT, "solver": "newton"}
@@ -183,7 +183,7 @@ def test_a_limit_in_calibration_is_an_error_where_that_was_asked_for(
 
 @warned
 @pytest.mark.parametrize("folds", [None, 3])
-def test_stopped_in_calibration_the_passes_are_not_made_again(
+def test_calibrate_stopped_in_calibration_the_passes_are_not_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch, folds: int | None
 ) -> None:
     """Also where all passes were made and nothing is certified."""
@@ -213,7 +213,7 @@ def test_stopped_in_calibration_the_passes_are_not_made_again(
     assert model.read_bytes() == (place / "whole").read_bytes()
 
 
-def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
+def test_calibrate_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
     """Also where classes are weighted: what weights add to the odds is taken from them."""
     X, y = rows(2)
     sv.ingest(X, tmp_path / "s.zarr", y=y)
@@ -226,7 +226,7 @@ def test_the_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> None:
     assert abs(1 / (1 + np.exp(-other.decision_function(X))).mean() - p.mean(axis=0)[1]) > 0.1
 
 
-def test_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
+def test_calibrate_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
     with pytest.raises(UsageError, match="is for --calibrate"):
         sv.fit(place / "train.zarr", place / "x", calibration_folds=3)
     with pytest.raises(UsageError, match="folds, which are not fitted on a cluster"):
@@ -245,7 +245,7 @@ def moons_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_rows_whose_labels_chose_the_landmarks_are_not_held_out(moons_store: Path, tmp_path: Path) -> None:
+def test_calibrate_rows_whose_labels_chose_the_landmarks_are_not_held_out(moons_store: Path, tmp_path: Path) -> None:
     landmarks: dict[str, Any] = {"kernel": "rbf", "landmarks": 10, "sampling": "greedy"}
     with pytest.raises(sv.UsageError, match="--calibrate cannot be combined with --sampling greedy"):
         sv.fit(moons_store / "t.zarr", tmp_path / "m", calibrate="sigmoid", **landmarks)

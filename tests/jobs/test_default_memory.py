@@ -46,7 +46,9 @@ def wide_store(place: Path) -> str:
     return str(place / "wide.zarr")
 
 
-def test_small_data_has_the_same_plan_on_machines_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_memory_small_data_has_the_same_plan_on_machines_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, found = small_store(tmp_path), []
     needed = sv.plan(store).memory.total
     for available in (2 * needed // 3, 64 << 30):  # a limit of little more than is needed, and of much more
@@ -58,7 +60,7 @@ def test_small_data_has_the_same_plan_on_machines_of_any_size(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("command", ["fit", "tune"])
-def test_a_limit_that_decides_is_printed_and_recorded(
+def test_default_memory_limit_that_decides_is_printed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     store = wide_store(tmp_path)
@@ -84,7 +86,7 @@ def test_a_limit_that_decides_is_printed_and_recorded(
 
 @pytest.mark.parametrize("options", [{"C": (1.0, 10.0)}, {"kernel": "rbf", "landmarks": (20, 400), "C": (1.0,)}])
 @pytest.mark.filterwarnings("ignore")
-def test_the_limit_that_a_refused_search_is_told_will_do(tmp_path: Path, options: Any) -> None:
+def test_default_memory_limit_that_a_refused_search_is_told_will_do(tmp_path: Path, options: Any) -> None:
     draw = np.random.default_rng(0)
     X, store = draw.normal(size=(3000, 30)).astype(np.float32), str(tmp_path / "s.zarr")
     sv.ingest(X, store, y=draw.integers(0, 5, 3000))
@@ -98,7 +100,7 @@ def test_the_limit_that_a_refused_search_is_told_will_do(tmp_path: Path, options
 GROUPS = Path("/sys/fs/cgroup/memory")
 
 
-def test_a_group_below_what_is_imported_is_refused_before_anything_is(tmp_path: Path) -> None:
+def test_default_memory_group_below_what_is_imported_is_refused_before_anything_is(tmp_path: Path) -> None:
     """The kernel ended such a process without a word."""
     if not (GROUPS / "memory.limit_in_bytes").exists():
         pytest.skip("there is no control group (v1) that may be changed here")

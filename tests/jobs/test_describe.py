@@ -61,7 +61,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_what_a_table_holds(table: Path, form: str) -> None:
+def test_describe_what_a_table_holds(table: Path, form: str) -> None:
     if form == "parquet":
         pq.write_table(pacsv.read_csv(table), table.with_suffix(".parquet"))
     found = json.loads(run("ingest", f"a.{form}", "--label", "y", "--describe", "--json"))
@@ -76,7 +76,7 @@ def test_what_a_table_holds(table: Path, form: str) -> None:
     assert not Path("s.zarr").exists()
 
 
-def test_a_schema_file_is_written_edited_and_read(table: Path) -> None:
+def test_describe_schema_file_is_written_edited_and_read(table: Path) -> None:
     options = ("--missing", "zero")
     run("ingest", "a.csv", "--label", "y", "--write-schema", "columns.toml")
     run("ingest", "a.csv", "plain.zarr", "--label", "y", *options)
@@ -105,7 +105,7 @@ def test_a_schema_file_is_written_edited_and_read(table: Path) -> None:
         ('[columns]\n"number" = "drop"\n"y" = "label"', "has no column 'number'"),
     ],
 )
-def test_a_schema_file_that_is_none(table: Path, content: str, text: str) -> None:
+def test_describe_schema_file_that_is_none(table: Path, content: str, text: str) -> None:
     Path("columns.toml").write_text(content)
     refused = CliRunner().invoke(cli, ["ingest", "a.csv", "s.zarr", "--schema", "columns.toml"])
     assert refused.exit_code in (2, 65, 78)
@@ -113,7 +113,7 @@ def test_a_schema_file_that_is_none(table: Path, content: str, text: str) -> Non
     assert "hint: " in refused.output
 
 
-def test_only_tables_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_only_tables_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.svm").write_text("1 1:2\n-1 2:3\n")
     refused = CliRunner().invoke(cli, ["ingest", "a.svm", "--describe"])

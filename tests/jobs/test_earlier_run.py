@@ -35,7 +35,7 @@ def passes_of(job: FitJob) -> int:
         (Status.CONVERGED, {"dual": True}, True),
     ],
 )
-def test_what_ended_goes_on_where_there_is_something_left_to_do(
+def test_resume_what_ended_goes_on_where_there_is_something_left_to_do(
     status: Status | None, more: dict[str, Any], goes_on: bool, tmp_path: Path
 ) -> None:
     store = small_store(tmp_path / "s.zarr", sparse=False)
@@ -57,7 +57,9 @@ def done(job: FitJob) -> tuple[dict[str, Any], bool]:
 
 
 @pytest.mark.parametrize("lacks", [0.1, 1.0])
-def test_a_model_without_the_probabilities_that_were_asked_for_is_not_the_end(lacks: float, tmp_path: Path) -> None:
+def test_resume_model_without_the_probabilities_that_were_asked_for_is_not_the_end(
+    lacks: float, tmp_path: Path
+) -> None:
     store = small_store(tmp_path / "s.zarr", sparse=False)
     job = FitJob(store, str(tmp_path / "m.ssvm"), C=(0.1, 1.0), calibrate="sigmoid")
     fit(job)
@@ -68,7 +70,7 @@ def test_a_model_without_the_probabilities_that_were_asked_for_is_not_the_end(la
 
 
 @pytest.mark.parametrize("damage", ["gone", "another certificate", "a field less"])
-def test_a_record_that_does_not_tell_the_end_of_these_models_is_none(damage: str, tmp_path: Path) -> None:
+def test_resume_record_that_does_not_tell_the_end_of_these_models_is_none(damage: str, tmp_path: Path) -> None:
     job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), C=(0.1, 1.0))
     fit(job)
     path = run_folder(Path(job.model)) / CERTIFICATE
@@ -83,7 +85,7 @@ def test_a_record_that_does_not_tell_the_end_of_these_models_is_none(damage: str
     assert done(replace(job, resume=True))[1]
 
 
-def test_where_one_model_of_several_is_gone_it_is_made(tmp_path: Path) -> None:
+def test_resume_where_one_model_of_several_is_gone_it_is_made(tmp_path: Path) -> None:
     job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), C=(0.1, 1.0))
     fit(job)
     for path in path_names(Path(job.model), [0.1, 1.0]).values():

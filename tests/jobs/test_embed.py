@@ -90,7 +90,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.02)])
-def test_an_embedding_holds_the_features(kind, dtype, tolerance, request, tmp_path):
+def test_embed_embedding_holds_the_features(kind, dtype, tolerance, request, tmp_path):
     store = request.getfixturevalue(kind)
     found = embed(job(store, tmp_path / "e", dtype=dtype))
     X, y = moons()
@@ -104,7 +104,7 @@ def test_an_embedding_holds_the_features(kind, dtype, tolerance, request, tmp_pa
     assert not (tmp_path / "e" / "journal.json").exists()
 
 
-def test_the_map_in_the_embedding_is_the_one_it_was_made_with(dense, tmp_path):
+def test_embed_map_in_the_embedding_is_the_one_it_was_made_with(dense, tmp_path):
     found = embed(job(dense, tmp_path / "e", standardize=True))
     again = read_map(tmp_path / "e", open_store(tmp_path / "e").facts["map"])
     assert np.array_equal(again.W, found.projection.W)
@@ -112,7 +112,7 @@ def test_the_map_in_the_embedding_is_the_one_it_was_made_with(dense, tmp_path):
     assert np.array_equal(again.inner.scale, found.projection.inner.scale)
 
 
-def test_an_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
+def test_embed_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
     out = tmp_path / "e"
     embed(job(dense, out))
     before = files_of(out)
@@ -134,7 +134,7 @@ def test_an_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
     assert files_of(out) == before
 
 
-def test_a_directory_of_somebody_else_is_left_alone(dense, tmp_path):
+def test_embed_directory_of_somebody_else_is_left_alone(dense, tmp_path):
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "thesis.tex").write_text("years of work")
     with pytest.raises(ExistsError):
@@ -142,14 +142,14 @@ def test_a_directory_of_somebody_else_is_left_alone(dense, tmp_path):
     assert (tmp_path / "e" / "thesis.tex").exists()
 
 
-def test_too_little_room_is_said_before_anything_is_written(dense, tmp_path, monkeypatch):
+def test_embed_too_little_room_is_said_before_anything_is_written(dense, tmp_path, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(1000, 0, 1000))
     with pytest.raises(StorageError) as caught:
         embed(job(dense, tmp_path / "e"))
     assert caught.value.code == "E-NOSPACE"
 
 
-def test_one_writer_at_a_time(dense, tmp_path):
+def test_embed_one_writer_at_a_time(dense, tmp_path):
     """A second one is told; who finds the embedding he asks for needs no lock."""
     with locked(tmp_path / "e"), pytest.raises(ExistsError, match="is being written by pid") as caught:
         embed(job(dense, tmp_path / "e"))
@@ -185,7 +185,7 @@ for chunk in map(int, sys.argv[2:]):
 
 
 @pytest.mark.parametrize(("dtype", "suffix"), [("float32", ""), ("int8", ""), ("float32", ".h5store")])
-def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype, suffix):
+def test_embed_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path, dtype, suffix):
     a, b = (tmp_path / (name + suffix) for name in "ab")
     settings = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": 4 * 60 * 100, "dtype": dtype}
     straight = embed(EmbedJob(dense, str(a), **settings))
@@ -219,7 +219,7 @@ embed(EmbedJob(**json.loads(sys.argv[1])))
 
 
 @pytest.mark.parametrize("moment", ["map", "scale"])
-def test_a_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, moment):
+def test_embed_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, moment):
     settings: dict[str, Any] = {"landmarks": 60, "gamma": 0.3, "chunk_bytes": CHUNK, "dtype": "int8"}
     text = json.dumps({"store": dense, "embedding": str(tmp_path / "b"), **settings})
     ended = subprocess.run([sys.executable, "-c", EARLY, text, moment], cwd=Path.cwd(), check=False)
@@ -231,7 +231,7 @@ def test_a_build_killed_before_it_has_a_journal_is_begun_again(dense, tmp_path, 
 
 
 @pytest.mark.parametrize("executor", [None, SerialExecutor()], ids=["here", "tasks"])
-def test_a_time_limit_ends_what_no_alarm_reaches(dense, tmp_path, executor):
+def test_embed_time_limit_ends_what_no_alarm_reaches(dense, tmp_path, executor):
     """In a thread, as in a task of Dask; the same command goes on."""
     late = job(dense, tmp_path / "e", time_limit=1e-9)
     with (
@@ -243,7 +243,7 @@ def test_a_time_limit_ends_what_no_alarm_reaches(dense, tmp_path, executor):
     assert embed(job(dense, tmp_path / "e"), executor=executor).rows == open_store(dense).layout.rows
 
 
-def test_a_damaged_map_is_noticed(dense, tmp_path):
+def test_embed_damaged_map_is_noticed(dense, tmp_path):
     embed(job(dense, tmp_path / "e"))
     path = tmp_path / "e" / "map.safetensors"
     raw = bytearray(path.read_bytes())
@@ -269,7 +269,7 @@ def kernel_fit(store: str, out: Path, **settings):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_path):
+def test_embed_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_path):
     store = request.getfixturevalue(kind)
     _, y = moons()
     linear = error_of(fit(FitJob(store, str(tmp_path / "l"), solver="newton")).model, store, y)
@@ -286,7 +286,7 @@ def test_features_on_disk_and_on_the_fly_give_the_same_model(kind, request, tmp_
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
+def test_embed_large_C_is_certified_on_the_fly(loss, tmp_path):
     """Features in float32 times large weights are off by more than the corner is wide: their margins must be mended."""
     rng = np.random.default_rng(0)
     X = rng.random((3000, COLUMNS)).astype(np.float32)
@@ -299,7 +299,7 @@ def test_a_large_C_is_certified_on_the_fly(loss, tmp_path):
     assert found.training.status == Status.CONVERGED
 
 
-def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
+def test_embed_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
     kernel_fit(dense, tmp_path / "m", embedding="disk")
     before = (tmp_path / "m.run" / "embedding.zarr" / "manifest.json").stat().st_mtime_ns
     time.sleep(0.01)
@@ -327,12 +327,12 @@ def test_the_embedding_of_a_fit_is_reused_by_the_next(dense, tmp_path):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(wrong, dense, tmp_path):
+def test_embed_refuses_impossible_requests(wrong, dense, tmp_path):
     with pytest.raises(UsageError):
         kernel_fit(dense, tmp_path / "m", **wrong)
 
 
-def test_the_plan_names_the_landmarks_that_would_fit(dense, tmp_path):
+def test_embed_plan_names_the_landmarks_that_would_fit(dense, tmp_path):
     base = FitJob(dense, str(tmp_path / "m"), kernel="rbf", landmarks=5000, embedding="fly", solver="newton")
     whole = make_plan(base, open_store(dense)).memory
     process = whole.terms[0].nbytes  # of whatever ran before in this one

@@ -92,7 +92,7 @@ def objective(given: Given, w: Any, C: float, *, positive: int = 1, factors: Any
 # -- what is left behind ----------------------------------------------------------------------------------------------
 
 
-def test_whenever_it_is_stopped_a_fit_is_told_to_be_resumed(
+def test_fit_whenever_it_is_stopped_a_fit_is_told_to_be_resumed(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While features are made, in the last evaluation and at what follows."""
@@ -109,7 +109,7 @@ def test_whenever_it_is_stopped_a_fit_is_told_to_be_resumed(
     assert all("--resume" in command.split() for command in told), told
 
 
-def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cached: bool) -> None:
+def test_fit_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cached: bool) -> None:
     told: list[dict[str, Any]] = []
     result = fit(FitJob(str(place / "two"), str(tmp_path / "m.ssvm"), solver="dcd", tolerance=1e-4), told.append)
     assert result.run == tmp_path / "m.ssvm.run"
@@ -144,7 +144,7 @@ def test_the_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     assert (tmp_path / "m.ssvm").read_bytes() == (result.run / "model.ssvm").read_bytes()
 
 
-def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:
+def test_fit_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None:
     fitted(place / "two", tmp_path, C=0.25, standardize=True)
     saved, store = models.load(tmp_path / "m.ssvm"), open_store(place / "two")
     assert saved.provenance["store"] == {"digest": store.digest, "rows": ROWS}
@@ -154,14 +154,16 @@ def test_the_model_says_where_it_comes_from(place: Path, tmp_path: Path) -> None
     assert saved.classes == ("-1", "1")
 
 
-def test_the_certificate_is_of_the_model_that_is_saved(place: Path, tmp_path: Path, cached: bool) -> None:
+def test_fit_certificate_is_of_the_model_that_is_saved(place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / "two", tmp_path, C=0.3, tolerance=1e-3)
     w = models.load(tmp_path / "m.ssvm").weights[0]
     assert certificate(result).primal == pytest.approx(objective(rows_of(), w, 0.3), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["two", "csr", "weighted"])
-def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, tmp_path: Path, cached: bool) -> None:
+def test_fit_dual_variables_make_the_certificate_checkable(
+    name: str, place: Path, tmp_path: Path, cached: bool
+) -> None:
     result = fitted(place / name, tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"), loss="hinge")
     alpha, given = np.load(tmp_path / "dual.npy", allow_pickle=False), rows_of()
     assert alpha.shape == (ROWS,)
@@ -174,7 +176,7 @@ def test_dual_variables_make_the_certificate_checkable(name: str, place: Path, t
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "huber"])
-def test_dual_variables_of_raw_columns_are_those_found_in_memory(loss: str, tmp_path: Path) -> None:
+def test_fit_dual_variables_of_raw_columns_are_those_found_in_memory(loss: str, tmp_path: Path) -> None:
     """To ask for them changes nothing: the slopes at some weights would prove as much only after many more readings."""
     given, scale = rows_of(), np.array([1e-2, 1.0, 30.0, 1e3, 1e4, 1e6], np.float32)
     writer = create(tmp_path / "raw", sparse=True, chunk_bytes=1 << 12)
@@ -198,7 +200,7 @@ CONJUGATES: dict[str, Any] = {"hinge": lambda a, C: 0.0 * a, "squared_hinge": la
 
 @pytest.mark.parametrize("loss", CONJUGATES)
 @pytest.mark.parametrize("tolerance", [1e-3, 0.9])
-def test_dual_variables_prove_an_optimum_that_is_zero(loss: str, tolerance: float, tmp_path: Path) -> None:
+def test_fit_dual_variables_prove_an_optimum_that_is_zero(loss: str, tolerance: float, tmp_path: Path) -> None:
     """Of rows with both labels, and of rows that are 0: the first reading certifies w = 0 before any variable is known."""
     pairs = np.repeat(np.random.default_rng(0).normal(size=(14, 3)), 2, axis=0).astype(np.float32)
     y, signs = np.array([0, 1] * 14), np.array([-1.0, 1.0] * 14)
@@ -222,7 +224,7 @@ LOSSES_OF_MARGINS: dict[str, Any] = {
 
 @pytest.mark.parametrize("given", ["balanced", {"0": 226.2166418415713, "1": 0.1}])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, tmp_path: Path) -> None:
+def test_fit_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, tmp_path: Path) -> None:
     """Also where float32 does not hold them: P is that of the model, and D below it, to the rounding that is stated."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(41, 2)).astype(np.float32), (rng.random(41) < 0.3).astype(int)
@@ -241,7 +243,7 @@ def test_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, 
         assert certificate.dual <= primal + certificate.rounding
 
 
-def test_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool) -> None:
+def test_fit_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool) -> None:
     result = fitted(place / "three", tmp_path, C=0.3, dual=str(tmp_path / "dual.npy"))
     alpha, given = np.load(tmp_path / "dual.npy"), rows_of(3)
     assert alpha.shape == (3, ROWS)
@@ -252,7 +254,7 @@ def test_dual_variables_of_every_class(place: Path, tmp_path: Path, cached: bool
         assert certificate(result, k).dual == pytest.approx(value, rel=1e-9)
 
 
-def test_dual_variables_of_a_solver_that_has_none_are_refused_at_once(place: Path, tmp_path: Path) -> None:
+def test_fit_dual_variables_of_a_solver_that_has_none_are_refused_at_once(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no dual variables"):
         fitted(place / "two", tmp_path, solver="sgd", loss="hinge", dual=str(tmp_path / "dual.npy"))
     assert not list(tmp_path.iterdir())
@@ -262,7 +264,7 @@ def test_dual_variables_of_a_solver_that_has_none_are_refused_at_once(place: Pat
 
 
 @pytest.mark.parametrize("passes", [1, 2, 5])
-def test_the_last_pass_allowed_gives_an_exact_certificate(
+def test_fit_last_pass_allowed_gives_an_exact_certificate(
     place: Path, tmp_path: Path, passes: int, cached: bool
 ) -> None:
     result = fitted(place / "two", tmp_path, tolerance=1e-12, max_passes=passes)
@@ -272,7 +274,7 @@ def test_the_last_pass_allowed_gives_an_exact_certificate(
     assert json.loads((result.run / "certificate.json").read_text())["status"] == "max passes"
 
 
-def test_a_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path) -> None:
+def test_fit_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path) -> None:
     result = fitted(place / "two", tmp_path, tolerance=1e-15, time_limit=1e-9)
     assert result.training.status.value == "time limit"
     assert result.training.passes == 2
@@ -287,7 +289,9 @@ def test_a_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path
     [("balanced", None), ({"1": 3.0, "-1": 0.5}, (0.5, 3.0)), ({"1": 3.0}, (1.0, 3.0))],
     ids=["balanced", "both", "one"],
 )
-def test_class_weights_are_factors_of_the_loss(place: Path, tmp_path: Path, class_weight: Any, factors: Any) -> None:
+def test_fit_class_weights_are_factors_of_the_loss(
+    place: Path, tmp_path: Path, class_weight: Any, factors: Any
+) -> None:
     given = rows_of()
     if factors is None:
         factors = ROWS / (2.0 * np.bincount(given.codes))
@@ -298,7 +302,7 @@ def test_class_weights_are_factors_of_the_loss(place: Path, tmp_path: Path, clas
     assert not np.allclose(plain.model.weights, result.model.weights, rtol=1e-3)
 
 
-def test_balanced_means_one_class_against_all_others(place: Path, tmp_path: Path) -> None:
+def test_fit_balanced_means_one_class_against_all_others(place: Path, tmp_path: Path) -> None:
     given = rows_of(3)
     result = fitted(place / "three", tmp_path, class_weight="balanced", C=0.3)
     for k in range(3):
@@ -310,7 +314,7 @@ def test_balanced_means_one_class_against_all_others(place: Path, tmp_path: Path
 
 @pytest.mark.parametrize("store", ["two", "csr"])
 @pytest.mark.parametrize("standardize", [False, True])
-def test_where_row_state_lives_changes_no_bit(
+def test_fit_where_row_state_lives_changes_no_bit(
     store: str, standardize: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In memory or, because the memory allowed is what the rest needs, in a file; read ahead or not."""
@@ -337,7 +341,7 @@ def run_cli(*arguments: object) -> Any:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def test_a_model_is_not_overwritten_unless_told(place: Path, tmp_path: Path) -> None:
+def test_fit_model_is_not_overwritten_unless_told(place: Path, tmp_path: Path) -> None:
     fitted(place / "two", tmp_path)
     before = (tmp_path / "m.ssvm").read_bytes()
     with pytest.raises(ExistsError):
@@ -350,7 +354,7 @@ def test_a_model_is_not_overwritten_unless_told(place: Path, tmp_path: Path) -> 
     assert (tmp_path / "m.ssvm").read_bytes() != before
 
 
-def test_a_store_that_was_never_finished_is_not_trained_on(tmp_path: Path) -> None:
+def test_fit_store_that_was_never_finished_is_not_trained_on(tmp_path: Path) -> None:
     store = store_at(tmp_path / "s")
     (store / "manifest.json").unlink()
     with pytest.raises(DataError) as refused:
@@ -360,7 +364,7 @@ def test_a_store_that_was_never_finished_is_not_trained_on(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
 
 
-def test_a_store_of_one_class_is_refused(tmp_path: Path) -> None:
+def test_fit_store_of_one_class_is_refused(tmp_path: Path) -> None:
     writer = create(tmp_path / "s", sparse=False)
     writer.append(Dense(np.ones((5, 2), np.float32)), np.zeros(5, np.int32))
     writer.commit(("1",), 2, {})
@@ -384,7 +388,7 @@ def chunk_files(store: Path) -> Iterator[Path]:
 
 
 @each_value(("form", ["dense", "csr"]), ("at", ["first", "middle", "last"]))
-def test_no_byte_of_a_chunk_can_change_unseen(
+def test_fit_no_byte_of_a_chunk_can_change_unseen(
     form: str, at: str, fragile: dict[str, Path], tmp_path: Path, cached: bool
 ) -> None:
     """One bit of one byte of every file of every array: the fit stops, says which chunk, and leaves no model."""
@@ -416,7 +420,7 @@ def test_no_byte_of_a_chunk_can_change_unseen(
 
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("damage", ["cut", "longer", "gone", "swapped"])
-def test_a_chunk_that_is_not_the_one_written_is_refused(
+def test_fit_chunk_that_is_not_the_one_written_is_refused(
     form: str, damage: str, fragile: dict[str, Path], tmp_path: Path
 ) -> None:
     store = fragile[form]
@@ -440,7 +444,7 @@ def test_a_chunk_that_is_not_the_one_written_is_refused(
         other.write_bytes(before[1])
 
 
-def test_metadata_that_changed_is_refused(fragile: dict[str, Path], tmp_path: Path) -> None:
+def test_fit_metadata_that_changed_is_refused(fragile: dict[str, Path], tmp_path: Path) -> None:
     store = fragile["dense"]
     path = store / "manifest.json"
     whole = path.read_bytes()
@@ -454,7 +458,7 @@ def test_metadata_that_changed_is_refused(fragile: dict[str, Path], tmp_path: Pa
         assert refused.value.exit_code == 65
 
 
-def test_statistics_that_changed_are_refused_where_they_are_used(fragile: dict[str, Path], tmp_path: Path) -> None:
+def test_fit_statistics_that_changed_are_refused_where_they_are_used(fragile: dict[str, Path], tmp_path: Path) -> None:
     store = fragile["dense"]
     others = {"manifest.json", "zarr.json"}
     (path,) = (p for p in store.iterdir() if p.is_file() and p.name not in others)

@@ -44,12 +44,12 @@ def asked(plan: Any) -> set[float]:
     return {problem.tolerance for problem in _exact(plan).problems}
 
 
-def test_what_is_asked_for_is_never_softened() -> None:
+def test_fit_in_memory_what_is_asked_for_is_never_softened() -> None:
     assert asked(planned(Newton(), SquaredHinge(), tolerance=1e-15)) == {1e-15}
     assert asked(planned(Decomposition(), Hinge(), tolerance=1e-13)) == {1e-13}
 
 
-def test_numbers_of_rows_that_do_not_fit_are_in_a_folder_that_is_gone_afterwards(
+def test_fit_in_memory_numbers_of_rows_that_do_not_fit_are_in_a_folder_that_is_gone_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, (here, scratch) = np.random.default_rng(2), (tmp_path / "here", tmp_path / "scratch")

@@ -68,7 +68,7 @@ def numbers(root: Path | None) -> list[int]:
     cuts=st.lists(st.integers(0, 600), max_size=5),
     share=st.sampled_from([0.1, 0.25, 0.333, 0.5]),
 )
-def test_strata_are_the_same_however_the_rows_are_cut(codes: list[int], cuts: list[int], share: float) -> None:
+def test_hold_out_strata_are_the_same_however_the_rows_are_cut(codes: list[int], cuts: list[int], share: float) -> None:
     rows, places = np.array(codes, np.int32), sorted({0, len(codes), *(c for c in cuts if c < len(codes))})
     whole = HoldOut(3, share, stratify=True).chosen(0, rows, None)
     pieces = HoldOut(3, share, stratify=True)
@@ -81,7 +81,7 @@ def test_strata_are_the_same_however_the_rows_are_cut(codes: list[int], cuts: li
         assert np.count_nonzero(chosen[:whole_strata]) == np.floor(whole_strata * share + 0.5)
 
 
-def test_every_class_has_its_share(tmp_path: Path) -> None:
+def test_hold_out_every_class_has_its_share(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", ROWS * 4)
     _, held, result = parts(path, test_fraction=0.25, stratify=True)
     rare = sum(x % 20 == 0 for x in held)
@@ -92,7 +92,7 @@ def test_every_class_has_its_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
-def test_a_group_is_never_divided(tmp_path: Path, form: str) -> None:
+def test_hold_out_group_is_never_divided(tmp_path: Path, form: str) -> None:
     path = write(tmp_path / f"a.{form}", ROWS)
     kept, held, result = parts(path, test_fraction=0.3, split_by="who")
     assert sorted(kept + held) == list(range(1000))
@@ -108,7 +108,7 @@ def test_a_group_is_never_divided(tmp_path: Path, form: str) -> None:
     ("form", ["csv", "parquet", "jsonl"]),
     ("after, first", [("year=2015", 600), ("day=2015-12-31", 600), ("x=749", 750), ("day=2014-05-04 00:00:00", None)]),
 )
-def test_what_is_later_is_for_testing(tmp_path: Path, form: str, after: str, first: int | None) -> None:
+def test_hold_out_what_is_later_is_for_testing(tmp_path: Path, form: str, after: str, first: int | None) -> None:
     path = write(tmp_path / f"a.{form}", ROWS)
     kept, held, _ = parts(path, split_after=after, drop=())
     if first is None:
@@ -137,7 +137,7 @@ def test_what_is_later_is_for_testing(tmp_path: Path, form: str, after: str, fir
         ({"split_after": "day=3"}, DataError, "column 'day'"),
     ],
 )
-def test_what_cannot_be_held_out(
+def test_hold_out_what_cannot_be_held_out(
     tmp_path: Path, options: dict[str, Any], error: type[StreamSVMError], text: str
 ) -> None:
     path = write(tmp_path / "a.csv", ROWS)
@@ -147,13 +147,13 @@ def test_what_cannot_be_held_out(
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_a_row_without_a_group_is_refused(tmp_path: Path) -> None:
+def test_hold_out_row_without_a_group_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [*ROWS[:7], ROWS[7] | {"who": ""}])
     with pytest.raises(DataError, match="row 8, column 'who': the value is missing"):
         parts(path, test_fraction=0.5, split_by="who")
 
 
-def test_arrays_have_no_columns_to_hold_out_by(tmp_path: Path) -> None:
+def test_hold_out_arrays_have_no_columns_to_hold_out_by(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
     with pytest.raises(UsageError, match="columns have no names"):
         parts(tmp_path / "a.npy", label="last", test_fraction=0.5, split_by="who", drop=())

@@ -48,7 +48,7 @@ def predicted(place: Path, data: str, out: str, **settings: Any) -> Path:
     return place / out
 
 
-def test_a_store_and_its_test_store_are_predicted_as_their_file(place: Path) -> None:
+def test_ids_store_and_its_test_store_are_predicted_as_their_file(place: Path) -> None:
     whole = rows_of(predicted(place, "train.csv", "whole.csv"))
     assert list(whole) == [f'p,"{k:04d}' for k in range(ROWS)]
     kept, held_out = (rows_of(predicted(place, f"s{end}", f"s{end}.csv")) for end in (".zarr", ".test.zarr"))
@@ -76,7 +76,7 @@ def test_ids_move_with_their_rows(place: Path) -> None:
         assert float(decision) == pytest.approx(float(whole[name][1]), rel=1e-5, abs=1e-6)
 
 
-def test_as_parquet(place: Path) -> None:
+def test_ids_are_written_to_parquet(place: Path) -> None:
     expected = rows_of(predicted(place, "train.csv", "again.csv"))
     found = pq.read_table(predicted(place, "train.csv", "p.parquet"))
     assert found.column_names == ["id", "predicted_label", "decision_yes"]
@@ -85,7 +85,7 @@ def test_as_parquet(place: Path) -> None:
     predicted(place, "train.csv", "p.parquet", overwrite=True)
 
 
-def test_integers_of_a_table_stay_integers(place: Path) -> None:
+def test_ids_integers_of_a_table_stay_integers(place: Path) -> None:
     table = passengers(5, 3)
     columns = {name: [None if row[name] == "" else row[name] for row in table] for name in NAMES}
     pq.write_table(pa.table({"id": [10**18 + k for k in range(5)], **columns}), place / "n.parquet")
@@ -94,7 +94,7 @@ def test_integers_of_a_table_stay_integers(place: Path) -> None:
     ]
 
 
-def test_another_column_of_new_rows_and_none(place: Path) -> None:
+def test_ids_another_column_of_new_rows_and_none(place: Path) -> None:
     table = [row | {"key": k} for k, row in enumerate(passengers(5, 3))]
     write_csv(place / "keyed.csv", table, ("key", *NAMES))
     out = predicted(place, "keyed.csv", "keyed.out.csv", id_column="key")
@@ -106,7 +106,7 @@ def test_another_column_of_new_rows_and_none(place: Path) -> None:
     ]
 
 
-def test_what_cannot_be_is_refused(place: Path) -> None:
+def test_ids_that_cannot_be_are_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="an array holds"):
         PredictJob("m", ("x",), "p.npy", output=("label", "decision"))
     with pytest.raises(UsageError, match="color"):

@@ -59,7 +59,7 @@ def run(path: Path, **options: Any) -> Any:
     return ingest(IngestJob(sources=(path,), store=path.parent / "s.zarr", **options))
 
 
-def test_csv(source: Callable[..., Path]) -> None:
+def test_ingest_stores_a_csv_file(source: Callable[..., Path]) -> None:
     path = source(CSV, "a.csv")
     result = run(path, label="y", weight="w", chunk_bytes=4096)
     X, labels, weights = rows_of(result.store)
@@ -74,7 +74,7 @@ def test_csv(source: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["auto", "csr", "dense"])
-def test_svmlight(source: Callable[..., Path], layout: str) -> None:
+def test_ingest_stores_an_svmlight_file(source: Callable[..., Path], layout: str) -> None:
     result = run(source(SVM, "a.svm"), layout=layout, features=8)
     X, labels, _ = rows_of(result.store)
     assert X[:, 0].tolist() == [i + 1 for i in range(100)]
@@ -83,13 +83,13 @@ def test_svmlight(source: Callable[..., Path], layout: str) -> None:
     assert open_store(result.store).facts["index_base"] == 1
 
 
-def test_full_svmlight_becomes_dense_when_its_width_is_known(source: Callable[..., Path]) -> None:
+def test_ingest_full_svmlight_becomes_dense_when_its_width_is_known(source: Callable[..., Path]) -> None:
     path = source(b"1 1:1 2:2\n-1 1:3\n", "a.svm")
     assert not run(path, features=2).sparse
     assert run(path, overwrite=True).sparse
 
 
-def test_dense_svmlight_needs_its_width(source: Callable[..., Path]) -> None:
+def test_ingest_dense_svmlight_needs_its_width(source: Callable[..., Path]) -> None:
     with pytest.raises(UsageError) as caught:
         run(source(SVM, "a.svm"), layout="dense")
     assert "--features" in caught.value.hint
@@ -100,7 +100,7 @@ def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[An
 
 
 @pytest.mark.parametrize(("content", "name"), [(CSV, "a.csv"), (SVM, "a.svm")])
-def test_held_out_rows(source: Callable[..., Path], content: bytes, name: str) -> None:
+def test_ingest_holds_rows_out(source: Callable[..., Path], content: bytes, name: str) -> None:
     path = source(content, name)
     everything = rows_of(run(path, label="y", drop=("w",) if name == "a.csv" else ()).store)[0]
     options = {"label": "y", "drop": ("w",) if name == "a.csv" else (), "test_fraction": 0.3, "seed": 3}
@@ -114,7 +114,7 @@ def test_held_out_rows(source: Callable[..., Path], content: bytes, name: str) -
     assert open_store(result.test_store).layout.classes == open_store(result.store).layout.classes
 
 
-def test_held_out_is_a_function_of_seed_and_row() -> None:
+def test_ingest_held_out_is_a_function_of_seed_and_row() -> None:
     whole = held_out(7, 0, 100_000, 0.25)
     pieces = np.concatenate([held_out(7, start, 1000, 0.25) for start in range(0, 100_000, 1000)])
     assert np.array_equal(whole, pieces)
@@ -123,7 +123,7 @@ def test_held_out_is_a_function_of_seed_and_row() -> None:
     assert not held_out(0, 0, 1000, 0.0).any()
 
 
-def test_positive_and_threshold(source: Callable[..., Path]) -> None:
+def test_ingest_makes_two_classes_by_name_or_threshold(source: Callable[..., Path]) -> None:
     path = source(CSV, "a.csv")
     assert run(path, label="y", positive="q").classes == ("rest", "q")
     result = run(path, label="a", label_threshold=40, categorical=("y",), overwrite=True)
@@ -141,7 +141,7 @@ def test_positive_and_threshold(source: Callable[..., Path]) -> None:
         (CSV, {"label": "y", "test_fraction": 1.0}, "E-USAGE"),
     ],
 )
-def test_a_failure_leaves_nothing(
+def test_ingest_failure_leaves_nothing(
     source: Callable[..., Path], content: bytes, options: dict[str, Any], code: str
 ) -> None:
     path = source(content, "a.csv")
@@ -151,7 +151,7 @@ def test_a_failure_leaves_nothing(
     assert [p.name for p in path.parent.iterdir()] == ["a.csv"]
 
 
-def test_a_failure_keeps_the_store_that_was_to_be_replaced(source: Callable[..., Path]) -> None:
+def test_ingest_failure_keeps_the_store_that_was_to_be_replaced(source: Callable[..., Path]) -> None:
     store = run(source(CSV, "a.csv"), label="y", drop=("w",)).store
     before = rows_of(store)[0]
     with pytest.raises(StreamSVMError):
@@ -159,7 +159,7 @@ def test_a_failure_keeps_the_store_that_was_to_be_replaced(source: Callable[...,
     assert np.array_equal(rows_of(store)[0], before)
 
 
-def test_files_that_number_two_classes_differently(source: Callable[..., Path]) -> None:
+def test_ingest_files_that_number_two_classes_differently(source: Callable[..., Path]) -> None:
     """S57."""
     files = [
         source(b"".join(b"%s 1:1\n" % y for y in ys), f"{i}.svm") for i, ys in enumerate(([b"-1", b"+1"], [b"1", b"2"]))
@@ -169,7 +169,7 @@ def test_files_that_number_two_classes_differently(source: Callable[..., Path]) 
     assert caught.value.code == "E-LABEL"
 
 
-def test_a_budget_that_is_too_small_is_refused_before_reading(source: Callable[..., Path]) -> None:
+def test_ingest_budget_that_is_too_small_is_refused_before_reading(source: Callable[..., Path]) -> None:
     path = source(CSV, "a.csv")
     with pytest.raises(StreamSVMError, match="64MiB source") as caught:
         run(path, label="y", memory=32 << 20)
@@ -177,7 +177,7 @@ def test_a_budget_that_is_too_small_is_refused_before_reading(source: Callable[.
     assert [p.name for p in path.parent.iterdir()] == ["a.csv"]
 
 
-def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
+def test_ingest_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     """C29: each costs some KiB before the first value is stored."""
     path, names = tmp_path / "a.csv", ",".join(f"x{j}" for j in range(99_999))
     path.write_text(f"{names},y\n" + "0," * 99_999 + "1\n")
@@ -187,7 +187,7 @@ def test_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_an_existing_store_is_not_replaced_unasked(source: Callable[..., Path]) -> None:
+def test_ingest_existing_store_is_not_replaced_unasked(source: Callable[..., Path]) -> None:
     path = source(CSV, "a.csv")
     run(path, label="y")
     with pytest.raises(StreamSVMError) as caught:
@@ -195,7 +195,7 @@ def test_an_existing_store_is_not_replaced_unasked(source: Callable[..., Path]) 
     assert caught.value.exit_code == 73
 
 
-def test_events(source: Callable[..., Path]) -> None:
+def test_ingest_reports_events(source: Callable[..., Path]) -> None:
     events: list[dict[str, Any]] = []
     path = source(SVM, "a.svm")
     ingest(IngestJob(sources=(path,), store=path.parent / "s.zarr"), events.append)
@@ -261,7 +261,7 @@ REAL: dict[str, tuple[dict[str, Any], int, int, dict[str, int]]] = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", REAL)
-def test_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_ingest_stores_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str) -> None:
     options, rows, columns, counts = REAL[name]
     result = ingest(IngestJob(sources=(data_file(name),), store=tmp_path / "s.zarr", **options))
     assert result.rows == rows
@@ -275,7 +275,7 @@ def test_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str)
 """Rows of each digit."""
 
 
-def test_what_was_read_of_many_files_is_not_added_up_for_each(
+def test_ingest_what_was_read_of_many_files_is_not_added_up_for_each(
     source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was, for every batch: 100,000 files took as long as ten billion additions."""

@@ -55,7 +55,7 @@ def numbered(rows: int) -> bytes:
     return b"a,y\n" + b"".join(b"%d,%s\n" % (i, b"pq"[i >= rows // 2 :][:1]) for i in range(rows))
 
 
-def test_a_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = contents(run(tmp_path, numbered(30_000), shuffle=True, seed=3).store)[0]
     monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 50_000)
     assert np.array_equal(contents(run(tmp_path, shuffle=True, seed=3, chunk_bytes=4096).store)[0], first)
@@ -77,7 +77,7 @@ def ids_of(numbers: Any, kind: str) -> Any:
     weighted=st.booleans(),
     named=st.sampled_from(["", "numbers", "text"]),
 )
-def test_the_spool_keeps_rows_together(
+def test_ingest_spool_keeps_rows_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool, named: str
 ) -> None:
     monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 700)
@@ -113,7 +113,7 @@ def test_the_spool_keeps_rows_together(
 HOLES = b"a,b,y\n1,,p\n3,4,q\n,6,p\n2,2,q\n"
 
 
-def test_missing_values_are_refused_with_their_place(tmp_path: Path) -> None:
+def test_ingest_missing_values_are_refused_with_their_place(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 2, column 'b'.*missing") as caught:
         run(tmp_path, HOLES)
     assert caught.value.code == "E-MISSING"
@@ -129,7 +129,7 @@ def test_missing_values_are_refused_with_their_place(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npy"])
-def test_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[list[float]], kind: str) -> None:
+def test_ingest_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[list[float]], kind: str) -> None:
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 
@@ -152,7 +152,7 @@ def test_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[l
     assert np.concatenate([b.X.values for b in again.batches()]).tolist() == expected
 
 
-def test_missing_categories_are_none_of_the_known(tmp_path: Path) -> None:
+def test_ingest_missing_categories_are_none_of_the_known(tmp_path: Path) -> None:
     result = run(tmp_path, b"a,t,y\n1,u,p\n2,,q\n3,v,q\n", missing="zero", categorical=("t",))
     assert contents(result.store)[0].tolist() == [[1, 1, 0], [2, 0, 0], [3, 0, 1]]
 
@@ -160,7 +160,7 @@ def test_missing_categories_are_none_of_the_known(tmp_path: Path) -> None:
 # -- text in columns, labels that are words ------------------------------------------------------------------------
 
 
-def test_hashed_columns(tmp_path: Path) -> None:
+def test_ingest_hashed_columns(tmp_path: Path) -> None:
     rows = b"".join(b"%d,w%d,v%d,%d\n" % (i, i % 50, i % 7, i % 2) for i in range(700))
     result = run(tmp_path, b"a,t,u,y\n" + rows, hash_bits=12)
     X, _ = contents(result.store)
@@ -174,7 +174,7 @@ def test_hashed_columns(tmp_path: Path) -> None:
     assert np.array_equal(in_layout(next(again.batches()).X, sparse=False, columns=again.columns).values, X)
 
 
-def test_hashes_are_for_ever() -> None:
+def test_ingest_hashes_are_for_ever() -> None:
     from streamsvm.store.sources.text import text_hash
 
     assert text_hash("t", "w0") == 0xB279EC32B1A932E9
@@ -183,7 +183,7 @@ def test_hashes_are_for_ever() -> None:
 # -- lines that cannot be read ---------------------------------------------------------------------------------------
 
 
-def test_bad_lines_of_csv(tmp_path: Path) -> None:
+def test_ingest_bad_lines_of_csv(tmp_path: Path) -> None:
     rows = [b"%d,%d,%d\n" % (i, i % 3, i % 2) for i in range(200_000)]
     rows[7], rows[100], rows[150_000], rows[150_001] = b",1,1\n", b"1,2\n", b"x,2,1\n", b"nan,2,1\n"
     result = run(tmp_path, b"a,b,y\n" + b"".join(rows), on_bad_line="skip")
@@ -194,7 +194,7 @@ def test_bad_lines_of_csv(tmp_path: Path) -> None:
     assert lines == [["9", "E-MISSING"], ["102", "E-ROWLEN"], ["150002", "E-PARSE"], ["150003", "E-MISSING"]]
 
 
-def test_line_feeds_in_quotes(tmp_path: Path) -> None:
+def test_ingest_line_feeds_in_quotes(tmp_path: Path) -> None:
     """C06, C05."""
     rows = b"".join(b'%d,"x\ny%d",%d\n' % (i, i % 3, i % 2) for i in range(100_000))
     options: dict[str, Any] = {"categorical": ("t",), "multiline": True}
@@ -209,7 +209,7 @@ def test_line_feeds_in_quotes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.svm"])
-def test_mixed_line_ends(tmp_path: Path, name: str) -> None:
+def test_ingest_mixed_line_ends(tmp_path: Path, name: str) -> None:
     """C32."""
     lines = [b"a,y", b"1,p", b"2,q", b"3,q"] if name == "a.csv" else [b"1 1:1", b"2 1:1", b"1 1:3", b"2 2:1"]
     mixed = b"\r\n".join(lines[:2]) + b"\r\n" + b"\n".join(lines[2:]) + b"\n"
@@ -220,7 +220,7 @@ def test_mixed_line_ends(tmp_path: Path, name: str) -> None:
 # -- several files ---------------------------------------------------------------------------------------------------
 
 
-def test_directories_and_patterns(tmp_path: Path) -> None:
+def test_ingest_directories_and_patterns(tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()
     for i in range(3):
@@ -236,7 +236,7 @@ def test_directories_and_patterns(tmp_path: Path) -> None:
 # -- how it is stored ------------------------------------------------------------------------------------------------
 
 
-def test_the_name_of_a_store_says_its_format(tmp_path: Path) -> None:
+def test_ingest_name_of_a_store_says_its_format(tmp_path: Path) -> None:
     digests = set()
     for name, options in {"s.zarr": {}, "s.h5": {}, "t": {"store_format": "hdf5"}}.items():
         result = run(tmp_path, numbered(5000), store=tmp_path / name, test_fraction=0.2, **options)
@@ -247,7 +247,7 @@ def test_the_name_of_a_store_says_its_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["auto", "lz4"])
-def test_compressed_stores(tmp_path: Path, compression: str) -> None:
+def test_ingest_compressed_stores(tmp_path: Path, compression: str) -> None:
     import zarr
 
     rows = b"".join(b"%d %s\n" % (i % 2, b" ".join(b"%d:1" % j for j in range(1 + i % 5, 100, 5))) for i in range(9000))
@@ -273,7 +273,7 @@ def test_compressed_stores(tmp_path: Path, compression: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"text": ("t=words",), "text_bits": 6}, {"columns_as": ("t=hash",)}, {"missing": "mean"}]
 )
-def test_workers_make_the_same_columns_of_every_file(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_ingest_workers_make_the_same_columns_of_every_file(tmp_path: Path, options: dict[str, Any]) -> None:
     names = []
     for part in range(3):
         rows = "".join(

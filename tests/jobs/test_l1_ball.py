@@ -45,7 +45,7 @@ def job_of(store: Path, model: Path, **settings: Any) -> FitJob:
     return FitJob(str(store), str(model), **(BALL | settings))
 
 
-def test_a_model_of_few_columns_and_its_figures(store: Path, tmp_path: Path) -> None:
+def test_sparse_fit_model_of_few_columns_and_its_figures(store: Path, tmp_path: Path) -> None:
     result = fit(job_of(store, tmp_path / "m", standardize=True, solver="swap"))
     model = load_model(tmp_path / "m")
     assert set(np.flatnonzero(model.coef)) >= {1, 4, 9}
@@ -57,7 +57,7 @@ def test_a_model_of_few_columns_and_its_figures(store: Path, tmp_path: Path) -> 
     assert found.R2 > 0.9
 
 
-def test_the_elastic_net_is_newton_and_bits_are_those_of_one_thread(
+def test_sparse_fit_elastic_net_is_newton_and_bits_are_those_of_one_thread(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
@@ -74,7 +74,7 @@ def test_the_elastic_net_is_newton_and_bits_are_those_of_one_thread(
     )
 
 
-def test_auto_is_partan_and_bits_are_those_of_one_thread(
+def test_sparse_fit_auto_is_partan_and_bits_are_those_of_one_thread(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
@@ -95,7 +95,7 @@ def test_auto_is_partan_and_bits_are_those_of_one_thread(
     ],
     ids=["ball", "ball from samples", "elastic net"],
 )
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
+def test_sparse_fit_run_that_was_stopped_goes_on_to_the_same_bytes(
     store: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     def run(model: Path, **more: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
         (NET | {"dual": "dual.npy"}, "--dual does not go with --l1"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused_by_name(
+def test_sparse_fit_what_does_not_go_with_it_is_refused_by_name(
     store: Path, tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):

@@ -62,7 +62,7 @@ def ranked_slowly(positive: Any, f: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
+def test_metrics_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = ["b", "c", "new", "x"][: 2 + seed % 3] if seed else ["b"]
     truth, said = rng.choice(names, 40).tolist(), rng.choice(CLASSES[: 2 + seed % 2], 40).tolist()
@@ -86,7 +86,7 @@ def test_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("positives", [0, 1, 9, 29, 30])
-def test_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int) -> None:
+def test_metrics_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int) -> None:
     rng = np.random.default_rng(positives)
     f, positive = rng.choice(VALUES, 30), rng.permutation(30) < positives
     truth, said = (["ab"[int(one)] for one in ones] for ones in (positive, f > 0))
@@ -124,7 +124,7 @@ def test_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int) -> None
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e8])
-def test_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> None:
+def test_metrics_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> None:
     rng = np.random.default_rng(1)
     truth = rng.normal(size=50) + shift
     f = truth + rng.normal(size=50)

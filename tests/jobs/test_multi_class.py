@@ -71,7 +71,7 @@ def certificate(result: FitResult) -> Certificate:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_optimum_is_that_of_liblinear(seed: int) -> None:
+def test_crammer_singer_optimum_is_that_of_liblinear(seed: int) -> None:
     classes, C = 2 + seed % 5, float(10.0 ** np.random.default_rng(seed).uniform(-3, -0.5))
     X, codes, weight = drawn(seed, classes, 80)
     seen = weight > 0  # LIBLINEAR takes no row without a weight
@@ -93,13 +93,15 @@ def test_the_optimum_is_that_of_liblinear(seed: int) -> None:
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "huber"])
 @pytest.mark.parametrize("more", [{}, {"standardize": True}, {"kernel": "rbf", "landmarks": 30}], ids=str)
-def test_other_losses_and_features_are_certified(store: Path, tmp_path: Path, loss: str, more: dict[str, Any]) -> None:
+def test_crammer_singer_other_losses_and_features_are_certified(
+    store: Path, tmp_path: Path, loss: str, more: dict[str, Any]
+) -> None:
     result = fitted(store, tmp_path / "m", loss=loss, tolerance=1e-3, **more)
     assert -1e-6 < certificate(result).gap <= 1e-3
     assert load(tmp_path / "m").classes == ("a", "b", "c", "d")
 
 
-def test_sparse_rows_and_rows_in_parts_make_the_same_optimum(store: Path, tmp_path: Path) -> None:
+def test_crammer_singer_sparse_rows_and_rows_in_parts_make_the_same_optimum(store: Path, tmp_path: Path) -> None:
     dense = certificate(fitted(store, tmp_path / "d"))
     sparse = certificate(fitted(store_at(tmp_path / "s", sparse=True), tmp_path / "m"))
     assert max(dense.dual, sparse.dual) <= min(dense.primal, sparse.primal)
@@ -113,7 +115,7 @@ def test_sparse_rows_and_rows_in_parts_make_the_same_optimum(store: Path, tmp_pa
     )
 
 
-def test_dual_variables_prove_the_bound(store: Path, tmp_path: Path) -> None:
+def test_crammer_singer_dual_variables_prove_the_bound(store: Path, tmp_path: Path) -> None:
     result = fitted(store, tmp_path / "m", dual=str(tmp_path / "dual.npy"))
     X, codes, weight = drawn(1)
     a, rows = np.load(tmp_path / "dual.npy"), np.arange(ROWS)
@@ -127,12 +129,12 @@ def test_dual_variables_prove_the_bound(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path, groups: int | None) -> None:
+def test_crammer_singer_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path, groups: int | None) -> None:
     goes_on_to_the_same_bytes(partial(fitted, store, solver="dcd", groups=groups), tmp_path, DualAscent, "finish", 4)
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_a_run_that_was_solved_in_memory_goes_on_to_the_same_bytes(
+def test_crammer_singer_run_that_was_solved_in_memory_goes_on_to_the_same_bytes(
     store: Path, tmp_path: Path, groups: int | None
 ) -> None:
     fit_again = partial(fitted, store, solver="interior_point", groups=groups)
@@ -144,7 +146,7 @@ UNSCALED = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_c
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("name", UNSCALED)
-def test_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, loss: str) -> None:
+def test_crammer_singer_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, loss: str) -> None:
     """In two readings and whatever C; P is that of the model, and the dual variables are feasible and give D."""
     X, y = UNSCALED[name](return_X_y=True)
     X, y = X[:600].astype(np.float32), y[:600]
@@ -173,7 +175,7 @@ def test_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, lo
             assert certificate.primal == pytest.approx(0.5 * np.sum(W**2) + C * lack.sum(), rel=1e-9)
 
 
-def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_path: Path) -> None:
+def test_crammer_singer_takes_warm_starts_and_validation(store: Path, tmp_path: Path) -> None:
     first = fitted(store, tmp_path / "m", solver="dcd")
     again = fitted(store, tmp_path / "n", solver="dcd", warm_start=str(tmp_path / "m"), max_passes=1)
     np.testing.assert_allclose(again.model.weights, first.model.weights, rtol=1e-12)
@@ -200,7 +202,7 @@ def test_it_starts_from_a_model_and_is_chosen_by_held_out_rows(store: Path, tmp_
     ],
     ids=str,
 )
-def test_what_it_cannot_do_is_refused(store: Path, tmp_path: Path, more: dict[str, Any], said: str) -> None:
+def test_crammer_singer_refuses_what_it_cannot_do(store: Path, tmp_path: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises(StreamSVMError, match=said) as refused:
         fitted(store, tmp_path / "m", **more)
     assert isinstance(refused.value, UsageError)

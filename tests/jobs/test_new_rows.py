@@ -47,7 +47,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Trained(tmp_path_factory.mktemp("trained"), request.param)
 
 
-def test_missing_values_are_filled_as_in_training(trained: Trained, tmp_path: Path) -> None:
+def test_new_rows_missing_values_are_filled_as_in_training(trained: Trained, tmp_path: Path) -> None:
     means = [row["age"] for row in passengers(ROWS, 1) if row["age"] != ""]
     filled = [row | ({"age": f"{np.mean(means):.9g}"} if row["age"] == "" else {}) for row in trained.table]
     found = trained.decisions(write_csv(tmp_path / "filled.csv", filled, NAMES))
@@ -58,7 +58,7 @@ def test_missing_values_are_filled_as_in_training(trained: Trained, tmp_path: Pa
         assert [a != pytest.approx(b) for a, b in zip(found, trained.expected, strict=True)] == changed
 
 
-def test_a_column_that_was_complete_in_training_may_miss_values(tmp_path: Path) -> None:
+def test_new_rows_column_that_was_complete_in_training_may_miss_values(tmp_path: Path) -> None:
     trained = Trained(tmp_path, "mean")
     table = [row | {"charged": ""} for row in trained.table]
     mean = np.mean([row["charged"] for row in passengers(ROWS, 1)])
@@ -68,14 +68,14 @@ def test_a_column_that_was_complete_in_training_may_miss_values(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("label", ["absent", "empty", "another kind"])
-def test_labels_are_not_asked_for(trained: Trained, tmp_path: Path, label: str) -> None:
+def test_new_rows_labels_are_not_asked_for(trained: Trained, tmp_path: Path, label: str) -> None:
     values = {"empty": "", "another kind": "2024-01-01"}
     names = NAMES if label == "absent" else ("left", *NAMES)
     table = [row | {"left": values.get(label)} for row in trained.table]
     assert trained.decisions(write_csv(tmp_path / "new.csv", table, names)) == trained.expected
 
 
-def test_columns_in_any_order_with_others_between(trained: Trained, tmp_path: Path) -> None:
+def test_new_rows_columns_in_any_order_with_others_between(trained: Trained, tmp_path: Path) -> None:
     table = [row | {"note": "x, y", "id": k} for k, row in enumerate(trained.table)]
     path = write_csv(tmp_path / "new.csv", table, ("id", *reversed(NAMES), "note"))
     assert trained.decisions(path) == trained.expected
@@ -83,7 +83,7 @@ def test_columns_in_any_order_with_others_between(trained: Trained, tmp_path: Pa
     assert "2 columns that the model does not know are ignored: 'id', 'note'" in notices
 
 
-def test_values_nobody_has_seen_are_counted(trained: Trained, tmp_path: Path) -> None:
+def test_new_rows_values_nobody_has_seen_are_counted(trained: Trained, tmp_path: Path) -> None:
     table = [row | {"plan": "gold"} for row in trained.table[:7]]
     result = trained.predict(write_csv(tmp_path / "new.csv", table, NAMES), overwrite=True)
     assert "7 unknown categories of plan" in result.notices
@@ -91,7 +91,7 @@ def test_values_nobody_has_seen_are_counted(trained: Trained, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", [pa.int16(), pa.float64(), pa.string(), pa.dictionary(pa.int32(), pa.string())])
-def test_a_table_as_parquet_is_the_same_table(trained: Trained, tmp_path: Path, kind: pa.DataType) -> None:
+def test_new_rows_table_as_parquet_is_the_same_table(trained: Trained, tmp_path: Path, kind: pa.DataType) -> None:
     """1, 1.0 and '1' are one zone, whatever type the column has."""
     columns: dict[str, Any] = {name: [row[name] for row in trained.table] for name in NAMES}
     columns["age"] = [None if value == "" else value for value in columns["age"]]
@@ -107,7 +107,7 @@ def test_a_table_as_parquet_is_the_same_table(trained: Trained, tmp_path: Path, 
     assert trained.decisions(tmp_path / "new.parquet") == pytest.approx(trained.expected, rel=1e-6)
 
 
-def test_reading_options_hold_for_new_rows(trained: Trained, tmp_path: Path) -> None:
+def test_new_rows_reading_options_hold_for_new_rows(trained: Trained, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "new.csv", trained.table, (*NAMES, "left"), delimiter=";")
     assert trained.decisions(path, delimiter=";") == trained.expected
     path.write_text(path.read_text().partition("\n")[2])
@@ -117,7 +117,7 @@ def test_reading_options_hold_for_new_rows(trained: Trained, tmp_path: Path) -> 
     assert trained.decisions(unlabeled, header=False) == trained.expected
 
 
-def test_lines_that_cannot_be_read_are_left_out_and_listed(trained: Trained, tmp_path: Path) -> None:
+def test_new_rows_lines_that_cannot_be_read_are_left_out_and_listed(trained: Trained, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "new.csv", trained.table, NAMES)
     lines = path.read_text().splitlines()
     lines[3] += ",7,8"

@@ -103,7 +103,7 @@ def decisions(model: Path, data: Path) -> Any:
 
 
 @each_value(("name", FAR), ("suffix", ["csv", "parquet", "jsonl", "npz", "h5", "svm"]))
-def test_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, name: str) -> None:
+def test_offsets_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, name: str) -> None:
     X, y = rows_of(name)
     tabular = suffix in ("csv", "parquet", "jsonl")
     source = (write_table if tabular else write_numbers)(tmp_path / f"a.{suffix}", X, y)
@@ -118,7 +118,9 @@ def test_every_source_is_stored_from_another_zero(tmp_path: Path, suffix: str, n
 
 
 @each_value(("name", FAR), ("settings", [{}, STANDARDIZED, STANDARDIZED | RBF, STANDARDIZED | RBF | {"landmarks": 40}]))
-def test_raw_rows_and_stored_ones_get_the_same_decisions(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+def test_offsets_raw_rows_and_stored_ones_get_the_same_decisions(
+    tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
     X, y = rows_of(name)
     source = write_table(tmp_path / "a.csv", X, y)
     store, model = stored(tmp_path / "s.zarr", source, tabular=True).store, tmp_path / "m.ssvm"
@@ -131,7 +133,7 @@ def test_raw_rows_and_stored_ones_get_the_same_decisions(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("settings", [STANDARDIZED, STANDARDIZED | RBF])
-def test_arrays_of_a_program_are_raw_rows_too(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_offsets_arrays_of_a_program_are_raw_rows_too(tmp_path: Path, settings: dict[str, Any]) -> None:
     X, y = rows_of("fractions")
     source, path = write_table(tmp_path / "a.parquet", X, y), tmp_path / "m.ssvm"
     store = stored(tmp_path / "s.zarr", source, tabular=True).store
@@ -150,7 +152,7 @@ def test_arrays_of_a_program_are_raw_rows_too(tmp_path: Path, settings: dict[str
         )
 
 
-def test_a_store_with_another_zero_is_read_from_that_of_the_model(tmp_path: Path) -> None:
+def test_offsets_store_with_another_zero_is_read_from_that_of_the_model(tmp_path: Path) -> None:
     X, y = rows_of("seconds")
     model = tmp_path / "m.ssvm"
     store = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
@@ -166,7 +168,7 @@ def test_a_store_with_another_zero_is_read_from_that_of_the_model(tmp_path: Path
     assert errors == pytest.approx(1 - evaluate(EvaluateJob(str(model), (str(test),))).evaluation.accuracy)
 
 
-def test_a_warm_start_is_the_same_function_from_another_zero(tmp_path: Path) -> None:
+def test_offsets_warm_start_is_the_same_function_from_another_zero(tmp_path: Path) -> None:
     X, y = rows_of("seconds")
     store = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
     later = write_table(tmp_path / "b.csv", X + np.array([0.0, 3600.0, 0.0]), y)
@@ -180,7 +182,7 @@ def test_a_warm_start_is_the_same_function_from_another_zero(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("values", [[5.0] * 400, list(range(400)), [0.1] * 400, [1e9 * (i % 7) for i in range(400)]])
-def test_other_columns_are_left_where_they_are(tmp_path: Path, values: list[float]) -> None:
+def test_offsets_other_columns_are_left_where_they_are(tmp_path: Path, values: list[float]) -> None:
     X, y = rows_of("ids")
     X[:, 1] = values
     found = stored(tmp_path / "s.zarr", write_table(tmp_path / "a.csv", X, y), tabular=True).store
@@ -199,7 +201,7 @@ def test_what_no_offset_can_keep_is_said(tmp_path: Path, suffix: str) -> None:
     assert f"{rounded} whole numbers of {name} are beyond 2^24 and are rounded" in result.notices
 
 
-def test_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
+def test_offsets_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
     X, y = rows_of("seconds")
     halves = [write_table(tmp_path / f"{k}.csv", X[k::2] + np.array([0.0, 60.0 * k, 0.0]), y[k::2]) for k in (0, 1)]
     alone, spread = (IngestJob(sources=tuple(halves), store=tmp_path / f"{n}.zarr", label="y") for n in "ab")
@@ -209,7 +211,7 @@ def test_files_read_by_workers_have_one_zero(tmp_path: Path) -> None:
     assert open_store(alone.store).facts["encoding"] == open_store(spread.store).facts["encoding"]
 
 
-def test_an_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: Path) -> None:
+def test_offsets_embedding_has_the_offsets_of_its_rows_and_none_of_its_own(tmp_path: Path) -> None:
     """Of fewer features than the place of a column that has an offset, and of more."""
     X, y = rows_of("fractions")
     X = np.column_stack([np.zeros((ROWS, 2)), X])  # the column far from 0 is number 3
@@ -251,7 +253,7 @@ def far_rows(place: float) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("place", [1e4, -1e5, 1e6])
-def test_one_class_is_told_from_the_zero_of_the_data(tmp_path: Path, place: float) -> None:
+def test_offsets_one_class_is_told_from_the_zero_of_the_data(tmp_path: Path, place: float) -> None:
     """A hyperplane that is to be far from 0 is another one when columns are stored less an offset."""
     X, y = far_rows(place)
     expected = OneClassSVM(kernel="linear", nu=0.2).fit(X)
@@ -271,7 +273,7 @@ def test_one_class_is_told_from_the_zero_of_the_data(tmp_path: Path, place: floa
     assert np.mean(estimator.predict(X) == expected.predict(X)) >= 0.98
 
 
-def test_a_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) -> None:
+def test_offsets_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: Path) -> None:
     """Without a bias, of one class by C, and of kernels of x.z: what it is of the float32 rows, with a notice."""
     X, y = far_rows(1e5)
     seen = X.astype(np.float32).astype(np.float64)
@@ -311,7 +313,7 @@ def write_arrays(path: Path, X: Any, y: Any) -> None:
 
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])
 @pytest.mark.parametrize("kind", ["int64", "float64", "csr"])
-def test_a_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, kind: str) -> None:
+def test_offsets_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, kind: str) -> None:
     """Columns beyond 2^53, and far from 0 with fractions, are seen from the same zero; so are rows to predict."""
     rng = np.random.default_rng(0)
     X: Any = rng.normal(size=(300, 4)) + np.array([1e9, 0, -1e8, 5])

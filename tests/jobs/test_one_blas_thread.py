@@ -36,7 +36,7 @@ def blas_threads() -> set[int]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_has_one_thread_of_blas_and_gives_back_what_there_was(name: str, tmp_path: Path) -> None:
+def test_blas_job_has_one_thread_of_blas_and_gives_back_what_there_was(name: str, tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     writer = create(tmp_path / "s", sparse=False, chunk_bytes=800)
     writer.append(Dense(X), (X[:, 0] > 0.0).astype(np.int32), None)

@@ -52,7 +52,7 @@ def share_outside(model: Any, X: Any) -> float:
     [{}, {"standardize": True}, {"kernel": "rbf", "gamma": 0.1, "landmarks": 40}],
     ids=["linear", "scaled", "nystrom"],
 )
-def test_a_share_of_the_rows_is_outside(settings: Any) -> None:
+def test_one_class_share_of_the_rows_is_outside(settings: Any) -> None:
     X, codes = values()
     found = fit_in_memory(asked(nu=0.2, tolerance=1e-4, **settings), rows_of(("one",)))
     assert found.training.status == Status.CONVERGED
@@ -65,7 +65,7 @@ def test_a_share_of_the_rows_is_outside(settings: Any) -> None:
 
 @pytest.mark.parametrize("pool", [32768, 160])
 @pytest.mark.parametrize("nu", [0.1, 0.3])
-def test_an_exact_kernel_has_the_optimum_of_libsvm(nu: float, pool: int) -> None:
+def test_one_class_exact_kernel_has_the_optimum_of_libsvm(nu: float, pool: int) -> None:
     from sklearn.svm import OneClassSVM
 
     X, _ = values()
@@ -89,7 +89,7 @@ def test_an_exact_kernel_has_the_optimum_of_libsvm(nu: float, pool: int) -> None
 
 
 @pytest.mark.parametrize("solver", ["newton", "dcd", "blended", "mfw"])
-def test_with_C_it_is_a_problem_for_every_solver(solver: str) -> None:
+def test_one_class_with_C_it_is_a_problem_for_every_solver(solver: str) -> None:
     """The optimum has sum a_i = 2 P, as P is a parabola along w, and a share of the rows inside."""
     exact = {"kernel": "rbf", "gamma": 0.1} if solver in {"blended", "mfw"} else {}
     found = fit_in_memory(asked(C=0.1, solver=solver, tolerance=1e-3, **exact), rows_of(("one",)))
@@ -100,7 +100,7 @@ def test_with_C_it_is_a_problem_for_every_solver(solver: str) -> None:
     assert float(a.sum()) == pytest.approx(2.0 * certificate.primal, rel=0.05)
 
 
-def test_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_are_evaluated(tmp_path: Path) -> None:
+def test_one_class_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_are_evaluated(tmp_path: Path) -> None:
     X, codes = values()
     writer = create(tmp_path / "store.zarr", sparse=False, chunk_bytes=1024)
     writer.append(Dense(X), codes, None)
@@ -124,6 +124,6 @@ def test_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_are_evalua
         ({"one_class": None, "nu": 0.1, "C": 1.0}, "--C goes with no --nu"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(settings: Any, said: str) -> None:
+def test_one_class_options_that_mean_nothing_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         FitJob("", "", **({"one_class": True} | settings))

@@ -59,7 +59,7 @@ def fitted(store: Path, model: Path, **more: Any) -> FitResult:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pairs_of_a_kernel_and_their_votes_are_those_of_libsvm(seed: int, tmp_path: Path) -> None:
+def test_one_vs_one_pairs_of_a_kernel_and_their_votes_are_those_of_libsvm(seed: int, tmp_path: Path) -> None:
     X, codes, weight = drawn(seed)
     y = np.array(NAMES)[codes]
     theirs = SVC(C=0.5, gamma=0.2, tol=1e-9, decision_function_shape="ovo").fit(X, y, weight)
@@ -75,7 +75,7 @@ def test_pairs_of_a_kernel_and_their_votes_are_those_of_libsvm(seed: int, tmp_pa
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_linear_pairs_are_those_of_liblinear(sparse: bool, tmp_path: Path) -> None:
+def test_one_vs_one_linear_pairs_are_those_of_liblinear(sparse: bool, tmp_path: Path) -> None:
     X, codes, weight = drawn()
     ours = fitted(store_at(tmp_path / "s", sparse=sparse), tmp_path / "m", class_weight={"a": 2.0}).model
     for k, (one, other) in enumerate(combinations(SORTED, 2)):
@@ -88,7 +88,7 @@ def test_linear_pairs_are_those_of_liblinear(sparse: bool, tmp_path: Path) -> No
         assert (found["positive"], found["negative"]) == (NAMES.index(one), NAMES.index(other))
 
 
-def test_most_votes_win_and_of_equals_the_first() -> None:
+def test_one_vs_one_most_votes_win_and_of_equals_the_first() -> None:
     f = np.array([[1.0, -1.0, 1.0], [1.0, 2.0, -3.0], [-1.0, -1.0, -1.0], [0.0, 5.0, 1.0]])
     assert predict_codes(f, 3).tolist() == [
         0,
@@ -101,14 +101,14 @@ def test_most_votes_win_and_of_equals_the_first() -> None:
     assert model.predict(np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])).tolist() == ["x", "y"]
 
 
-def test_pairs_by_the_logistic_loss_vote_and_have_no_probabilities(store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_pairs_by_the_logistic_loss_vote_and_have_no_probabilities(store: Path, tmp_path: Path) -> None:
     model = fitted(store, tmp_path / "m", loss="logistic", tolerance=1e-2).model
     assert model.pairs
     assert model.calibration is None
     assert set(model.predict(drawn()[0])) <= set(NAMES)
 
 
-def test_all_pairs_share_each_reading(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_vs_one_all_pairs_share_each_reading(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch, read = DiskStore.fetch, []
     monkeypatch.setattr(DiskStore, "fetch", lambda this, chunk, into: (read.append(chunk), fetch(this, chunk, into))[1])
     readings = {}
@@ -139,7 +139,9 @@ THREADED = ("newton", "decomposition", "held-out rows")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_solver_certifies_every_pair_and_threads_change_no_bit(way: str, store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_every_solver_certifies_every_pair_and_threads_change_no_bit(
+    way: str, store: Path, tmp_path: Path
+) -> None:
     settings = {"tolerance": 1e-6} | WAYS[way]
     one = fitted(store, tmp_path / "m", threads=1, **settings)
     assert one.training.status.value == "converged"
@@ -149,13 +151,13 @@ def test_every_solver_certifies_every_pair_and_threads_change_no_bit(way: str, s
         assert fitted(store, tmp_path / "n", threads=3, **settings).model == one.model
 
 
-def test_a_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_stopped_run_goes_on_to_the_same_bytes(store: Path, tmp_path: Path) -> None:
     run = partial(fitted, store, solver="newton", options={"sample": 60})
     goes_on_to_the_same_bytes(run, tmp_path, Newton, "finish", 8)
 
 
 @pytest.mark.parametrize("solver", ["newton", "dcd"])
-def test_dual_variables_of_a_pair_are_of_its_rows(solver: str, store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_dual_variables_of_a_pair_are_of_its_rows(solver: str, store: Path, tmp_path: Path) -> None:
     result = fitted(store, tmp_path / "m", solver=solver, tolerance=1e-3, dual=str(tmp_path / "dual.npy"))
     X, codes, weight = drawn()
     a, Z = np.load(tmp_path / "dual.npy"), np.hstack([X.astype(np.float64), np.ones((len(X), 1))])
@@ -169,7 +171,7 @@ def test_dual_variables_of_a_pair_are_of_its_rows(solver: str, store: Path, tmp_
         assert a[k].sum() - np.sum(a[k] ** 2 / (4 * C)) - 0.5 * v @ v == pytest.approx(found.dual, rel=1e-9)
 
 
-def test_predictions_and_figures_count_votes(store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_predictions_and_figures_count_votes(store: Path, tmp_path: Path) -> None:
     fitted(store, tmp_path / "m")
     predict(PredictJob(str(tmp_path / "m"), (str(store),), str(tmp_path / "p.csv"), output=("label", "decision")))
     lines = [line.split(",") for line in (tmp_path / "p.csv").read_text().splitlines()]
@@ -193,7 +195,9 @@ def test_predictions_and_figures_count_votes(store: Path, tmp_path: Path) -> Non
     ],
     ids=str,
 )
-def test_what_pairs_cannot_do_is_refused(store: Path, tmp_path: Path, more: dict[str, Any], said: str) -> None:
+def test_one_vs_one_what_pairs_cannot_do_is_refused(
+    store: Path, tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
     with pytest.raises(StreamSVMError, match=said) as refused:
         fitted(store, tmp_path / "m", **more)
     assert refused.value.hint
@@ -201,7 +205,7 @@ def test_what_pairs_cannot_do_is_refused(store: Path, tmp_path: Path, more: dict
         TuneJob(str(store), "", multi_class="ovo")
 
 
-def test_a_model_of_pairs_that_lacks_one_is_none(store: Path, tmp_path: Path) -> None:
+def test_one_vs_one_model_of_pairs_that_lacks_one_is_none(store: Path, tmp_path: Path) -> None:
     model = fitted(store, tmp_path / "m").model
     assert load(tmp_path / "m") == model
     with pytest.raises(StreamSVMError, match="vote"):

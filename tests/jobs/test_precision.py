@@ -69,7 +69,7 @@ def ended(found: Any) -> tuple[Any, Any, int]:
 @pytest.mark.parametrize(
     ("rows", "where", "why"), [(FEW, "disk", "of features in float32"), (MANY, "fly", "newton stalls")]
 )
-def test_a_fit_whose_features_are_too_coarse_is_certified_on_finer_ones(
+def test_precision_fit_whose_features_are_too_coarse_is_certified_on_finer_ones(
     stores: dict[int, Path], tmp_path: Path, rows: int, where: str, why: str
 ) -> None:
     """So is one in memory, and of tasks; the passes are counted on, and what is said of it is one line."""
@@ -99,7 +99,9 @@ def test_a_fit_whose_features_are_too_coarse_is_certified_on_finer_ones(
         np.testing.assert_array_equal(inside.model.weights, found.model.weights)
 
 
-def test_a_run_that_is_stopped_on_finer_features_goes_on_with_them(stores: dict[int, Path], tmp_path: Path) -> None:
+def test_precision_run_that_is_stopped_on_finer_features_goes_on_with_them(
+    stores: dict[int, Path], tmp_path: Path
+) -> None:
     straight, _ = fitted(job_of(stores[FEW], tmp_path / "a", embedding="disk"))
     told = []
 
@@ -126,6 +128,6 @@ def test_a_run_that_is_stopped_on_finer_features_goes_on_with_them(stores: dict[
     "more",
     [{"validation": 0.3}, {"embedding": "disk", "embedding_dtype": "int8"}, {"landmarks": None, "kernel": "linear"}],
 )
-def test_fits_that_ask_for_something_else_stay(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
+def test_precision_stays_where_it_was_asked_for(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
     job, store = job_of(stores[MANY], tmp_path, **more), open_store(stores[MANY])
     assert finer_plan(job, store, make_plan(job, store)) is None

@@ -64,7 +64,7 @@ def decisions(place: Path, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("data", ["two.zarr", "two.csv"])
-def test_decisions_as_csv(place: Path, tmp_path: Path, data: str) -> None:
+def test_predict_decisions_as_csv(place: Path, tmp_path: Path, data: str) -> None:
     out = tmp_path / "out.csv"
     result = predict(PredictJob(str(place / "two.ssvm"), (str(place / data),), str(out), output="decision"))
     lines = out.read_text().splitlines()
@@ -75,7 +75,7 @@ def test_decisions_as_csv(place: Path, tmp_path: Path, data: str) -> None:
     assert result.rows == ROWS
 
 
-def test_files_without_labels(place: Path, tmp_path: Path) -> None:
+def test_predict_reads_files_without_labels(place: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy"))
     predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(tmp_path / "out.txt")))
     expected = np.where(decisions(place, "two")[:, 0] > 0, "yes", "no")
@@ -83,7 +83,7 @@ def test_files_without_labels(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["three.zarr", "three.csv"])
-def test_arrays(place: Path, tmp_path: Path, data: str) -> None:
+def test_predict_writes_arrays(place: Path, tmp_path: Path, data: str) -> None:
     job = (str(place / "three.ssvm"), (str(place / data),))
     predict(PredictJob(*job, str(tmp_path / "f.npy"), output="decision"))
     f = np.load(tmp_path / "f.npy")
@@ -96,7 +96,7 @@ def test_arrays(place: Path, tmp_path: Path, data: str) -> None:
 
 
 @pytest.mark.parametrize("named", ["parts", "parts/*.csv"])
-def test_a_directory_and_a_pattern_stand_for_their_files(place: Path, tmp_path: Path, named: str) -> None:
+def test_predict_directory_and_a_pattern_stand_for_their_files(place: Path, tmp_path: Path, named: str) -> None:
     (tmp_path / "parts").mkdir()
     for k in range(3):
         write_csv(tmp_path / "parts" / f"{k}.csv", np.load(place / "X.npy")[1000 * k : 1000 * (k + 1)])
@@ -104,7 +104,7 @@ def test_a_directory_and_a_pattern_stand_for_their_files(place: Path, tmp_path: 
     assert np.array_equal(np.load(tmp_path / "f.npy"), decisions(place, "two")[:, 0])
 
 
-def test_a_terminal_is_shown_no_control_characters(
+def test_predict_terminal_is_shown_no_control_characters(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     found = models.load(place / "two.ssvm")
@@ -120,7 +120,7 @@ def test_a_terminal_is_shown_no_control_characters(
 
 
 @pytest.mark.parametrize("output", ["label", "decision"])
-def test_the_memory_that_is_asked_for_is_enough(place: Path, tmp_path: Path, output: str) -> None:
+def test_predict_memory_that_is_asked_for_is_enough(place: Path, tmp_path: Path, output: str) -> None:
     """The first hint is the last one, though a table has to be opened to know what its columns take."""
     job = PredictJob(
         str(place / "three.ssvm"), (str(place / "three.csv"),), str(tmp_path / "p.csv"), output, memory=20 << 20
@@ -132,14 +132,14 @@ def test_the_memory_that_is_asked_for_is_enough(place: Path, tmp_path: Path, out
     predict(replace(job, memory=(int(asked[1]) + 4) << 20))  # what the process holds grows a little between two plans
 
 
-def test_columns_in_another_order_are_found_by_name(place: Path, tmp_path: Path) -> None:
+def test_predict_columns_in_another_order_are_found_by_name(place: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "swapped.csv", np.load(place / "X.npy")[:, ::-1], names="ba")
     predict(PredictJob(str(place / "two.ssvm"), (str(source),), str(tmp_path / "f.npy"), output="decision"))
     assert np.array_equal(np.load(tmp_path / "f.npy"), decisions(place, "two")[:, 0])
 
 
 @pytest.mark.parametrize("names", ["ac", "abc"])
-def test_a_store_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str) -> None:
+def test_predict_store_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str) -> None:
     X = np.load(place / "X.npy")
     X = X if len(names) == 2 else np.column_stack([X, X[:, 0]])
     source = write_csv(tmp_path / "other.csv", X, np.arange(ROWS) % 2, names)
@@ -160,7 +160,7 @@ WRONG_TABLES = {
 
 @pytest.mark.parametrize("names", WRONG_TABLES)
 @pytest.mark.parametrize("labeled", [False, True])
-def test_a_table_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str, labeled: bool) -> None:
+def test_predict_table_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str, labeled: bool) -> None:
     """As CSV, and as Parquet where a Parquet file can be that."""
     X = np.load(place / "X.npy")[:50, [0, 1, 0][: len(names)]]
     code, said = WRONG_TABLES[names]
@@ -175,7 +175,9 @@ def test_a_table_with_other_columns_is_refused(place: Path, tmp_path: Path, name
         assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_column_that_was_dropped_may_be_there_and_a_label_may_have_another_name(place: Path, tmp_path: Path) -> None:
+def test_predict_column_that_was_dropped_may_be_there_and_a_label_may_have_another_name(
+    place: Path, tmp_path: Path
+) -> None:
     X = np.load(place / "X.npy")[:50]
     table = write_csv(tmp_path / "t.csv", np.column_stack([X, X[:, 0]]), ["yes", "no"] * 25, "abc")
     ingest(IngestJob(sources=(table,), store=tmp_path / "s.zarr", label="y", drop=("c",)))
@@ -188,7 +190,7 @@ def test_a_column_that_was_dropped_may_be_there_and_a_label_may_have_another_nam
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.h5"])
-def test_arrays_where_there_was_text_are_refused(place: Path, tmp_path: Path, name: str) -> None:
+def test_predict_arrays_where_there_was_text_are_refused(place: Path, tmp_path: Path, name: str) -> None:
     X, path = np.load(place / "X.npy")[:50], tmp_path / name
     if name == "x.npy":
         np.save(path, X)
@@ -206,7 +208,7 @@ def svmlight(path: Path, rows: list[dict[int, float]]) -> Path:
     return path
 
 
-def test_a_narrower_sparse_store_is_padded_and_a_wider_one_refused(tmp_path: Path) -> None:
+def test_predict_narrower_sparse_store_is_padded_and_a_wider_one_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     wide = [{int(j): float(rng.random()) + (i % 2) for j in (1, 2, 40)} for i in range(200)]
     stores = {}
@@ -225,7 +227,7 @@ def test_a_narrower_sparse_store_is_padded_and_a_wider_one_refused(tmp_path: Pat
             predict(PredictJob(str(tmp_path / "narrow.ssvm"), (str(data),), str(tmp_path / "g.npy")))
 
 
-def test_outputs_are_all_or_nothing(place: Path, tmp_path: Path) -> None:
+def test_predict_writes_all_or_nothing(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("mine")
     job = (str(place / "two.ssvm"), (str(place / "two.zarr"),), str(out))
@@ -245,7 +247,7 @@ def test_outputs_are_all_or_nothing(place: Path, tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == ROWS + 1
 
 
-def test_what_cannot_be_is_refused_first(place: Path, tmp_path: Path) -> None:
+def test_predict_refuses_impossible_requests_before_reading(place: Path, tmp_path: Path) -> None:
     model, store = str(place / "two.ssvm"), (str(place / "two.zarr"),)
     with pytest.raises(UsageError):
         PredictJob(model, store, "out.xls")
@@ -260,7 +262,7 @@ def test_what_cannot_be_is_refused_first(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["two", "three"])
-def test_a_store_and_its_source_are_as_good(place: Path, name: str) -> None:
+def test_predict_store_and_its_source_are_as_good(place: Path, name: str) -> None:
     results = [
         evaluate(EvaluateJob(str(place / f"{name}.ssvm"), (str(place / f"{name}.{end}"),))) for end in ("zarr", "csv")
     ]
@@ -272,14 +274,14 @@ def test_a_store_and_its_source_are_as_good(place: Path, name: str) -> None:
     assert store.accuracy > 0.6
 
 
-def test_rows_without_labels_cannot_be_evaluated(place: Path, tmp_path: Path) -> None:
+def test_predict_rows_without_labels_cannot_be_evaluated(place: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "new.csv", np.load(place / "X.npy"))
     with pytest.raises(DataError) as caught:
         evaluate(EvaluateJob(str(place / "two.ssvm"), (str(source),)))
     assert caught.value.code == "E-LABEL"
 
 
-def test_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:
+def test_predict_probabilities_are_written_and_evaluated(tmp_path: Path) -> None:
     """Of a model with a calibration: the columns of a file, an array, and the figures; without one it is refused."""
     X, y = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 2
     sv.ingest(X, tmp_path / "s.zarr", y=y)

@@ -34,7 +34,7 @@ def stored(rows: int = 90, chunk_rows: int = 30, *, classes: tuple[str, ...] = (
     return store.commit(classes, 3), values.astype(np.float64), codes
 
 
-def test_columns_that_drift_are_told_in_standard_deviations() -> None:
+def test_run_record_columns_that_drift_are_told_in_standard_deviations() -> None:
     store, X, _ = stored()
     found = record._of_sample(store, PLAN, Model(np.zeros((1, 4)), ("a", "b")), 1)["feature_drift"]
     assert [one["column"] for one in found] == ["column 1", "column 0", "column 2"]
@@ -45,7 +45,7 @@ def test_columns_that_drift_are_told_in_standard_deviations() -> None:
     assert found[2]["means"] == [0.0, 0.0, 0.0]
 
 
-def test_curves_go_through_every_threshold_there_is() -> None:
+def test_run_record_curves_go_through_every_threshold_there_is() -> None:
     """Of nine values; a threshold without a positive of its own is no point of precision over recall."""
     values, truth = np.round(RNG.standard_normal(300) * 2).clip(-4.0, 4.0), RNG.integers(0, 2, 300)
     truth[values == 2.0] = 0

@@ -38,7 +38,7 @@ def layout_of(weights: int, *, dense: bool) -> Layout:
         (10**6, True, WHOLE_SHARE, 9.0, "all rows fit"),
     ],
 )
-def test_second_order_is_chosen_where_it_fits(
+def test_solver_choice_second_order_is_chosen_where_it_fits(
     weights: int, dense: bool, whole: float, sample: float, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``whole``, ``sample``: shares of the memory that second order takes with all rows, and with the smallest sample."""
@@ -61,14 +61,14 @@ def test_second_order_is_chosen_where_it_fits(
         (False, SAMPLED_COLUMNS, {"sample": 5}, False),
     ],
 )
-def test_dense_rows_of_many_columns_are_all_needed(
+def test_solver_choice_dense_rows_of_many_columns_are_all_needed(
     dense: bool, columns: int, settings: dict[str, int | None], short: bool
 ) -> None:
     assert solver_choice.short_of_rows(layout_of(columns + 1, dense=dense), settings) == short
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
-def test_few_rows_of_many_columns_take_no_cubic_time(loss: str, tmp_path: Path) -> None:
+def test_solver_choice_few_rows_of_many_columns_take_no_cubic_time(loss: str, tmp_path: Path) -> None:
     """A matrix of all columns took seconds at 2,000 of them, and minutes at 5,000; both fits take some hundredths of a second."""
     draw = np.random.default_rng(0)
     spent = []

@@ -37,7 +37,9 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("content", [CSV.encode(), gzip.compress(CSV.encode()), SVMLIGHT.encode()])
-def test_a_pipe_is_ingested_as_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_standard_input_pipe_is_ingested_as_a_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     (tmp_path / "file").write_bytes(content)
     label = None if content == SVMLIGHT.encode() else "y"
     piped(monkeypatch, content)
@@ -49,7 +51,7 @@ def test_a_pipe_is_ingested_as_a_file_is(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "file"]
 
 
-def test_rows_from_a_pipe_are_predicted_and_evaluated(
+def test_standard_input_rows_from_a_pipe_are_predicted_and_evaluated(
     files: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     predict(PredictJob(str(files / "m"), (str(files / "t.csv"),), str(files / "p.csv")))
@@ -63,7 +65,9 @@ def test_rows_from_a_pipe_are_predicted_and_evaluated(
     assert not [p.name for p in files.iterdir() if p.name.startswith(".")]
 
 
-def test_what_cannot_be_read_is_refused_before_a_byte_is_taken(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_what_cannot_be_read_is_refused_before_a_byte_is_taken(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     piped(monkeypatch, CSV.encode())
     with pytest.raises(UsageError, match="named twice"):
         predict(PredictJob(str(files / "m"), ("-", "-"), str(files / "p.csv")))

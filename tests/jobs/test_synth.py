@@ -28,7 +28,7 @@ class Written:
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 7, 12])
-def test_the_first_rows_are_for_training_however_they_come(size: int) -> None:
+def test_synth_first_rows_are_for_training_however_they_come(size: int) -> None:
     labels = np.where(np.arange(12) % 3 == 0, 1.0, -1.0)
     first, second = Written(), Written()
     targets: Any = [(first, 7), (second, 12)]
@@ -40,7 +40,7 @@ def test_the_first_rows_are_for_training_however_they_come(size: int) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_the_disk_is_asked_for_what_a_store_takes(sparse: bool) -> None:
+def test_synth_disk_is_asked_for_what_a_store_takes(sparse: bool) -> None:
     values, labels = sparse_values(np.random.default_rng(0), 40, 6), np.ones(40)
     X, store = csr_of(values) if sparse else Dense(values), MemoryStore()
     store.append(X, (labels > 0.0).astype(np.int32))

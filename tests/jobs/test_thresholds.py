@@ -50,7 +50,7 @@ def test_the_best_threshold_against_counting_at_every_value(measure: str) -> Non
     assert sign * at[measure] >= best - 0.002  # of all thresholds those at the edges of bins are tried
 
 
-def test_average_precision_is_that_of_scikit_learn() -> None:
+def test_thresholds_average_precision_is_that_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     ranking, f, positive = ranked()
     expected = metrics.average_precision_score(positive, sort_keys(f))
@@ -74,7 +74,7 @@ def test_a_stated_threshold_is_exact_and_adds_up() -> None:
     assert stated.cost == pytest.approx(np.mean(taken != positive))
 
 
-def test_what_is_asked_for_is_checked() -> None:
+def test_thresholds_what_is_asked_for_is_checked() -> None:
     with pytest.raises(UsageError, match="--cost"):
         EvaluateJob("m", ("s",), cost=(1.0,))
     with pytest.raises(UsageError, match="best-threshold"):

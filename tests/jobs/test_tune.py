@@ -60,7 +60,7 @@ def job(store: str, out: Path, **settings) -> TuneJob:
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("chunk_bytes", [1 << 20, 1600], ids=["one-chunk", "many-chunks"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_the_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, sparse, tmp_path):
+def test_tune_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, sparse, tmp_path):
     X, codes = rings(classes)
     path = write(tmp_path / "s.zarr", X, codes, sparse=sparse, chunk_bytes=chunk_bytes)
     settings: dict[str, Any] = {"solver": "newton", "tolerance": 1e-5}
@@ -79,7 +79,7 @@ def test_the_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, spa
     [(2, False, {}), (3, True, {"loss": "hinge", "standardize": True}), (2, False, {"solver": "blended"})],
     ids=["decomposition", "classes", "simplex"],
 )
-def test_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes, sparse, settings, tmp_path):
+def test_tune_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes, sparse, settings, tmp_path):
     X, codes = (part[:600] for part in rings(classes))
     path, costs, widths = write(tmp_path / "s.zarr", X, codes, sparse=sparse), (0.1, 10.0), (0.2, 1.0)
     shared = {"kernel": "rbf", "tolerance": 1e-6, **settings}
@@ -98,7 +98,7 @@ def test_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(classes,
         assert score.gap <= shared["tolerance"]
 
 
-def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
+def test_tune_table_has_every_point_and_the_kernel_helps(store, tmp_path):
     found = tune(job(store, tmp_path / "t"))
     points = [(score.landmarks, score.gamma, score.C) for score in found.scores]
     assert points == [(m, g, C) for m in (10, 40) for g in (0.1, 0.5) for C in (0.01, 1.0)]
@@ -113,7 +113,7 @@ def test_the_table_has_every_point_and_the_kernel_helps(store, tmp_path):
 
 
 @pytest.mark.parametrize("solver", ["newton", "dcd", "sgd"])
-def test_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tmp_path, monkeypatch):
+def test_tune_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tmp_path, monkeypatch):
     loss = "hinge" if solver == "sgd" else "squared_hinge"
     settings = {"landmarks": (20,), "gamma": (0.5,), "solver": solver, "loss": loss, "max_passes": 30}
     together = tune(job(store, tmp_path / "a", **settings))
@@ -122,7 +122,7 @@ def test_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tmp_pat
     assert tune(job(store, tmp_path / "b", **settings)).scores[0].errors == together.scores[0].errors
 
 
-def test_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_path):
+def test_tune_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_path):
     much = job(store, tmp_path / "t", landmarks=(500,), C=(0.01, 0.1, 1.0), sampling="uniform")
     all_of_them = planned(much, open_store(store), 500, 0.1)
     assert all_of_them.together == 3 * FOLDS
@@ -136,7 +136,7 @@ def test_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_pa
         tune(job(store, tmp_path / "t", memory=16 << 20))
 
 
-def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypatch):
+def test_tune_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypatch):
     straight = tune(job(store, tmp_path / "a"))
     original, calls = module.scored, []
 
@@ -158,7 +158,7 @@ def test_a_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("executor", [None, SerialExecutor()], ids=["here", "tasks"])
-def test_a_time_limit_ends_a_search_that_no_alarm_reaches(store, tmp_path, executor):
+def test_tune_time_limit_ends_a_search_that_no_alarm_reaches(store, tmp_path, executor):
     """In a thread, as in a task of Dask: what runs looks at the time itself, and what is done of the search stays."""
     ended = job(store, tmp_path / "out", time_limit=1e-9)
     with (
@@ -168,7 +168,7 @@ def test_a_time_limit_ends_a_search_that_no_alarm_reaches(store, tmp_path, execu
         thread.submit(tune, ended, silent, executor).result()
 
 
-def test_a_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
+def test_tune_time_limit_ends_the_search_of_a_program_too(store, tmp_path):
     script = """
 import sys
 from streamsvm.errors import InterruptedRun
@@ -187,7 +187,7 @@ print(len(tune(TuneJob(store, out, kernel="rbf", landmarks=(10, 40), folds=2)).s
     assert said[1:] == ["2"]
 
 
-def test_results_are_not_overwritten_unasked(store, tmp_path):
+def test_tune_results_are_not_overwritten_unasked(store, tmp_path):
     settings = {"landmarks": (10,), "gamma": (0.5,)}
     tune(job(store, tmp_path / "t", **settings))
     with pytest.raises(ExistsError):
@@ -214,12 +214,12 @@ def test_results_are_not_overwritten_unasked(store, tmp_path):
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(wrong, store, tmp_path):
+def test_tune_refuses_impossible_grids(wrong, store, tmp_path):
     with pytest.raises(UsageError):
         tune(job(store, tmp_path / "t", **wrong))
 
 
-def test_cells_on_workers_score_the_same(store, tmp_path):
+def test_tune_cells_on_workers_score_the_same(store, tmp_path):
     whole = tune(job(store, tmp_path / "whole"))
     spread = tune(job(store, tmp_path / "spread"), executor=SerialExecutor())
     assert spread.scores == whole.scores
@@ -236,7 +236,7 @@ def numbers(path: Path) -> str:
     return str(path)
 
 
-def test_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
+def test_tune_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
     store = numbers(tmp_path / "s")
     settings: dict[str, Any] = {"loss": "squared", "kernel": "rbf", "gamma": (0.3,), "folds": 3}
     page = tmp_path / "page.html"
@@ -249,7 +249,7 @@ def test_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
     assert {score.C: score.error > 1.5 for score in found.scores} == {1e-6: True, 1.0: False}
 
 
-def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
+def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     """Where and how fast it is worked on is no part of it, nor are newer settings that are not given; C of 1 is the default."""
     plain = TuneJob(store, "t")
     key = module.key_of(plain, open_store(store))
@@ -269,7 +269,7 @@ def test_the_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     assert not settings & set(module.NEWER)
 
 
-def test_rows_in_memory_may_be_folds_of_their_own() -> None:
+def test_tune_rows_in_memory_may_be_folds_of_their_own() -> None:
     """As many as there are rows, and no more."""
     codes = np.array([0, 0, 0, 1, 1, 1], np.int32)
     store = MemoryStore()

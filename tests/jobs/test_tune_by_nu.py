@@ -55,7 +55,7 @@ def weights_of(form: str) -> tuple[str, tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_of_one_class_both_kinds_of_rows_held_out_count_the_same(store: str, form: str, tmp_path: Path) -> None:
+def test_tune_nu_of_one_class_both_kinds_of_rows_held_out_count_the_same(store: str, form: str, tmp_path: Path) -> None:
     X, codes = values()
     shared, (axis, weights) = FORMS[form] | {"one_class": True, "positive": "good"}, weights_of(form)
     grid: dict[str, Any] = {axis: weights}
@@ -80,7 +80,7 @@ def test_of_one_class_both_kinds_of_rows_held_out_count_the_same(store: str, for
     assert found.measure.name == "balanced error"
 
 
-def test_of_two_classes_the_error_is_the_share_of_wrong_answers(store: str, tmp_path: Path) -> None:
+def test_tune_nu_of_two_classes_the_error_is_the_share_of_wrong_answers(store: str, tmp_path: Path) -> None:
     found = tune(TuneJob(store, str(tmp_path / "t"), nu=(0.01, 0.2), folds=FOLDS))
     X, codes = values()
     models = [fit(FitJob(store, str(tmp_path / f"{nu}"), nu=nu)).model for nu in (0.01, 0.2)]
@@ -104,12 +104,12 @@ def test_of_two_classes_the_error_is_the_share_of_wrong_answers(store: str, tmp_
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(store: str, settings: Any, said: str, tmp_path: Path) -> None:
+def test_tune_nu_refuses_impossible_grids(store: str, settings: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
         tune(TuneJob(store, str(tmp_path / "t"), **settings))
 
 
-def test_a_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
+def test_tune_nu_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
     X, _ = values()
     store = write(tmp_path / "s.zarr", X, (np.arange(ROWS) == 7).astype(np.int32))
     with pytest.raises(DataError, match="no error to take"):

@@ -52,7 +52,7 @@ def fitted(store: Path, model: Path, events: list[dict[str, Any]] | None = None,
     return fit(FitJob(str(store), str(model), overwrite=True, **settings), told.append)
 
 
-def test_training_sees_the_other_rows_only(store: Path, tmp_path: Path) -> None:
+def test_validation_training_sees_the_other_rows_only(store: Path, tmp_path: Path) -> None:
     training, held = drawn(ROWS // CHUNK, 0.25, 0)
     assert sorted(training + held) == list(range(8))
     assert len(held) == 2
@@ -72,7 +72,7 @@ def test_training_sees_the_other_rows_only(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_the_error_told_is_that_of_the_model(store: Path, tmp_path: Path, solver: str, classes: int) -> None:
+def test_validation_error_told_is_that_of_the_model(store: Path, tmp_path: Path, solver: str, classes: int) -> None:
     store, other = store_at(tmp_path / "t", classes=classes), store_at(tmp_path / "v", classes=classes, seed=3)
     events: list[dict[str, Any]] = []
     fitted(store, tmp_path / "m", events, solver=solver, validation=str(other), max_passes=9)
@@ -85,7 +85,9 @@ def test_the_error_told_is_that_of_the_model(store: Path, tmp_path: Path, solver
 
 
 @pytest.mark.parametrize("solver", ["dcd", "pegasos"])
-def test_patience_ends_the_run_with_the_best_model_certified(store: Path, tmp_path: Path, solver: str) -> None:
+def test_validation_patience_ends_the_run_with_the_best_model_certified(
+    store: Path, tmp_path: Path, solver: str
+) -> None:
     events: list[dict[str, Any]] = []
     result = fitted(store, tmp_path / "m", events, solver=solver, tolerance=1e-12, validation=0.25, patience=2, C=10.0)
     said = load(tmp_path / "m").provenance["validation"]
@@ -106,7 +108,7 @@ def test_patience_ends_the_run_with_the_best_model_certified(store: Path, tmp_pa
     assert kept["validation"]["error"] == said["error"]
 
 
-def test_the_best_C_of_a_path_is_the_model(store: Path, tmp_path: Path) -> None:
+def test_validation_best_C_of_a_path_is_the_model(store: Path, tmp_path: Path) -> None:
     result = fitted(store, tmp_path / "m.ssvm", C=(1e-6, 0.1, 100.0), validation=0.25)
     errors = result.model.provenance["validation"]["errors"]
     best = min(errors, key=lambda C: (errors[C], float(C)))
@@ -118,7 +120,7 @@ def test_the_best_C_of_a_path_is_the_model(store: Path, tmp_path: Path) -> None:
     assert {C: float(C) for C in errors} == said
 
 
-def test_held_out_rows_serve_kernels_too(store: Path, tmp_path: Path) -> None:
+def test_validation_held_out_rows_serve_kernels_too(store: Path, tmp_path: Path) -> None:
     other = store_at(tmp_path / "v", seed=3)
     settings: dict[str, Any] = {"kernel": "rbf", "landmarks": 20, "loss": "squared_hinge", "validation": str(other)}
     fitted(store, tmp_path / "m", **settings)
@@ -127,7 +129,7 @@ def test_held_out_rows_serve_kernels_too(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("solver", ["newton", "pegasos"])
-def test_a_resumed_run_chooses_the_same(
+def test_validation_resumed_run_chooses_the_same(
     store: Path, tmp_path: Path, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
@@ -153,13 +155,13 @@ def test_a_resumed_run_chooses_the_same(
         ({"validation": "README.md"}, "no store"),
     ],
 )
-def test_what_cannot_be_is_refused(store: Path, tmp_path: Path, settings: dict[str, Any], text: str) -> None:
+def test_validation_refuses_what_it_cannot_do(store: Path, tmp_path: Path, settings: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         fitted(store, tmp_path / "m", **settings)
 
 
 @pytest.mark.parametrize("fitted_on", ["classes", "numbers"])
-def test_a_store_of_another_task_is_refused(tmp_path: Path, fitted_on: str) -> None:
+def test_validation_store_of_another_task_is_refused(tmp_path: Path, fitted_on: str) -> None:
     X, codes = values()
     stores = {"classes": store_at(tmp_path / "classes"), "numbers": tmp_path / "numbers"}
     writer = create(stores["numbers"], sparse=False)
@@ -171,7 +173,7 @@ def test_a_store_of_another_task_is_refused(tmp_path: Path, fitted_on: str) -> N
         fitted(stores[fitted_on], tmp_path / "m.ssvm", loss=loss, validation=str(stores[other]))
 
 
-def test_chunks_must_be_several_and_mixed(tmp_path: Path) -> None:
+def test_validation_chunks_must_be_several_and_mixed(tmp_path: Path) -> None:
     one = store_at(tmp_path / "one", np.arange(CHUNK))
     with pytest.raises(UsageError, match="one chunk"):
         fitted(one, tmp_path / "m", validation=0.2)

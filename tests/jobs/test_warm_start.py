@@ -58,7 +58,7 @@ def primal(result: FitResult) -> float:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("now", [False, True])
-def test_it_is_the_same_function_in_any_scaling(tmp_path: Path, sparse: bool, before: bool, now: bool) -> None:
+def test_warm_start_is_the_same_function_in_any_scaling(tmp_path: Path, sparse: bool, before: bool, now: bool) -> None:
     store = store_at(tmp_path / "s", sparse=sparse)
     first = fitted(store, tmp_path / "m", standardize=before, bias=2.0)
     # one pass of dcd evaluates what it was given, and answers with it
@@ -71,7 +71,7 @@ def test_it_is_the_same_function_in_any_scaling(tmp_path: Path, sparse: bool, be
 
 
 @each_value(("solver", SOLVERS), ("loss", ["hinge", "squared_hinge"]))
-def test_it_never_ends_worse_than_it_began(two: Path, tmp_path: Path, solver: str, loss: str) -> None:
+def test_warm_start_never_ends_worse_than_it_began(two: Path, tmp_path: Path, solver: str, loss: str) -> None:
     if solver in ("sgd", "sgd_qn") and loss != "hinge":
         pytest.skip("of the two losses it is for the hinge")
     first = fitted(two, tmp_path / "m", loss=loss)
@@ -80,7 +80,7 @@ def test_it_never_ends_worse_than_it_began(two: Path, tmp_path: Path, solver: st
 
 
 @pytest.mark.parametrize(("solver", "options"), [("newton", {"sample": 150}), ("dcd", {})])
-def test_it_saves_passes(two: Path, tmp_path: Path, solver: str, options: dict[str, Any]) -> None:
+def test_warm_start_saves_passes(two: Path, tmp_path: Path, solver: str, options: dict[str, Any]) -> None:
     settings = {"solver": solver, "options": options, "C": 0.05}
     cold = fitted(two, tmp_path / "m", **settings)
     warm = fitted(two, tmp_path / "n", **settings, warm_start=str(tmp_path / "m"))
@@ -88,7 +88,7 @@ def test_it_saves_passes(two: Path, tmp_path: Path, solver: str, options: dict[s
     assert warm.training.status.value == "converged"
 
 
-def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
+def test_warm_start_refuses_a_model_that_does_not_fit(two: Path, tmp_path: Path) -> None:
     def refused(kind: type[StreamSVMError], text: str, store: Path = two, **more: Any) -> None:
         with pytest.raises(kind, match=text):
             fitted(store, tmp_path / "n", warm_start=str(tmp_path / "m"), **more)
@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused(two: Path, tmp_path: Path) -> None:
     refused(UsageError, "kernel features")
 
 
-def test_a_solver_that_would_ignore_the_model_is_refused(two: Path, tmp_path: Path) -> None:
+def test_warm_start_solver_that_would_ignore_the_model_is_refused(two: Path, tmp_path: Path) -> None:
     fitted(two, tmp_path / "m")
     with pytest.raises(UsageError, match="solver 'decomposition' does not start from a model") as refusal:
         fitted(two, tmp_path / "n", solver="decomposition", kernel="rbf", warm_start=str(tmp_path / "m"))
@@ -113,7 +113,7 @@ def test_a_solver_that_would_ignore_the_model_is_refused(two: Path, tmp_path: Pa
     assert not (tmp_path / "n").exists()
 
 
-def test_a_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_path: Path) -> None:
+def test_warm_start_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_path: Path) -> None:
     def identity() -> dict[str, Any]:
         job = FitJob(str(two), "x", warm_start=str(tmp_path / "m"))
         return identity_of(job, open_store(two), make_plan(job, open_store(two)))

@@ -94,7 +94,7 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("settings", "expected"), IDLE.values(), ids=IDLE)
-def test_what_changes_nothing_is_told(store: Path, tmp_path: Path, settings: dict[str, Any], expected: str) -> None:
+def test_option_without_effect_is_told(store: Path, tmp_path: Path, settings: dict[str, Any], expected: str) -> None:
     assert idle(fitted(store, tmp_path, **settings)) == [f"without effect: {expected}"]
 
 
@@ -111,7 +111,7 @@ def test_what_changes_nothing_is_told(store: Path, tmp_path: Path, settings: dic
     ],
     ids=["defaults", "multiplicity", "draws", "narrowing", "bias", "landmarks", "kernel"],
 )
-def test_what_changes_something_is_not(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_option_with_effect_is_not_told(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     assert idle(fitted(store, tmp_path, **settings)) == []
 
 
@@ -127,9 +127,7 @@ HUGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", HUGE, ids=str)
-def test_what_overflows_is_refused_before_anything_is_read(
-    store: Path, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_option_that_overflows_is_refused_before_reading(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"--(class-weight|C|lambda) cannot be "):
         fitted(store, tmp_path, **settings)
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +140,9 @@ ENDLESS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", ENDLESS.values(), ids=ENDLESS)
-def test_a_tolerance_of_0_is_never_reached_and_no_error(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_option_tolerance_of_0_is_never_reached_and_no_error(
+    store: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
     """It asks for all passes, or for as much as rounding allows."""
     loss = "hinge" if settings["solver"] in {"sgd", "sgd_qn"} else "squared_hinge"
     job = FitJob(str(store), str(tmp_path / "m"), loss=loss, tolerance=0.0, max_passes=4, **settings)
@@ -196,13 +196,13 @@ IDLE_READING: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("form", "settings", "expected"), IDLE_READING.values(), ids=IDLE_READING)
-def test_an_ingest_tells_what_changed_nothing(
+def test_option_ingest_tells_what_changed_nothing(
     tmp_path: Path, form: str, settings: dict[str, Any], expected: str
 ) -> None:
     assert ingested(form, tmp_path, **settings) == [f"without effect: {expected}"]
 
 
-def test_applying_a_model_tells_what_changed_nothing(store: Path, tmp_path: Path) -> None:
+def test_option_applying_a_model_tells_what_changed_nothing(store: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,c,y\n1,2,3,a\n2,0,1,b\n4,1,0,b\n1,1,1,a\n")
     ingest(IngestJob(sources=(tmp_path / "t.csv",), store=tmp_path / "s.zarr", label="y"))
     model = tmp_path / "m.ssvm"

@@ -49,7 +49,7 @@ def expected_of(model: sv.Model, rows: Any, folder: Path) -> Any:
 
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
 @each_value(("y", [TWO, THREE]), ("name", CASES))
-def test_a_graph_says_what_the_model_says(tmp_path: Path, name: str, y: Any) -> None:
+def test_onnx_graph_says_what_the_model_says(tmp_path: Path, name: str, y: Any) -> None:
     reference = pytest.importorskip("onnx.reference", reason="needs onnx: pip install 'streamsvm[onnx]'")
     rows, ingest, options = CASES[name]
     model, path = graph_of(tmp_path, rows, y, ingest, options)
@@ -76,7 +76,7 @@ def agree(model: sv.Model, expected: Any, label: Any, decision: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"kernel": "rbf", "gamma": 0.5, "landmarks": 20}], ids=["linear", "kernel"])
-def test_a_graph_of_numbers_predicts_them(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_onnx_graph_of_numbers_predicts_them(tmp_path: Path, more: dict[str, Any]) -> None:
     reference = pytest.importorskip("onnx.reference", reason="needs onnx: pip install 'streamsvm[onnx]'")
     ingest, options = {"task": "regression"}, {"loss": "epsilon_insensitive", **more}
     model, path = graph_of(tmp_path, X, X[:, 0] + 3.0, ingest, options)
@@ -86,7 +86,7 @@ def test_a_graph_of_numbers_predicts_them(tmp_path: Path, more: dict[str, Any]) 
     assert np.allclose(predicted, model.predict(X), atol=1e-5)
 
 
-def test_a_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
+def test_onnx_graph_is_not_written_over_what_is_none(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     _, path = graph_of(tmp_path, X, TWO, {}, {})
     sv.export(tmp_path / "model.ssvm", path, format="onnx", overwrite=True)
@@ -106,7 +106,7 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
 @pytest.mark.parametrize("name", PROBABILITIES)
-def test_a_graph_has_the_probabilities_of_its_model(tmp_path: Path, name: str, y: Any) -> None:
+def test_onnx_graph_has_the_probabilities_of_its_model(tmp_path: Path, name: str, y: Any) -> None:
     """Of rows far beyond those of the fit too, where functions are flat and tails small."""
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     model, path = graph_of(tmp_path, X, y, {}, PROBABILITIES[name])
@@ -133,7 +133,7 @@ def evaluated(path: Path, rows: Any) -> list[Any]:
     return [*found, *session.run(["probabilities"], {"X": rows})]
 
 
-def test_steps_of_an_isotonic_function_are_those_of_the_table(tmp_path: Path) -> None:
+def test_onnx_steps_of_an_isotonic_function_are_those_of_the_table(tmp_path: Path) -> None:
     """At every bend, beside it, beyond both ends, and of a table whose length is a power of two."""
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     sv.ingest(X[:, :1], tmp_path / "rows.zarr", y=TWO)
@@ -149,7 +149,7 @@ def test_steps_of_an_isotonic_function_are_those_of_the_table(tmp_path: Path) ->
             assert np.allclose(found[:, 1], np.interp(rows, at, values), atol=1e-12)
 
 
-def test_tables_of_words_are_refused(tmp_path: Path) -> None:
+def test_onnx_tables_of_words_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     (tmp_path / "t.csv").write_text("color,y\n" + "red,a\nblue,b\n" * 60)
     sv.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", label="y")

@@ -65,7 +65,7 @@ LINEAR: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_liblinear_gives_the_decision_values_of_the_model(tmp_path: Path, name: str) -> None:
+def test_model_text_liblinear_gives_the_decision_values_of_the_model(tmp_path: Path, name: str) -> None:
     rows, y, options = LINEAR[name]
     model = fitted(tmp_path, rows, y, **options)
     said, values, labels = liblinear_says(exported(tmp_path, "liblinear"), rows)
@@ -76,7 +76,7 @@ def test_liblinear_gives_the_decision_values_of_the_model(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_libsvm_gives_the_decision_values_of_a_linear_model(tmp_path: Path, name: str) -> None:
+def test_model_text_libsvm_gives_the_decision_values_of_a_linear_model(tmp_path: Path, name: str) -> None:
     rows, y, options = LINEAR[name]
     model = fitted(tmp_path, rows, y, **options)
     said, values, _ = libsvm_says(exported(tmp_path, "libsvm"), rows)
@@ -99,7 +99,7 @@ KERNELS: dict[str, dict[str, Any]] = {
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_libsvm_gives_the_decision_values_of_a_kernel_model(tmp_path: Path, name: str, y: Any) -> None:
+def test_model_text_libsvm_gives_the_decision_values_of_a_kernel_model(tmp_path: Path, name: str, y: Any) -> None:
     model = fitted(tmp_path, X, y, **KERNELS[name])
     said, values, _ = libsvm_says(exported(tmp_path, "libsvm"), X)
     ours = model.decision_function(X)
@@ -111,7 +111,7 @@ def test_libsvm_gives_the_decision_values_of_a_kernel_model(tmp_path: Path, name
     assert np.array_equal(said[clear], model.predict(X)[clear])
 
 
-def test_points_of_columns_far_from_0_are_moved_back(tmp_path: Path) -> None:
+def test_model_text_points_of_columns_far_from_0_are_moved_back(tmp_path: Path) -> None:
     model = fitted(tmp_path, FAR, TWO, kernel="rbf", gamma=0.25)
     assert model.offsets
     _, values, _ = libsvm_says(exported(tmp_path, "libsvm"), FAR)
@@ -119,7 +119,7 @@ def test_points_of_columns_far_from_0_are_moved_back(tmp_path: Path) -> None:
     assert np.array_equal(model.intercept, model.weights[:, -1])
 
 
-def test_sparse_points_keep_to_their_columns(tmp_path: Path) -> None:
+def test_model_text_sparse_points_keep_to_their_columns(tmp_path: Path) -> None:
     points = CSR(np.array([2.0, -1.0, 0.5], np.float32), np.array([1, 4, 0], np.int32), np.array([0, 2, 3]))
     model = Model(np.array([[1.5, -2.0, 0.25]]), ("-1", "1"), {}, Expansion("rbf", {"gamma": 0.5}, points, 5))
     model.save(tmp_path / "model.ssvm")
@@ -158,7 +158,7 @@ def test_a_model_of_libsvm_says_here_what_it_says_there(tmp_path: Path, options:
 
 
 @pytest.mark.parametrize("options", ["-t 0", "-t 2 -g 0.3", "-t 1 -r 1 -d 2"])
-def test_pairs_of_libsvm_vote_here_as_they_do_there(tmp_path: Path, options: str) -> None:
+def test_model_text_pairs_of_libsvm_vote_here_as_they_do_there(tmp_path: Path, options: str) -> None:
     svmutil.svm_save_model(str(tmp_path / "theirs"), svmutil.svm_train(FOUR, X, options + " -q"))
     said, values, labels = libsvm_says(str(tmp_path / "theirs"), X)
     model = sv.load_model(tmp_path / "theirs")
@@ -174,7 +174,7 @@ def test_pairs_of_libsvm_vote_here_as_they_do_there(tmp_path: Path, options: str
 @pytest.mark.parametrize(
     "settings", [{}, {"kernel": "rbf", "loss": "hinge"}, {"kernel": "rbf", "landmarks": 20}], ids=str
 )
-def test_libsvm_counts_the_votes_of_our_pairs(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_model_text_libsvm_counts_the_votes_of_our_pairs(tmp_path: Path, settings: dict[str, Any]) -> None:
     model = fitted(tmp_path, X, FOUR, multi_class="ovo", **settings)
     said, values, labels = libsvm_says(exported(tmp_path, "libsvm"), X)
     assert list(map(str, labels)) == list(model.classes)
@@ -215,7 +215,7 @@ def test_a_model_of_numbers_says_there_what_it_says_here(tmp_path: Path, name: s
     assert np.allclose(said, model.predict(X), rtol=1e-9)
 
 
-def test_the_command_goes_both_ways(tmp_path: Path) -> None:
+def test_model_text_command_goes_both_ways(tmp_path: Path) -> None:
     model = fitted(tmp_path, X, THREE)
     names = [str(tmp_path / name) for name in ("model.ssvm", "text", "back.ssvm", "again")]
     for source, target, form in zip(names, names[1:], ("liblinear", "streamsvm", "liblinear"), strict=False):
@@ -230,7 +230,7 @@ def test_the_command_goes_both_ways(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli.cli, ["info", names[1]]).exit_code == 0
 
 
-def test_files_are_predicted_by_a_model_of_liblinear(tmp_path: Path) -> None:
+def test_model_text_files_are_predicted_by_a_model_of_liblinear(tmp_path: Path) -> None:
     liblinearutil.save_model(str(tmp_path / "theirs"), liblinearutil.train(TWO, X, "-B 1 -q"))
     lines = [
         " ".join([str(y), *(f"{j + 1}:{v:.9g}" for j, v in enumerate(x) if v)]) for y, x in zip(TWO, X, strict=True)
@@ -271,7 +271,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+def test_model_text_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
     form, model, said = REFUSED[name]
     model.save(tmp_path / "model.ssvm")
     with pytest.raises(sv.UsageError, match=said) as found:

@@ -65,7 +65,7 @@ def fixed_base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_value(("sparse", [False, True]), ("weighted", [False, True]), ("rows", [100, 4000]), ("depth", [0, 2]))
-def test_blocks_in_flight_are_what_the_ring_allocates(
+def test_memory_plan_blocks_in_flight_are_what_the_ring_allocates(
     tmp_path: Path, sparse: bool, weighted: bool, rows: int, depth: int
 ) -> None:
     store = stored(tmp_path / "s", sparse=sparse, weighted=weighted, rows=rows)
@@ -116,7 +116,7 @@ def test_less_memory_gives_up_kept_rows_first_and_row_state_second(fixed_base: N
 # -- refusal ----------------------------------------------------------------------------------------------------------
 
 
-def test_refusal_comes_before_the_first_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_refusal_comes_before_the_first_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(tmp_path / "s", sparse=False)
 
     def untouchable(*_: object) -> None:
@@ -131,7 +131,7 @@ def test_refusal_comes_before_the_first_read(tmp_path: Path, monkeypatch: pytest
         fit(FitJob(str(tmp_path / "s"), str(tmp_path / "m.ssvm"), memory=1 << 40))
 
 
-def test_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
+def test_memory_plan_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
     plan = planned(memory_store(), 3 * MIB, standardize=True)
     with pytest.raises(BudgetError) as refused:
         plan.memory.check(plan.remedy)
@@ -142,7 +142,9 @@ def test_refusal_names_every_term_and_their_sum(fixed_base: None) -> None:
 
 
 @each_value(("rows", [10, 5000, 200_000]), ("solver", ["dcd", "newton", "auto"]), ("standardize", [False, True]))
-def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, solver: str, standardize: bool) -> None:
+def test_memory_plan_what_the_refusal_advises_does_fit(
+    fixed_base: None, rows: int, solver: str, standardize: bool
+) -> None:
     store = memory_store(rows)
     plan = planned(store, MIB, standardize=standardize, solver=solver)
     with pytest.raises(BudgetError) as refused:
@@ -154,7 +156,7 @@ def test_what_the_refusal_advises_does_fit(fixed_base: None, rows: int, solver: 
     assert "smaller chunks" in refused.value.hint
 
 
-def test_exactly_enough_is_enough() -> None:
+def test_memory_plan_accepts_exactly_enough() -> None:
     plan = MemoryPlan((Term("a", 5, ""), Term("b", 7, "")), 12, True, False, True)
     plan.check("")
     with pytest.raises(BudgetError):
@@ -201,19 +203,21 @@ GROUP = "/sys/fs/cgroup"
         ),
     ],
 )
-def test_control_groups_are_found(files: dict[str, str], limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_control_groups_are_found(
+    files: dict[str, str], limits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control_groups, "text_of", lambda path: files.get(str(path), ""))
     assert budget._group_limits() == limits
 
 
-def test_the_lowest_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_lowest_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_group_limits", lambda: [300 * MIB, 200 * MIB])
     assert memory_limit(None) <= 200 * MIB
     assert memory_limit(150 * MIB) == 150 * MIB
     assert memory_limit(1 << 50) == 200 * MIB
 
 
-def test_without_any_limit_three_quarters_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_without_any_limit_three_quarters_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
 
     monkeypatch.setattr(budget, "_group_limits", list)
@@ -221,7 +225,7 @@ def test_without_any_limit_three_quarters_of_what_is_available(monkeypatch: pyte
     assert 0.5 * available < found < available + anonymous_bytes()
 
 
-def test_a_limit_of_the_shell_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_limit_of_the_shell_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_group_limits", list)
     monkeypatch.setattr(budget.resource, "getrlimit", lambda _: (64 * MIB, 64 * MIB))
     assert memory_limit(1 << 50) == 64 * MIB
@@ -258,7 +262,7 @@ def test_anonymous_memory_is_what_the_kernel_calls_so() -> None:
     assert abs(int(anonymous[1]) * 1024 - anonymous_bytes()) < 8 * MIB
 
 
-def test_the_padding_of_the_largest_chunk_is_in_the_ring() -> None:
+def test_memory_plan_padding_of_the_largest_chunk_is_in_the_ring() -> None:
     """The last unit of a CSR array is stored full: as many entries more as the largest chunk has, of 8 bytes."""
     layout = Layout(5, (3, 2), (4, 11), ("a", "b"), (2, 3), weighted=False)
     plain = replace(layout, nonzeros=(0, 0))
@@ -272,7 +276,9 @@ def held(patch: pytest.MonkeyPatch, nbytes: int, *, loaded: bool) -> None:
     patch.setattr(budget, "passes_loaded", lambda: loaded)
 
 
-def test_a_kernel_fit_is_planned_alike_whatever_the_process_did_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_kernel_fit_is_planned_alike_whatever_the_process_did_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """How many rows it solves for at a time follows from what is left, and the last digits of its weights from that."""
     store, found = memory_store(300_000), []
     for nbytes, loaded in ((57 * MIB, False), (100 * MIB, True), (131 * MIB, True)):
@@ -285,7 +291,7 @@ def test_a_kernel_fit_is_planned_alike_whatever_the_process_did_before(monkeypat
     assert len({solver for solver, *_ in found[0]}) > 1
 
 
-def test_a_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_plan_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_group_limits", list)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (50 * MIB, 50 * MIB))
     assert budget.memory_limit(80 * MIB) == 50 * MIB
@@ -293,7 +299,7 @@ def test_a_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert budget.memory_limit(80 * MIB) == 80 * MIB
 
 
-def test_as_many_threads_as_there_is_memory_for() -> None:
+def test_memory_plan_as_many_threads_as_there_is_memory_for() -> None:
     def plan(threads: int) -> MemoryPlan:
         terms = (Term("all", 10 * threads, ""),)
         return MemoryPlan(terms, 35, resident=True, cached=True, retain=True, threads=threads)

@@ -27,7 +27,7 @@ V2, V1 = {"/proc/self/cgroup": "0::/a/b\n"}, {"/proc/self/cgroup": "4:cpu,cpuacc
         (V1 | {f"{GROUP}/cpu/a/cpu.cfs_quota_us": "-1\n", f"{GROUP}/cpu/a/cpu.cfs_period_us": "100000\n"}, 8),
     ],
 )
-def test_the_least_of_mask_and_quotas(files: dict[str, str], cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_least_of_mask_and_quotas(files: dict[str, str], cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(8))}.__getitem__)  # 0: this process
     monkeypatch.setattr(control_groups, "text_of", lambda path: files.get(str(path), ""))
     assert usable_cores() == cores

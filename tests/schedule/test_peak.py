@@ -46,20 +46,20 @@ def _come_and_gone(size: int) -> Partial:
     return Partial(0, 1, [], peak=1)
 
 
-def test_what_comes_and_goes_is_seen() -> None:
+def test_peak_memory_what_comes_and_goes_is_seen() -> None:
     before = anonymous_bytes()
     with Watch() as watch:
         _come_and_gone(SIZE)
     assert watch.most >= before + SIZE // 2
 
 
-def test_the_thread_ends_with_the_watch() -> None:
+def test_peak_memory_thread_ends_with_the_watch() -> None:
     with PeakWatch():
         assert [thread for thread in threading.enumerate() if thread.name == "streamsvm-peak"]
     assert not [thread for thread in threading.enumerate() if thread.name == "streamsvm-peak"]
 
 
-def test_a_worker_tells_what_a_task_took_with_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_worker_tells_what_a_task_took_with_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     before = anonymous_bytes()
     monkeypatch.setattr(executor, "PeakWatch", Watch)
     assert executor.run_task(_come_and_gone, __version__, SIZE).peak >= before + SIZE // 2

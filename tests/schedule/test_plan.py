@@ -47,7 +47,7 @@ def test_orders_stay_what_they_were() -> None:
 
 
 @given(chunk_counts, seeds, epochs)
-def test_without_shuffling_chunks_are_visited_as_they_lie(chunks: int, seed: int, epoch: int) -> None:
+def test_epoch_order_without_shuffling_chunks_are_visited_as_they_lie(chunks: int, seed: int, epoch: int) -> None:
     found = list(epoch_visits(layout_of(chunks), seed, epoch, shuffled=False))
     assert [visit.chunk for visit in found] == list(range(chunks))
     assert not any(visit.shuffled for visit in found)

@@ -96,7 +96,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("pause", [0.0, 0.003])
-def test_depth_changes_neither_visits_nor_bits(depth: int, pause: float) -> None:
+def test_stream_depth_changes_neither_visits_nor_bits(depth: int, pause: float) -> None:
     """``pause``: with a slow consumer one reader does it all, with a fast one two share the visits."""
     with open_stream(Ring(), depth=0) as stream:
         expected = [copied(loaded) for loaded in stream]
@@ -110,7 +110,7 @@ def test_depth_changes_neither_visits_nor_bits(depth: int, pause: float) -> None
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_every_block_is_the_chunk_of_its_visit(depth: int) -> None:
+def test_stream_every_block_is_the_chunk_of_its_visit(depth: int) -> None:
     with open_stream(Ring(), depth=depth) as stream:
         for loaded in stream:
             number = loaded.visit.chunk
@@ -119,7 +119,7 @@ def test_every_block_is_the_chunk_of_its_visit(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_rows_come_in_the_permutation_of_the_visit(depth: int) -> None:
+def test_stream_rows_come_in_the_permutation_of_the_visit(depth: int) -> None:
     with open_stream(Ring(), depth=depth) as stream:
         for loaded in stream:
             expected = np.empty(ROWS[loaded.visit.chunk], np.int32)
@@ -130,7 +130,7 @@ def test_rows_come_in_the_permutation_of_the_visit(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_unshuffled_rows_come_as_they_lie_and_no_visit_can_rearrange_them(depth: int) -> None:
+def test_stream_unshuffled_rows_come_as_they_lie_and_no_visit_can_rearrange_them(depth: int) -> None:
     with open_stream(Ring(), depth=depth, shuffled=False) as stream:
         for loaded in stream:
             assert loaded.order.tolist() == list(range(ROWS[loaded.visit.chunk]))
@@ -139,7 +139,7 @@ def test_unshuffled_rows_come_as_they_lie_and_no_visit_can_rearrange_them(depth:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_an_epoch_ends_with_its_last_visit(depth: int) -> None:
+def test_stream_epoch_ends_with_its_last_visit(depth: int) -> None:
     with open_stream(Ring(), depth=depth, epochs=None) as stream:
         for number in range(3):
             found = [loaded.visit for loaded in stream.epoch()]
@@ -148,7 +148,7 @@ def test_an_epoch_ends_with_its_last_visit(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_leaving_an_epoch_early_gives_the_slot_back(depth: int) -> None:
+def test_stream_leaving_an_epoch_early_gives_the_slot_back(depth: int) -> None:
     """More visits than slots: if one were kept each time, the stream would run dry."""
     with open_stream(Ring(), depth=depth, epochs=None, deadline=5.0) as stream:
         expected = islice(visits(Ring().layout, 7, True), 20)
@@ -168,7 +168,7 @@ def settled(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_no_more_than_depth_blocks_are_read_ahead(depth: int) -> None:
+def test_stream_no_more_than_depth_blocks_are_read_ahead(depth: int) -> None:
     store = Ring()
     with open_stream(store, depth=depth, epochs=None) as stream:
         for taken, _ in enumerate(islice(stream, 12), start=1):
@@ -181,7 +181,7 @@ def test_no_more_than_depth_blocks_are_read_ahead(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_pages_are_dropped_only_where_they_cannot_be_retained(depth: int) -> None:
+def test_stream_pages_are_dropped_only_where_they_cannot_be_retained(depth: int) -> None:
     for retain in (True, False):
         store = Ring()
         with open_stream(store, depth=depth, epochs=1, retain=retain) as stream:
@@ -191,7 +191,7 @@ def test_pages_are_dropped_only_where_they_cannot_be_retained(depth: int) -> Non
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_a_consumer_that_only_waits_is_served_by_as_many_readers_as_there_are_blocks_ahead(depth: int) -> None:
+def test_stream_consumer_that_only_waits_is_served_by_as_many_readers_as_there_are_blocks_ahead(depth: int) -> None:
     """So many reads at once while nothing is computed; the order of what is delivered is that of the visits."""
     all_of_them, met = threading.Barrier(depth), threading.Semaphore(depth)
 
@@ -209,7 +209,7 @@ def test_a_consumer_that_only_waits_is_served_by_as_many_readers_as_there_are_bl
 
 
 @each_value(("depth", DEPTHS), ("what, visit, pause", [("fetch", 0, 0.0), ("check", 4, 0.0), ("fetch", 9, 0.003)]))
-def test_an_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit: int, pause: float) -> None:
+def test_stream_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit: int, pause: float) -> None:
     """At its place in the order, with its own text; what was read before it is delivered."""
     order = [v.chunk for v in islice(visits(Ring().layout, 7, True), 20)]
     times = iter(range(20))  # of this chunk, which may be read before or beside another
@@ -232,7 +232,7 @@ def test_an_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_an_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
+def test_stream_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
     def order() -> Iterator[Any]:
         yield from islice(visits(Ring().layout, 7, True), 2)
         raise RuntimeError("no more plan")
@@ -242,7 +242,7 @@ def test_an_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_an_error_of_the_consumer_ends_the_reader(depth: int) -> None:
+def test_stream_error_of_the_consumer_ends_the_reader(depth: int) -> None:
     def consume() -> None:
         with open_stream(Ring(), depth=depth, epochs=None) as stream:
             for _ in stream:
@@ -263,7 +263,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "POLL_SECONDS", 0.02)
 
 
-def test_a_reader_that_died_is_an_error_at_once(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_reader_that_died_is_an_error_at_once(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stream, "_read_ahead", lambda self, wanted: None)
     began = time.perf_counter()
     with (
@@ -274,7 +274,7 @@ def test_a_reader_that_died_is_an_error_at_once(impatient: None, monkeypatch: py
     assert time.perf_counter() - began < 100.0
 
 
-def test_a_read_that_never_returns_is_an_error_after_the_deadline(impatient: None) -> None:
+def test_stream_read_that_never_returns_is_an_error_after_the_deadline(impatient: None) -> None:
     release, daemons = threading.Event(), []
 
     def stuck(kind: str, chunk: int) -> None:
@@ -295,7 +295,7 @@ def test_a_read_that_never_returns_is_an_error_after_the_deadline(impatient: Non
     settled(lambda: not threads())
 
 
-def test_a_reader_that_works_is_waited_for_however_long_it_takes(impatient: None) -> None:
+def test_stream_reader_that_works_is_waited_for_however_long_it_takes(impatient: None) -> None:
     """On a busy machine, or a slow disk: twenty times the seconds that one may do nothing for."""
 
     def slow(kind: str, chunk: int) -> None:
@@ -308,7 +308,7 @@ def test_a_reader_that_works_is_waited_for_however_long_it_takes(impatient: None
         assert len(list(stream)) == len(ROWS)
 
 
-def test_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
+def test_stream_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
     """A reader that puts its last block down and ends, between a look at the queue and a look at the thread."""
     with open_stream(Ring(), depth=1, epochs=1) as stream:
         for _ in range(len(ROWS) - 1):
@@ -343,7 +343,7 @@ def test_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -> None:
         assert last.ready.get(timeout=5.0).visit.last
 
 
-def test_waiting_is_counted_and_reading_ahead_is_not() -> None:
+def test_stream_waiting_is_counted_and_reading_ahead_is_not() -> None:
     def slow(kind: str, chunk: int) -> None:
         if kind == "fetch":
             time.sleep(0.005)

@@ -64,14 +64,14 @@ def test_a_callback_is_told_of_the_fit_and_of_every_pass(tmp_path: Path) -> None
         assert not {name for name in vars(found) if name.startswith("_") and "callback" not in name}
 
 
-def test_the_bar_and_the_monitor_of_scikit_learn_are_heard() -> None:
+def test_sklearn_callback_bar_and_the_monitor_of_scikit_learn_are_heard() -> None:
     monitor = callback.ScoringMonitor(scoring="accuracy")
     found = StreamSVCCV(Cs=(0.1, 1.0), cv=2).set_callbacks(monitor, callback.ProgressBar()).fit(X, Y)
     (row,) = monitor.get_logs().data
     assert row["accuracy"] == found.score(X, Y)
 
 
-def test_a_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() -> None:
+def test_sklearn_callback_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() -> None:
     heard = Heard()
     with pytest.raises(ValueError, match="did you mean 'hinge'"):
         StreamSVC(loss="hing").set_callbacks(heard).fit(X, Y)

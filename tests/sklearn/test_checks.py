@@ -28,7 +28,7 @@ from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, Stre
     legacy=True,
 )
 @pytest.mark.filterwarnings("ignore:not certified.*no hyperplane holds:sklearn.exceptions.ConvergenceWarning")
-def test_the_contract(estimator: Any, check: Any) -> None:
+def test_estimator_passes_the_checks_of_sklearn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
@@ -43,7 +43,7 @@ def test_the_contract(estimator: Any, check: Any) -> None:
     ],
     ids=str,
 )
-def test_a_weight_of_k_is_k_copies_whatever_is_drawn_on_the_way(estimator: Any) -> None:
+def test_sklearn_weight_of_k_is_k_copies_whatever_is_drawn_on_the_way(estimator: Any) -> None:
     """Landmarks, the order of coordinate descent and single precision are those of one store."""
     name = type(estimator).__name__
     check_sample_weight_equivalence_on_dense_data(name, estimator)

@@ -50,7 +50,7 @@ def fitted(folder: Path, rows: Any, y: Any, options: dict[str, Any]) -> Model:
 
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
 @each_value(("y", [TWO, THREE]), ("name", CASES))
-def test_decision_values_and_labels_are_those_of_the_model(tmp_path: Path, name: str, y: Any) -> None:
+def test_sklearn_export_decision_values_and_labels_are_those_of_the_model(tmp_path: Path, name: str, y: Any) -> None:
     rows, options = CASES[name]
     model = fitted(tmp_path, rows, y, options)
     found = pickle.loads(pickle.dumps(model.to_sklearn()))
@@ -66,7 +66,7 @@ def test_decision_values_and_labels_are_those_of_the_model(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian, landmarks", "rbf, landmarks, standardized", "linear"])
-def test_float32_rows_far_from_0_are_as_good_as_float64(tmp_path: Path, name: str) -> None:
+def test_sklearn_export_float32_rows_far_from_0_are_as_good_as_float64(tmp_path: Path, name: str) -> None:
     """What columns lie at is taken from them in float64, whatever the rows are."""
     rows = (X + np.array([0.0, 1e5, 0.0, 0.0])).astype(np.float32)
     model = fitted(tmp_path, rows, TWO, CASES[name][1])
@@ -83,14 +83,14 @@ def test_float32_rows_far_from_0_are_as_good_as_float64(tmp_path: Path, name: st
             assert np.abs(found @ found.T - expected @ expected.T).max() <= 1e-4
 
 
-def test_sparse_points_take_sparse_rows(tmp_path: Path) -> None:
+def test_sklearn_export_sparse_points_take_sparse_rows(tmp_path: Path) -> None:
     rows = scipy.sparse.random(200, 30, density=0.1, format="csr", random_state=0, dtype=np.float32).astype(np.float64)
     model = fitted(tmp_path, rows, TWO, {"kernel": "rbf", "gamma": 0.5, "standardize": True})
     theirs = model.to_sklearn().decision_function(rows)
     assert np.abs(theirs - model.decision_function(rows)).max() <= 1e-6 * np.abs(model.weights).sum()
 
 
-def test_it_is_of_scikit_learn_alone(tmp_path: Path) -> None:
+def test_sklearn_export_it_is_of_scikit_learn_alone(tmp_path: Path) -> None:
     model = fitted(tmp_path, X, TWO, {"kernel": "rbf", "landmarks": 20})
     (tmp_path / "found.pickle").write_bytes(pickle.dumps(model.to_sklearn()))
     np.save(tmp_path / "X.npy", X)
@@ -104,7 +104,7 @@ def test_it_is_of_scikit_learn_alone(tmp_path: Path) -> None:
     assert np.allclose(np.load(tmp_path / "values.npy"), model.decision_function(X), atol=1e-4)
 
 
-def test_skops_loads_it_and_has_nothing_to_trust(tmp_path: Path) -> None:
+def test_sklearn_export_skops_loads_it_and_has_nothing_to_trust(tmp_path: Path) -> None:
     io = pytest.importorskip("skops.io", reason="needs skops")
     found = fitted(tmp_path, X, THREE, {"kernel": "rbf", "landmarks": 20, "standardize": True}).to_sklearn()
     saved = io.dumps(found)
@@ -112,14 +112,14 @@ def test_skops_loads_it_and_has_nothing_to_trust(tmp_path: Path) -> None:
     assert np.array_equal(io.loads(saved).decision_function(X), found.decision_function(X))
 
 
-def test_it_is_calibrated_like_any_other(tmp_path: Path) -> None:
+def test_sklearn_export_it_is_calibrated_like_any_other(tmp_path: Path) -> None:
     found = fitted(tmp_path, X, TWO, {"kernel": "rbf", "landmarks": 20}).to_sklearn()
     calibrated = CalibratedClassifierCV(FrozenEstimator(found)).fit(X, TWO)
     assert calibrated.score(X, TWO) > 0.8
     assert list(calibrated.classes_) == ["in", "out"]
 
 
-def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
+def test_sklearn_export_model_of_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("color,y\n" + "red,a\nblue,b\n" * 60)
     sv.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", label="y")
     model = sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm").model

@@ -34,7 +34,7 @@ def frame() -> pd.DataFrame:
     return found.astype({"plan": "category", "age": float})
 
 
-def test_a_store_gives_the_model_of_the_command_line(tmp_path: Path) -> None:
+def test_estimator_on_disk_store_gives_the_model_of_the_command_line(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y, chunk="16KiB")
     for options in ({"C": 0.1}, {"C": 1.0, "kernel": "rbf", "landmarks": 20, "standardize": True}):
         expected = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", **options, seed=5, overwrite=True).model
@@ -68,7 +68,7 @@ def test_arrays_on_disk_are_the_same_rows(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(found.predict(X), expected.predict(X))
 
 
-def test_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
+def test_estimator_on_disk_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
     known = frame()
     rows, labels = known.drop(columns="left"), known["left"]
     pq.write_table(pa.Table.from_pandas(known, preserve_index=False), tmp_path / "table.parquet")
@@ -84,7 +84,7 @@ def test_words_and_categories_go_the_way_of_the_ingest(tmp_path: Path) -> None:
         assert np.array_equal(other.predict(rows[::-1]), found.predict(rows)[::-1])
 
 
-def test_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
+def test_estimator_on_disk_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     with pytest.raises(ValueError, match="has its labels"):
         StreamSVC().fit(tmp_path / "rows.zarr", Y)
@@ -92,7 +92,7 @@ def test_labels_beside_a_store_are_refused(tmp_path: Path) -> None:
         StreamSVC().fit(tmp_path / "gone.zarr")
 
 
-def test_rows_of_one_class_need_no_labels(tmp_path: Path) -> None:
+def test_estimator_on_disk_rows_of_one_class_need_no_labels(tmp_path: Path) -> None:
     given = h5py.File(tmp_path / "rows.h5", "w").create_dataset("X", data=X + 10.0)
     found = StreamOneClassSVM(nu=0.2).fit(given)
     assert np.array_equal(found.coef_, StreamOneClassSVM(nu=0.2).fit(given, Y).coef_)
@@ -100,7 +100,7 @@ def test_rows_of_one_class_need_no_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["array", "frame", "sparse"])
-def test_missing_values_are_filled_as_an_ingest_fills_them(form: str) -> None:
+def test_estimator_on_disk_missing_values_are_filled_as_an_ingest_fills_them(form: str) -> None:
     holed = X[:200].astype(np.float64)
     holed[::5, 3] = np.nan
     made = {
@@ -123,7 +123,7 @@ def test_missing_values_are_filled_as_an_ingest_fills_them(form: str) -> None:
 
 
 @pytest.mark.parametrize("labels", [[False, True], [0.0, 1.0], ["1", "2"], ["01", "02"], [3, 4]], ids=str)
-def test_frames_with_categories_are_scored_by_labels_of_any_type(labels: list[Any]) -> None:
+def test_estimator_on_disk_frames_with_categories_are_scored_by_labels_of_any_type(labels: list[Any]) -> None:
     x = np.linspace(-1.0, 1.0, 60)
     X = pd.DataFrame({"x": x, "kind": pd.Categorical(np.where(np.arange(60) % 2, "u", "v"))})
     y = np.array(labels)[(np.sin(9.0 * x) > 0).astype(int)]

@@ -26,7 +26,7 @@ WEIGHTS = RNG.integers(0, 4, 40).astype(np.float64)
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("kind", [np.int32, np.float64])
-def test_copies_weights_and_orders_are_one_store(form: Any, kind: Any) -> None:
+def test_merged_rows_copies_weights_and_orders_are_one_store(form: Any, kind: Any) -> None:
     y, copies = CODES.astype(kind), RNG.permutation(np.repeat(np.arange(40), WEIGHTS.astype(int)))
     classes = 2 if kind is np.int32 else 0
     one = store_of(form(X), y, WEIGHTS, classes, least=1)
@@ -45,6 +45,6 @@ def test_rows_of_one_hash_are_merged_where_they_are_equal(form: Any, monkeypatch
     assert (row_count(found), y.tolist(), weights.tolist()) == (5, [0, 0, 0, 1, 1], [1.0, 1.0, 2.0, 1.0, 1.0])
 
 
-def test_what_is_counted_are_the_rows_that_were_given() -> None:
+def test_merged_rows_what_is_counted_are_the_rows_that_were_given() -> None:
     found = StreamSVC().fit(X, CODES, WEIGHTS)
     assert found.rows_seen_ == np.count_nonzero(WEIGHTS)

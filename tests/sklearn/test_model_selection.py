@@ -41,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_rows_of_a_store_are_cut_like_an_array(place: Path) -> None:
+def test_model_selection_rows_of_a_store_are_cut_like_an_array(place: Path) -> None:
     for rows, numbers in ((StreamRows(place / "rows.zarr"), X), (StreamRows(place / "sparse.zarr"), SPARSE.toarray())):
         assert rows.shape == numbers.shape
         chosen = RNG.permutation(600)[:333]
@@ -64,7 +64,7 @@ def test_rows_of_a_store_are_cut_like_an_array(place: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [X, SPARSE], ids=["dense", "sparse"])
-def test_views_of_rows_are_stores_of_those_rows(source: Any) -> None:
+def test_model_selection_views_of_rows_are_stores_of_those_rows(source: Any) -> None:
     whole = SlicedStore(source, (Y == 9).astype(np.int32), ("4", "9"))
     chosen = RNG.random(600) < 0.4
     found = SelectedRows(whole, chosen, (Y == 9).astype(np.int32))
@@ -75,7 +75,7 @@ def test_views_of_rows_are_stores_of_those_rows(source: Any) -> None:
     assert found.digest != whole.digest == SlicedStore(source.copy(), (Y == 9).astype(np.int32), ("4", "9")).digest
 
 
-def test_a_view_far_from_0_has_the_offsets_of_an_ingest() -> None:
+def test_model_selection_view_far_from_0_has_the_offsets_of_an_ingest() -> None:
     far = X.astype(np.float64) + np.array([0, 2.0**31, 0, 0, 0])
     found = StreamSVC(standardize=True).fit(StreamRows(far, Y), Y)
     assert np.allclose(
@@ -84,7 +84,7 @@ def test_a_view_far_from_0_has_the_offsets_of_an_ingest() -> None:
 
 
 @pytest.mark.parametrize("kind", ["store", "memory map", "sparse store"])
-def test_tools_of_scikit_learn_work_on_rows_that_stay_where_they_are(place: Path, kind: str) -> None:
+def test_model_selection_tools_of_scikit_learn_work_on_rows_that_stay_where_they_are(place: Path, kind: str) -> None:
     rows = {
         "store": lambda: StreamRows(place / "rows.zarr"),
         "memory map": lambda: StreamRows(np.load(place / "X.npy", mmap_mode="r"), Y),
@@ -98,7 +98,7 @@ def test_tools_of_scikit_learn_work_on_rows_that_stay_where_they_are(place: Path
         assert np.allclose(ours[name], theirs[name], atol=1e-9)
 
 
-def test_the_folds_of_a_store_are_those_of_tune(place: Path, tmp_path: Path) -> None:
+def test_model_selection_folds_of_a_store_are_those_of_tune(place: Path, tmp_path: Path) -> None:
     """Linear models are the same to the tolerance, whoever runs the search; so are errors, and the best C."""
     found = sv.tune(place / "rows.zarr", tmp_path / "search", C=COSTS, folds=4, seed=3, tolerance=1e-6)
     rows = StreamRows(place / "rows.zarr")
@@ -115,7 +115,7 @@ def test_the_folds_of_a_store_are_those_of_tune(place: Path, tmp_path: Path) -> 
     assert np.allclose(chosen.coef_, StreamSVC(found.best.C, tolerance=1e-6).fit(X, Y).coef_, atol=1e-3)
 
 
-def test_a_search_with_landmarks_finds_what_tune_finds(place: Path, tmp_path: Path) -> None:
+def test_model_selection_search_with_landmarks_finds_what_tune_finds(place: Path, tmp_path: Path) -> None:
     """``tune`` draws even landmarks once, of all rows, a grid search anew for each fold: errors agree within the noise of folds."""
     even: dict[str, Any] = {"kernel": "rbf", "landmarks": 40, "sampling": "uniform"}
     grid: dict[str, Any] = {"C": [0.001, 1.0], "gamma": [0.01, 0.5]}
@@ -126,7 +126,7 @@ def test_a_search_with_landmarks_finds_what_tune_finds(place: Path, tmp_path: Pa
     assert search.best_score_ == pytest.approx(1 - found.best.error, abs=3 * found.best.spread)
 
 
-def test_a_search_of_arrays_of_words_and_of_rows_of_a_store_is_one(place: Path) -> None:
+def test_model_selection_search_of_arrays_of_words_and_of_rows_of_a_store_is_one(place: Path) -> None:
     words = np.where(Y == 9, "nine", "four")
     one = StreamSVCCV(COSTS, cv=3).fit(X, words)
     assert one.scores_.shape == (3, 3)
@@ -140,7 +140,7 @@ def test_a_search_of_arrays_of_words_and_of_rows_of_a_store_is_one(place: Path) 
     assert exact.score(X, words) >= one.score(X, words)
 
 
-def test_splits_of_scikit_learn_are_those_the_errors_are_of() -> None:
+def test_model_selection_splits_of_scikit_learn_are_those_the_errors_are_of() -> None:
     folds = StratifiedKFold(3, shuffle=True, random_state=1)
     found = StreamSVCCV(COSTS, cv=folds, tolerance=1e-7).fit(X, Y)
     expected = [cross_val_score(StreamSVC(C, tolerance=1e-7), X, Y, cv=folds) for C in COSTS]
@@ -149,7 +149,7 @@ def test_splits_of_scikit_learn_are_those_the_errors_are_of() -> None:
         StreamSVCCV(COSTS, cv=ShuffleSplit(3, random_state=0)).fit(X, Y)
 
 
-def test_labels_of_a_fold_do_not_choose_the_landmarks_of_its_models() -> None:
+def test_model_selection_labels_of_a_fold_do_not_choose_the_landmarks_of_its_models() -> None:
     """With all labels of a fold turned round its models are the same, and wrong where they were right."""
     rng = np.random.default_rng(0)
     rows, fold = rng.normal(size=(600, 3)), np.arange(600) % 3
@@ -162,7 +162,7 @@ def test_labels_of_a_fold_do_not_choose_the_landmarks_of_its_models() -> None:
     np.testing.assert_allclose(turned[1], 1.0 - scores[1], atol=1e-12)
 
 
-def test_what_does_not_belong_together_is_refused(place: Path) -> None:
+def test_model_selection_what_does_not_belong_together_is_refused(place: Path) -> None:
     rows = StreamRows(place / "rows.zarr")
     with pytest.raises(ValueError, match="not the labels of these rows"):
         StreamSVC().fit(rows[:100], Y[1:101])

@@ -17,12 +17,12 @@ from streamsvm.sklearn import StreamNystroem, StreamSVC
 X = np.random.default_rng(0).normal(size=(200, 5))
 
 
-def test_with_all_rows_for_landmarks_the_products_are_the_kernel() -> None:
+def test_nystroem_estimator_with_all_rows_for_landmarks_the_products_are_the_kernel() -> None:
     features = StreamNystroem(gamma=0.2, landmarks=500, cutoff=1e-12).fit_transform(X)
     assert np.allclose(features @ features.T, rbf_kernel(X, gamma=0.2), atol=1e-4)
 
 
-def test_features_are_named_and_sparse_rows_are_the_same() -> None:
+def test_nystroem_estimator_features_are_named_and_sparse_rows_are_the_same() -> None:
     found = StreamNystroem(landmarks=20, random_state=3).fit(X)
     assert len(found.get_feature_names_out()) == found.transform(X).shape[1] == found.normalization_.shape[1]
     assert np.allclose(found.transform(scipy.sparse.csr_array(X)), found.transform(X), atol=1e-5)
@@ -32,7 +32,7 @@ def test_features_are_named_and_sparse_rows_are_the_same() -> None:
     assert list(frame.columns) == found.get_feature_names_out().tolist()
 
 
-def test_a_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
+def test_nystroem_estimator_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
     y = np.linalg.norm(X, axis=1) > 2
     options = {"gamma": 0.3, "landmarks": 40, "random_state": 1}
     whole = StreamSVC(kernel="rbf", sampling="uniform", tolerance=1e-8, **options).fit(X, y)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def test_a_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
     assert np.array_equal(again.components_, steps[0].components_)
 
 
-def test_rows_are_not_changed_and_wrong_parameters_are_said() -> None:
+def test_nystroem_estimator_rows_are_not_changed_and_wrong_parameters_are_said() -> None:
     before = np.array(X, np.float32)
     given = before.copy()
     StreamNystroem(standardize=True, landmarks=10).fit(given).transform(given)

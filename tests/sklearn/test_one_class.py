@@ -13,7 +13,7 @@ from sklearn.svm import OneClassSVM
 from streamsvm.sklearn import StreamOneClassSVM
 
 
-def test_scores_less_the_offset_are_decision_values_and_their_signs_are_predicted() -> None:
+def test_one_class_estimator_scores_less_the_offset_are_decision_values_and_their_signs_are_predicted() -> None:
     X = np.random.default_rng(2).normal(size=(200, 3)) + 4.0
     found = StreamOneClassSVM(nu=0.2, tolerance=1e-5).fit(X, np.arange(200))
     f = found.decision_function(X)
@@ -25,7 +25,7 @@ def test_scores_less_the_offset_are_decision_values_and_their_signs_are_predicte
 
 
 @pytest.mark.parametrize("settings", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "standardize": True}], ids=str)
-def test_a_weight_of_k_is_k_copies_and_small_data_end_exactly(settings: dict[str, Any]) -> None:
+def test_one_class_estimator_weight_of_k_is_k_copies_and_small_data_end_exactly(settings: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
     X, weights = rng.normal(size=(40, 4)) + 1.0, rng.integers(0, 4, 40)
     weighted = StreamOneClassSVM(nu=0.3, **settings).fit(X, None, weights)
@@ -34,7 +34,7 @@ def test_a_weight_of_k_is_k_copies_and_small_data_end_exactly(settings: dict[str
     assert weighted.gap_ <= 1e-9
 
 
-def test_the_kernel_machine_with_weights_is_that_of_libsvm() -> None:
+def test_one_class_estimator_kernel_machine_with_weights_is_that_of_libsvm() -> None:
     rng = np.random.default_rng(4)
     X, weights = rng.normal(size=(60, 3)).astype(np.float32), rng.choice([0.5, 1.0, 2.0], 60)
     ours = StreamOneClassSVM(nu=0.3, kernel="rbf", gamma=0.4).fit(X, None, weights).decision_function(X)

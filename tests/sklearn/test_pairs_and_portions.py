@@ -22,7 +22,7 @@ X, Y = make_classification(200, 8, n_informative=5, n_classes=4, random_state=0)
 WORDS = np.array(["d", "a", "c", "b"])[Y]
 
 
-def test_pairs_are_those_of_scikit_learn() -> None:
+def test_svc_pairs_are_those_of_scikit_learn() -> None:
     ours = StreamSVC(multi_class="ovo", decision_function_shape="ovo", tolerance=1e-8).fit(X, WORDS)
     theirs = OneVsOneClassifier(LinearSVC(tol=1e-10, max_iter=100_000)).fit(X, WORDS)
     expected = np.column_stack([-one.decision_function(X) for one in theirs.estimators_])
@@ -39,7 +39,7 @@ def test_pairs_are_those_of_scikit_learn() -> None:
     assert ours.n_passes_ == StreamSVC(tolerance=1e-8).fit(X, WORDS).n_passes_
 
 
-def test_pairs_of_stores_kernels_weights_and_two_classes(tmp_path: Path) -> None:
+def test_svc_pairs_of_stores_kernels_weights_and_two_classes(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     options: dict[str, Any] = {"multi_class": "ovo", "tolerance": 1e-8}
     one = StreamSVC(**options).fit(X, Y)
@@ -64,7 +64,7 @@ def two_classes() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("solver", ["sgd", "pegasos", "assg"])
-def test_portions_come_near_the_optimum_and_prove_nothing(solver: str) -> None:
+def test_svc_portions_come_near_the_optimum_and_prove_nothing(solver: str) -> None:
     rows, y = two_classes()
     found = StreamSVC(C=0.01, loss="hinge", solver=solver)
     for start in range(0, 3000, 500):
@@ -79,7 +79,7 @@ def test_portions_come_near_the_optimum_and_prove_nothing(solver: str) -> None:
         found.model_.certificate  # noqa: B018
 
 
-def test_portions_may_lack_classes_and_follow_a_fit() -> None:
+def test_svc_portions_may_lack_classes_and_follow_a_fit() -> None:
     found = StreamSVC(loss="hinge", solver="sgd", tolerance=0.5).partial_fit(X[Y == 1], Y[Y == 1], classes=np.arange(4))
     assert found.decision_function(X).shape == (200, 4)
     rows, y = two_classes()
@@ -97,7 +97,7 @@ def test_portions_may_lack_classes_and_follow_a_fit() -> None:
         ({"kernel": "rbf", "landmarks": 20}, "another map for every portion"),
     ],
 )
-def test_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) -> None:
+def test_svc_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) -> None:
     estimator = StreamSVC(loss="hinge", solver="sgd", **options)
     with pytest.raises(ValueError, match=said):
         estimator.partial_fit(X, Y, classes=np.arange(4))
@@ -108,11 +108,11 @@ def test_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) -> Non
     assert not hasattr(StreamSVC(), "partial_fit")
 
 
-def test_scikit_learn_checks_portions() -> None:
+def test_svc_scikit_learn_checks_portions() -> None:
     check_estimators_partial_fit_n_features("StreamSVC", StreamSVC(loss="hinge", solver="sgd"))
 
 
-def test_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() -> None:
+def test_svc_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = StreamSVC(solver="pegasos", multi_class="ovo", max_passes=2).fit(X, Y)

@@ -38,14 +38,14 @@ BINARY = np.where(Y == 1, "in", "out")
 
 
 @pytest.mark.parametrize("y", [BINARY, Y], ids=["two classes", "three classes"])
-def test_the_optimum_is_that_of_liblinear(y: Any) -> None:
+def test_svc_optimum_is_that_of_liblinear(y: Any) -> None:
     ours, theirs = StreamSVC(C=0.5).fit(X, y), LinearSVC(C=0.5, tol=1e-10, max_iter=100_000).fit(X, y)
     assert np.allclose(ours.coef_, theirs.coef_, atol=1e-5)
     assert np.allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
     assert np.array_equal(ours.predict(X), theirs.predict(X))
 
 
-def test_nu_finds_the_c_of_its_share_of_rows() -> None:
+def test_svc_nu_finds_the_c_of_its_share_of_rows() -> None:
     found = StreamSVC(nu=0.4, bias=30.0, tolerance=1e-6).fit(X, BINARY)
     theirs = NuSVC(nu=0.4, kernel="linear", tol=1e-8).fit(X, BINARY)
     scale = np.abs(theirs.decision_function(X)).max()
@@ -60,14 +60,14 @@ def test_nu_finds_the_c_of_its_share_of_rows() -> None:
         StreamSVC(nu=0.4, kernel="rbf").fit(X, BINARY)
 
 
-def test_a_small_fit_is_exact_whatever_the_tolerance() -> None:
+def test_svc_small_fit_is_exact_whatever_the_tolerance() -> None:
     crude, fine = StreamSVC(tolerance=0.5).fit(X, BINARY), StreamSVC(tolerance=1e-9).fit(X, BINARY)
     assert np.allclose(crude.decision_function(X), fine.decision_function(X), rtol=1e-9)
     assert crude.gap_ < 1e-9
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "huber"])
-def test_weights_are_copies_and_zero_is_absence(loss: str) -> None:
+def test_svc_weights_are_copies_and_zero_is_absence(loss: str) -> None:
     weight = np.random.default_rng(0).integers(0, 4, len(X))
     for balanced, error in ((None, 1e-10), ("balanced", 1e-6)):  # factors of classes are float32
         estimator = StreamSVC(loss=loss, class_weight=balanced)
@@ -77,7 +77,7 @@ def test_weights_are_copies_and_zero_is_absence(loss: str) -> None:
 
 
 @pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array])
-def test_sparse_rows_of_any_form_and_index_type_are_the_same_rows(form: Any) -> None:
+def test_svc_sparse_rows_of_any_form_and_index_type_are_the_same_rows(form: Any) -> None:
     S = form(X)
     wide = scipy.sparse.csr_array(X)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
@@ -86,7 +86,7 @@ def test_sparse_rows_of_any_form_and_index_type_are_the_same_rows(form: Any) -> 
     assert np.array_equal(one, other)
 
 
-def test_the_certificate_is_on_show() -> None:
+def test_svc_certificate_is_on_show() -> None:
     found = StreamSVC().fit(X, Y)
     assert found.gap_ == found.model_.certificate.gap <= 1e-3
     assert found.primal_ >= found.dual_ - 1e-9 * found.primal_
@@ -95,7 +95,7 @@ def test_the_certificate_is_on_show() -> None:
     assert found.model_.classes == ("0", "1", "2")
 
 
-def test_short_fits_warn_as_fits_do_there() -> None:
+def test_svc_short_fits_warn_as_fits_do_there() -> None:
     with pytest.warns(ConvergenceWarning, match="not certified"):
         StreamSVC(solver="dcd", C=100, max_passes=1, tolerance=1e-9).fit(X, BINARY)
 
@@ -110,17 +110,17 @@ def test_short_fits_warn_as_fits_do_there() -> None:
         ({"class_weight": "even"}, "class_weight"),
     ],
 )
-def test_what_is_wrong_is_said_when_it_is_fitted(options: dict[str, Any], said: str) -> None:
+def test_svc_what_is_wrong_is_said_when_it_is_fitted(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         StreamSVC(**options).fit(X, BINARY)
 
 
-def test_a_fit_too_large_for_its_memory_is_refused() -> None:
+def test_svc_fit_too_large_for_its_memory_is_refused() -> None:
     with pytest.raises(sv.BudgetError, match="is not enough"):
         StreamSVC(memory="1MiB").fit(X, BINARY)
 
 
-def test_parameters_are_options_of_the_command() -> None:
+def test_svc_parameters_are_options_of_the_command() -> None:
     """A default that differs from the command line's would be a second declaration."""
     declared = {field.name: field.default for field in options_of(FitJob)}
     checked = []
@@ -132,7 +132,7 @@ def test_parameters_are_options_of_the_command() -> None:
     assert {"loss", "tolerance", "calibrate", "seed"} <= set(checked)
 
 
-def test_a_warm_start_begins_at_the_last_weights() -> None:
+def test_svc_warm_start_begins_at_the_last_weights() -> None:
     found = StreamSVC(solver="dcd", C=1.0, warm_start=True, tolerance=1e-3).fit(X, Y)
     before = found.n_passes_
     assert found.fit(X, Y).n_passes_ < before
@@ -140,7 +140,7 @@ def test_a_warm_start_begins_at_the_last_weights() -> None:
     assert found.model_.kind == "kernel"
 
 
-def test_it_works_inside_the_tools() -> None:
+def test_svc_it_works_inside_the_tools() -> None:
     search = GridSearchCV(StreamSVC(), {"C": [0.01, 1.0]}, cv=3).fit(X, BINARY)
     assert search.best_score_ > 0.6
     words = np.column_stack([X[:, :2].astype(object), BINARY.astype(object)])
@@ -153,7 +153,7 @@ def test_it_works_inside_the_tools() -> None:
 
 
 @pytest.mark.parametrize("y", [BINARY, Y], ids=["two classes", "three classes"])
-def test_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
+def test_svc_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
     """As good as those of the tool that fits once more for each fold, on the rows they were not made of."""
     assert not hasattr(StreamSVC(), "predict_proba")
     assert hasattr(StreamSVC(loss="logistic"), "predict_proba")
@@ -170,7 +170,7 @@ def test_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
     assert np.allclose(again.predict_proba(X[200:]), p, atol=1e-6)
 
 
-def test_probabilities_that_are_not_there_say_what_would_give_them() -> None:
+def test_svc_probabilities_that_are_not_there_say_what_would_give_them() -> None:
     with pytest.raises(AttributeError) as alone:
         StreamSVC().predict_proba(X)
     assert "calibration='sigmoid'" in str(alone.value.__cause__)
@@ -192,7 +192,7 @@ def test_probabilities_that_are_not_there_say_what_would_give_them() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:not certified")
-def test_a_fit_that_had_no_time_for_probabilities_warns(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svc_fit_that_had_no_time_for_probabilities_warns(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     estimator = StreamSVC(calibration="sigmoid", tolerance=1e-15, loss="hinge", solver="dcd", time_limit=1e-9)
     with pytest.warns(ConvergenceWarning, match="not calibrated: the time limit"):
@@ -203,7 +203,7 @@ def test_a_fit_that_had_no_time_for_probabilities_warns(tmp_path: Any, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_threads_of_joblib_fit_the_same_models() -> None:
+def test_svc_threads_of_joblib_fit_the_same_models() -> None:
     def one(C: float) -> Any:
         return StreamSVC(C=C).fit(X, Y).coef_
 
@@ -212,7 +212,7 @@ def test_threads_of_joblib_fit_the_same_models() -> None:
     assert all(np.array_equal(found, one(C)) for C, found in zip(costs, side_by_side, strict=True))
 
 
-def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
+def test_svc_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
     found = StreamSVC(kernel="rbf", random_state=1).fit(X, BINARY)
     again = pickle.loads(pickle.dumps(found))
     assert np.array_equal(again.decision_function(X), found.decision_function(X))
@@ -222,7 +222,7 @@ def test_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
     assert np.array_equal(loaded.predict(X), found.predict(X))
 
 
-def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svc_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     original = classifier.fit_in_memory
     monkeypatch.setattr(
@@ -236,7 +236,7 @@ def test_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "asked", [{"solver": "dcd"}, {"kernel": "rbf"}, {"kernel": "rbf", "calibration": "sigmoid"}], ids=str
 )
-def test_a_fit_leaves_nothing_in_the_working_directory(
+def test_svc_fit_leaves_nothing_in_the_working_directory(
     asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of per-row state were made there, empty ones, though the memory had room for all of it."""
@@ -245,7 +245,7 @@ def test_a_fit_leaves_nothing_in_the_working_directory(
     assert not list(tmp_path.iterdir())
 
 
-def test_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
+def test_svc_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
     far = X + np.where(np.arange(8) == 3, 2.0**31, 0.0)
     found = StreamSVC(standardize=True, warm_start=True, solver="newton").fit(far, BINARY)
     assert found.score(far, BINARY) == pytest.approx(
@@ -265,7 +265,7 @@ def test_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "multi_class": "ovo"}], ids=str)
 @pytest.mark.parametrize("class_weight", [None, "balanced", {2: 0.0}], ids=str)
-def test_a_class_without_weight_is_never_predicted(options: dict[str, Any], class_weight: Any) -> None:
+def test_svc_class_without_weight_is_never_predicted(options: dict[str, Any], class_weight: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = X.argmax(axis=1)
@@ -277,7 +277,7 @@ def test_a_class_without_weight_is_never_predicted(options: dict[str, Any], clas
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_path: Path) -> None:
+def test_svc_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_path: Path) -> None:
     X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["no", "no", "yes", "yes"])
     with pytest.raises(ValueError, match="at least two classes must have a weight above 0; here: 'no'"):
         StreamSVC(kernel=kernel, class_weight={"no": 1.0, "yes": 0.0}).fit(X, y)

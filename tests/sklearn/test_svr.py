@@ -25,7 +25,7 @@ def rows() -> tuple[Any, Any]:
     return X, X @ [1.0, -2.0, 0.5, 0.0] + 0.3 + 0.2 * rng.standard_t(3, size=ROWS)
 
 
-def test_least_squares_are_those_of_ridge() -> None:
+def test_svr_least_squares_are_those_of_ridge() -> None:
     X, y = rows()
     weights = np.random.default_rng(1).integers(1, 4, ROWS)
     ours = StreamSVR(C=2.0, loss="squared", bias=0.0).fit(X, y, weights)
@@ -34,7 +34,7 @@ def test_least_squares_are_those_of_ridge() -> None:
 
 
 @pytest.mark.parametrize("loss", ["epsilon_insensitive", "squared_epsilon_insensitive"])
-def test_tubes_are_those_of_liblinear(loss: str) -> None:
+def test_svr_tubes_are_those_of_liblinear(loss: str) -> None:
     X, y = rows()
     ours = StreamSVR(C=0.5, epsilon=0.2, loss=loss, tolerance=1e-8).fit(X, y)
     dual = loss == "epsilon_insensitive"
@@ -44,7 +44,7 @@ def test_tubes_are_those_of_liblinear(loss: str) -> None:
     assert ours.gap_ <= 1e-8
 
 
-def test_kernels_are_those_of_libsvm_and_landmarks_come_near() -> None:
+def test_svr_kernels_are_those_of_libsvm_and_landmarks_come_near() -> None:
     X, y = rows()
     settings: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "C": 1.0, "epsilon": 0.1}
     theirs = SVR(**settings, tol=1e-6).fit(X.astype(np.float32).astype(np.float64), y)
@@ -56,13 +56,13 @@ def test_kernels_are_those_of_libsvm_and_landmarks_come_near() -> None:
     assert near.score(X, y) > theirs.score(X, y) - 0.02
 
 
-def test_the_pinball_loss_is_that_of_quantiles() -> None:
+def test_svr_pinball_loss_is_that_of_quantiles() -> None:
     X, y = rows()
     found = StreamSVR(C=100.0, loss="pinball", quantile=0.8).fit(X, y)
     assert np.mean(y < found.predict(X)) == pytest.approx(0.8, abs=0.03)
 
 
-def test_files_and_stores_give_the_model_of_arrays(tmp_path: Path) -> None:
+def test_svr_files_and_stores_give_the_model_of_arrays(tmp_path: Path) -> None:
     X, y = rows()
     table = tmp_path / "t.csv"
     text = "\n".join(",".join(map(repr, [*row, t])) for row, t in zip(X.tolist(), y.tolist(), strict=True))
@@ -81,12 +81,12 @@ def test_files_and_stores_give_the_model_of_arrays(tmp_path: Path) -> None:
     ("settings", "said"),
     [({"loss": "hinge"}, "class|number"), ({"epsilon": -1.0}, "epsilon"), ({"loss": "cubic"}, "cubic")],
 )
-def test_what_means_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_svr_what_means_nothing_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         StreamSVR(**settings).fit(*rows())
 
 
-def test_rows_with_classes_are_refused() -> None:
+def test_svr_rows_with_classes_are_refused() -> None:
     X, y = rows()
     with pytest.raises(ValueError, match="classes"):
         StreamSVR().fit(StreamRows(X, y > 0))

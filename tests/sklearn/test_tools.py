@@ -23,7 +23,7 @@ Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
 WEIGHTS = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
 
 
-def test_weights_are_routed_through_pipelines_and_searches() -> None:
+def test_sklearn_tools_weights_are_routed_through_pipelines_and_searches() -> None:
     alone = StreamSVC(C=0.1).fit(X, Y, sample_weight=WEIGHTS).coef_
     with config_context(enable_metadata_routing=True):
         untouched = StandardScaler(with_mean=False, with_std=False).set_fit_request(sample_weight=False)
@@ -41,7 +41,7 @@ def test_weights_are_routed_through_pipelines_and_searches() -> None:
         assert portions.get_metadata_routing().partial_fit.requests["sample_weight"] is True
 
 
-def test_features_come_as_the_frames_that_were_asked_for() -> None:
+def test_sklearn_tools_features_come_as_the_frames_that_were_asked_for() -> None:
     plain = StreamNystroem(landmarks=5).fit_transform(X)
     for kind in ("pandas", "polars"):
         library = pytest.importorskip(kind)
@@ -51,7 +51,7 @@ def test_features_come_as_the_frames_that_were_asked_for() -> None:
         assert np.array_equal(found.to_numpy(), plain)
 
 
-def test_sparse_arrays_and_sparse_matrices_are_the_same_rows() -> None:
+def test_sklearn_tools_sparse_arrays_and_sparse_matrices_are_the_same_rows() -> None:
     expected = StreamSVC().fit(scipy.sparse.csr_matrix(X), Y).coef_
     for kind in (scipy.sparse.csr_array, scipy.sparse.csc_array, scipy.sparse.coo_array):
         found = StreamSVC().fit(kind(X), Y)
@@ -75,7 +75,7 @@ print(len(names))
 """
 
 
-def test_with_arrays_of_the_standard_switched_on_nothing_is_skipped() -> None:
+def test_sklearn_tools_with_arrays_of_the_standard_switched_on_nothing_is_skipped() -> None:
     """SCIPY_ARRAY_API is read when scipy is imported: in a process of its own."""
     pytest.importorskip("array_api_strict")
     done = subprocess.run(

@@ -54,7 +54,7 @@ def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
 @each_value(("seed", range(8)), ("loss", ["hinge", "squared_hinge"]))
-def test_the_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
+def test_active_set_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
     from sklearn.svm import LinearSVC
 
     X, y, s, C = fuzzed(seed)
@@ -74,7 +74,7 @@ def test_the_optimum_is_that_of_liblinear(seed: int, loss: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_machine_is_that_of_libsvm(seed: int) -> None:
+def test_active_set_machine_is_that_of_libsvm(seed: int) -> None:
     from sklearn.svm import SVC
 
     X, y, s, C = fuzzed(seed)
@@ -96,7 +96,7 @@ def test_the_machine_is_that_of_libsvm(seed: int) -> None:
 
 
 @each_value(("loss", [SquaredHinge(), Huber(0.3)]), ("seed", range(6)))
-def test_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> None:
+def test_active_set_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> None:
     X, y, s, C = fuzzed(seed)
     problem = replace(linear_problem(X, loss, C), kernel=RBF(0.5))
     state, kept, found = solve(KernelActiveSet(), problem, X, y, s, block=17)
@@ -110,7 +110,7 @@ def test_kernel_machines_of_smooth_losses_are_exact(seed: int, loss: Any) -> Non
 
 
 @each_value(("loss", losses_of("active_set")), ("kernel", [False, True]))
-def test_a_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
+def test_active_set_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
     """To a relative 1e-7 of the decision function, which takes a gap of rounding."""
     X, y, _, _ = fuzzed(4)
     times = np.random.default_rng(1).integers(0, 4, len(y))
@@ -130,7 +130,7 @@ def test_a_weight_of_k_is_k_copies(loss: str, kernel: bool) -> None:
 
 
 @each_value(("sparse", [False, True]), ("loss", losses_of("active_set")))
-def test_more_columns_than_rows(loss: str, sparse: bool) -> None:
+def test_active_set_more_columns_than_rows(loss: str, sparse: bool) -> None:
     rng = np.random.default_rng(3)
     X = (rng.normal(size=(30, 80)) * (rng.random((30, 80)) < 0.3)).astype(np.float32)
     y, s = np.where(rng.random(30) < 0.5, 1.0, -1.0).astype(np.float32), np.ones(30, np.float32)
@@ -139,7 +139,7 @@ def test_more_columns_than_rows(loss: str, sparse: bool) -> None:
     assert value(LOSSES[loss](), X, y, s, 2.0, state.best) == pytest.approx(found[-1].primal, rel=1e-12)
 
 
-def test_any_feasible_start_leads_to_the_same_end() -> None:
+def test_active_set_any_feasible_start_leads_to_the_same_end() -> None:
     X, y, s, C = fuzzed(5)
     here = s > 0
     rows = GatheredRows(Dense(X[here], 1.0), y[here], s[here], np.flatnonzero(here))
@@ -152,7 +152,7 @@ def test_any_feasible_start_leads_to_the_same_end() -> None:
     np.testing.assert_allclose(again.w, first.w, rtol=1e-9, atol=1e-12)
 
 
-def test_a_late_end_is_feasible_and_goes_on() -> None:
+def test_active_set_late_end_is_feasible_and_goes_on() -> None:
     """No time at all: what was solved for is a bound, and another pass with time finishes it."""
     X, y, s, C = fuzzed(7)
     K = gram64(X, X, 0.5)[np.ix_(s > 0, s > 0)]
@@ -170,7 +170,7 @@ def test_a_late_end_is_feasible_and_goes_on() -> None:
 @pytest.mark.parametrize(
     ("late", "error", "cause"), [(True, UsageError, "time was over"), (False, DataError, "the same decision")]
 )
-def test_a_machine_without_support_says_why(late: bool, error: type[Exception], cause: str) -> None:
+def test_active_set_machine_without_support_says_why(late: bool, error: type[Exception], cause: str) -> None:
     """Numbers that are all within epsilon of one have no other; of others time was over."""
     X, _, s, C = fuzzed(7)
     t = X[:, 0] if late else np.full(len(X), 3.0, np.float32)
@@ -187,7 +187,7 @@ def test_a_machine_without_support_says_why(late: bool, error: type[Exception], 
 
 
 @pytest.mark.parametrize("ending", [False, True])
-def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bool) -> None:
+def test_active_set_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bool) -> None:
     """In the last pass it does not: rows have been told the dual variables of its certificate."""
     X, y, s, C = fuzzed(7)
     problem, solver = replace(linear_problem(X, Hinge(), C), kernel=RBF(0.5), tolerance=1e-9), KernelActiveSet()
@@ -206,7 +206,7 @@ def test_a_kernel_machine_that_had_no_time_goes_on_in_a_pass_that_has(ending: bo
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_values(
+def test_active_set_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and_decision_values(
     loss: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given to the bound: sum |x_j|, sum |x_i f_i| without the intercept, and the losses at margins as they are and less by E."""

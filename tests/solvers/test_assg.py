@@ -14,7 +14,7 @@ from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
 
 
-def test_mean_of_a_stage_is_in_its_ball() -> None:
+def test_assg_mean_of_a_stage_is_in_its_ball() -> None:
     solver = ASSG(rows_per_stage=100, radius=0.01, step=1.0)
     state = solver.start(problem_of(Hinge()))
     blocks, radius, center = epoch_blocks(0), 0.01, None
@@ -31,7 +31,7 @@ def test_mean_of_a_stage_is_in_its_ball() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("batch", [1, 16])
-def test_only_C_need_be_set(loss: Any, batch: int) -> None:
+def test_assg_only_C_need_be_set(loss: Any, batch: int) -> None:
     """Steps and radius found are positive, finite and stable, also where the sample is one row or says nothing."""
     for sample in (4096, 1):
         solver = ASSG(batch=batch, sample=sample)
@@ -43,7 +43,7 @@ def test_only_C_need_be_set(loss: Any, batch: int) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_dual_point_of_a_pass_is_feasible(loss: Any) -> None:
+def test_assg_dual_point_of_a_pass_is_feasible(loss: Any) -> None:
     """With v, linear and quadratic of a pass as the certificate has them: the dual of a_i = C b_i, rows met once."""
     problem, solver = problem_of(loss), ASSG(batch=ROWS)
     state, (_, _, s), Z = solver.start(problem), rows_of(), signed_rows()

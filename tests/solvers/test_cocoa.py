@@ -24,7 +24,7 @@ def dual_of(loss: Any, a: Any, Z: Any, s: Any) -> float:
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)])
 @pytest.mark.parametrize("sigma", [1.0, 3.0])
-def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
+def test_cocoa_joined_dual_is_that_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
     rng = np.random.default_rng(4)
     X = rng.normal(size=(90, 6)).astype(np.float32) + 0.5  # what all rows share is what makes groups disagree
     y = np.where(X[:, 0] + rng.normal(size=90) > 0.5, 1.0, -1.0).astype(np.float32)

@@ -20,7 +20,7 @@ from tests.solvers.test_interior_point import fuzzed, value
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
 @each_value(("seed", range(8)), ("loss, tolerance", [("hinge", 1e-8), ("squared_hinge", 1e-7)]))
-def test_the_optimum_is_that_of_liblinear(seed: int, loss: str, tolerance: float) -> None:
+def test_cutting_plane_optimum_is_that_of_liblinear(seed: int, loss: str, tolerance: float) -> None:
     from sklearn.svm import LinearSVC
 
     X, y, s, C = fuzzed(seed)
@@ -37,7 +37,7 @@ def test_the_optimum_is_that_of_liblinear(seed: int, loss: str, tolerance: float
 
 @pytest.mark.parametrize("loss", ["huber", "logistic"])
 @pytest.mark.parametrize("seed", range(5))
-def test_losses_without_a_corner_have_their_optimum_too(seed: int, loss: str) -> None:
+def test_cutting_plane_losses_without_a_corner_have_their_optimum_too(seed: int, loss: str) -> None:
     """Against a quasi-Newton method that is told the slopes, on the definition of P."""
     X, y, s, C = fuzzed(seed)
     kind, Z = LOSSES[loss](), np.hstack([X.astype(np.float64), np.ones((len(X), 1))]) * y[:, None]
@@ -60,7 +60,7 @@ def test_losses_without_a_corner_have_their_optimum_too(seed: int, loss: str) ->
     assert value(kind, X, y, s, C, state.point) <= best.fun * (1 + 1e-6)
 
 
-def test_values_on_the_grid_are_those_of_the_definition() -> None:
+def test_cutting_plane_values_on_the_grid_are_those_of_the_definition() -> None:
     """Rows that end, rows that begin to have a loss, rows whose margin does not move; blocks of two workers."""
     problem, Z, (_, _, s) = problem_of(LOSSES["hinge"](0.7)), signed_rows(), rows_of()
     rng = np.random.default_rng(3)
@@ -78,7 +78,7 @@ def test_values_on_the_grid_are_those_of_the_definition() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_program_is_solved_to_rounding(seed: int) -> None:
+def test_cutting_plane_program_is_solved_to_rounding(seed: int) -> None:
     """Against the conditions of an optimum, which are sufficient; alike planes, constants of other sizes."""
     rng = np.random.default_rng(seed)
     K = int(rng.integers(1, 40))
@@ -122,7 +122,7 @@ def test_planes_too_steep_for_float64_are_left_out() -> None:
     assert bundle.add(np.array([2.0]), np.array([[0.0, -1e150]])) == 0
 
 
-def test_the_bound_does_not_fall_when_planes_are_left_out() -> None:
+def test_cutting_plane_bound_does_not_fall_when_planes_are_left_out() -> None:
     rng = np.random.default_rng(8)
     bundle, bounds = Bundle(4, 12), []
     for _ in range(15):
@@ -136,7 +136,7 @@ def test_the_bound_does_not_fall_when_planes_are_left_out() -> None:
     assert bounds[-1] > bounds[0]
 
 
-def test_memory_that_is_asked_for_holds_the_planes() -> None:
+def test_cutting_plane_memory_that_is_asked_for_holds_the_planes() -> None:
     """And half the planes are what a solver that is to do with less asks for, unless a number was given."""
     rng = np.random.default_rng(8)
     problem, solver = Problem(LOSSES["hinge"](), 1.0, 1000, 199, 1), CuttingPlane()

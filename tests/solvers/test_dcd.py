@@ -156,7 +156,7 @@ def best_by_trying_everything(given: Case) -> float:
 
 @each_loss
 @each_value(("seed", [0, 1, 2]), ("bias", [0.0, 2.0]))
-def test_tiny_problems_against_trying_everything(loss: Any, seed: int, bias: float) -> None:
+def test_dcd_finds_the_optimum_of_tiny_problems_by_enumeration(loss: Any, seed: int, bias: float) -> None:
     tiny = case(loss, rows=6, columns=2, C=0.7, bias=bias, weighted=seed == 2, seed=seed)
     best = best_by_trying_everything(tiny)
     w, alpha, certificate = solved(tiny)
@@ -168,7 +168,7 @@ def test_tiny_problems_against_trying_everything(loss: Any, seed: int, bias: flo
 
 
 @each_loss
-def test_small_problems_against_a_general_optimizer(loss: Any) -> None:
+def test_dcd_agrees_with_a_general_optimizer(loss: Any) -> None:
     from scipy.optimize import minimize
 
     given = case(loss, rows=40, columns=3, C=0.4, weighted=True)
@@ -204,7 +204,7 @@ def test_small_problems_against_a_general_optimizer(loss: Any) -> None:
     ),
 )
 @each_form
-def test_objective_is_scikit_learns(loss: Any, sparse: bool, weighted: bool, factors: Any, bias: float) -> None:
+def test_dcd_objective_is_scikit_learns(loss: Any, sparse: bool, weighted: bool, factors: Any, bias: float) -> None:
     """The dual is below any primal; ours is above theirs by no more than the gap it admits."""
     from sklearn.svm import LinearSVC
 
@@ -226,7 +226,7 @@ def test_objective_is_scikit_learns(loss: Any, sparse: bool, weighted: bool, fac
 
 @each_loss
 @pytest.mark.parametrize("sweeps", [2, 10])
-def test_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any, sweeps: int) -> None:
+def test_dcd_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any, sweeps: int) -> None:
     """With one sweep a visit nothing is ever left out; with more, rows held at a bound are."""
     given = case(loss, tolerance=1e-8)
     values = [solved(given, solver=DCD(n), cached=False)[2].dual for n in (1, sweeps)]
@@ -235,7 +235,7 @@ def test_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any, sweeps:
 
 @each_loss
 @each_form
-def test_empty_rows_without_a_constant_do_not_keep_the_gap_open(loss: Any, sparse: bool) -> None:
+def test_dcd_empty_rows_without_a_constant_do_not_keep_the_gap_open(loss: Any, sparse: bool) -> None:
     """Such a row costs C s l(0) whatever w is; its part of the dual has to say so."""
     given = case(loss, bias=0.0, weighted=True, tolerance=1e-8)
     given.values[::7] = 0.0
@@ -250,7 +250,7 @@ def test_empty_rows_without_a_constant_do_not_keep_the_gap_open(loss: Any, spars
 @each_loss
 @each_form
 @each_value(("passes", [1, 2, 3, 7]), ("sweeps", [1, 4]))
-def test_w_is_the_sum_of_its_rows_and_alpha_in_the_box_after_any_pass(
+def test_dcd_weights_are_the_sum_of_rows_and_alpha_is_in_its_box(
     loss: Any, sparse: bool, passes: int, sweeps: int
 ) -> None:
     given = case(loss, weighted=True, factors=(2.0, 0.5))
@@ -264,7 +264,7 @@ def test_w_is_the_sum_of_its_rows_and_alpha_in_the_box_after_any_pass(
 @each_loss
 @each_form
 @each_value(("passes", [2, 5, 60]), ("bias, factors", [(1.0, ()), (0.0, (3.0, 0.5))]))
-def test_the_exact_certificate_is_what_anyone_would_compute(
+def test_dcd_exact_certificate_is_what_anyone_would_compute(
     loss: Any, sparse: bool, passes: int, bias: float, factors: Any
 ) -> None:
     given = case(loss, weighted=True, bias=bias, factors=factors, tolerance=1e-14)
@@ -285,7 +285,7 @@ def test_the_exact_certificate_is_what_anyone_would_compute(
     weighted=st.booleans(),
     bias=st.sampled_from([0.0, 1.0]),
 )
-def test_the_dual_never_falls(
+def test_dcd_dual_never_falls(
     loss: Any, seed: int, C: float, chunks: int, sweeps: int, weighted: bool, bias: float
 ) -> None:
     given = case(loss, rows=60, columns=4, C=C, bias=bias, weighted=weighted, tolerance=1e-14, seed=seed)
@@ -298,7 +298,7 @@ def test_the_dual_never_falls(
 
 
 @each_loss
-def test_only_an_exact_certificate_ends_a_run(loss: Any) -> None:
+def test_dcd_only_an_exact_certificate_ends_a_run(loss: Any) -> None:
     given = case(loss, tolerance=1e-2)
     result, events = trained(stored(given), [given.problem], 1000)
     assert result.runs[0].done
@@ -307,7 +307,7 @@ def test_only_an_exact_certificate_ends_a_run(loss: Any) -> None:
 
 
 @each_loss
-def test_the_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
+def test_dcd_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
     """w, its mean over the pass, or its mean over all: the one of least primal."""
     given = case(loss, C=20.0)
     result, _ = trained(stored(given), [given.problem], 5)
@@ -324,7 +324,7 @@ def test_the_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
 
 @each_loss
 @each_form
-def test_standardizing_on_the_fly_is_standardizing_beforehand(loss: Any, sparse: bool) -> None:
+def test_dcd_standardizing_on_the_fly_is_standardizing_beforehand(loss: Any, sparse: bool) -> None:
     """The same bits; and the model folded to raw features is the same function."""
     raw = case(loss)
     raw.values[:] = raw.values * np.geomspace(0.01, 100.0, 6, dtype=np.float32)
@@ -383,7 +383,7 @@ def three_classes(rows: int = 300) -> tuple[Case, Counting]:
     return given._replace(codes=codes), store
 
 
-def test_classes_share_every_read_and_do_not_disturb_each_other() -> None:
+def test_dcd_classes_share_every_read_and_do_not_disturb_each_other() -> None:
     given, store = three_classes()
     problems = [Problem(given.problem.loss, 0.5, 300, 6, k, 1.0, (), 1e-4) for k in range(3)]
     result, events = trained(store, problems, 400)
@@ -398,7 +398,7 @@ def test_classes_share_every_read_and_do_not_disturb_each_other() -> None:
 
 
 @each_form
-def test_a_store_kept_in_memory_is_one_chunk_with_the_same_optimum(sparse: bool) -> None:
+def test_dcd_store_kept_in_memory_is_one_chunk_with_the_same_optimum(sparse: bool) -> None:
     given = case(SquaredHinge(), tolerance=1e-8)
     store = stored(given, sparse=sparse, chunks=5)
     resident = Resident(store, Raw(1.0).apply)

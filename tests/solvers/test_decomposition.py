@@ -51,7 +51,7 @@ def explicit(X: Any, y: Any, s: Any, a: Any, b: float, loss: Any) -> tuple[float
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=["hinge", "squared_hinge", "huber"])
 @pytest.mark.parametrize("pool", [48, 100_000])
-def test_the_certificate_is_true(loss: Any, pool: int) -> None:
+def test_decomposition_certificate_is_true(loss: Any, pool: int) -> None:
     X, y = noisy_rows()
     s = weights_of(len(y))
     solver = Decomposition(working=32, pool=pool)
@@ -67,7 +67,7 @@ def test_the_certificate_is_true(loss: Any, pool: int) -> None:
     np.testing.assert_allclose(rows["f"], gram64(X, X, GAMMA) @ (a * y), atol=1e-4)
 
 
-def test_every_pass_certifies_the_a_it_ended_with() -> None:
+def test_decomposition_every_pass_certifies_the_a_it_ended_with() -> None:
     X, y = noisy_rows()
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-6)
     for passes in (2, 3, 5):
@@ -78,7 +78,7 @@ def test_every_pass_certifies_the_a_it_ended_with() -> None:
         assert all(later.dual >= sooner.dual - 1e-6 for sooner, later in pairwise(found))
 
 
-def test_the_solution_is_the_model() -> None:
+def test_decomposition_solution_is_the_model() -> None:
     X, y = noisy_rows()
     solver = Decomposition()
     state, rows, _ = solve(solver, problem_of(X, Hinge(), C, GAMMA), X, y)
@@ -89,7 +89,7 @@ def test_the_solution_is_the_model() -> None:
     np.testing.assert_array_equal(solution.points.values, X[support])
 
 
-def test_libsvm_has_the_same_objective_and_intercept() -> None:
+def test_decomposition_libsvm_has_the_same_objective_and_intercept() -> None:
     from sklearn.svm import SVC
 
     X, y = noisy_rows()
@@ -103,7 +103,7 @@ def test_libsvm_has_the_same_objective_and_intercept() -> None:
     assert state.intercept == pytest.approx(float(other.intercept_[0]), abs=1e-2)
 
 
-def test_form_and_blocks_do_not_matter() -> None:
+def test_decomposition_form_and_blocks_do_not_matter() -> None:
     X, y = noisy_rows()
     problem = problem_of(X, Hinge(), C, GAMMA)
     duals = [solve(Decomposition(), problem, X, y, block=block)[2][-1].dual for block in (33, 200, 400)]
@@ -111,7 +111,7 @@ def test_form_and_blocks_do_not_matter() -> None:
     np.testing.assert_allclose(duals, duals[0], rtol=1e-5)
 
 
-def test_many_violators_are_sampled_and_the_optimum_is_the_same() -> None:
+def test_decomposition_many_violators_are_sampled_and_the_optimum_is_the_same() -> None:
     X, y = noisy_rows(1200)
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-4)
     few = solve(Decomposition(working=64, pool=128), problem, X, y)[2]
@@ -121,7 +121,7 @@ def test_many_violators_are_sampled_and_the_optimum_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("ratio", [2, 4])
-def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decomposition_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = noisy_rows(1200)
     problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
     flat = solve(Decomposition(working=64), problem, X, y)[2]
@@ -132,7 +132,7 @@ def test_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatc
     assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
 
 
-def test_a_short_model_says_its_gap() -> None:
+def test_decomposition_short_model_says_its_gap() -> None:
     X, y = noisy_rows()
     solver = Decomposition(max_support=50)
     state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-4), X, y)
@@ -150,7 +150,7 @@ def test_a_short_model_says_its_gap() -> None:
 
 @pytest.mark.parametrize("points", [5, 50])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_the_dual_of_a_short_model_is_that_of_the_long_one(loss: Any, points: int) -> None:
+def test_decomposition_dual_of_a_short_model_is_that_of_the_long_one(loss: Any, points: int) -> None:
     """A model of fewer rows has another norm; the dual point, and what it proves, is that of all of them."""
     X, y = noisy_rows()
     problem = problem_of(X, loss, C, GAMMA, 1e-4)
@@ -164,7 +164,7 @@ def test_the_dual_of_a_short_model_is_that_of_the_long_one(loss: Any, points: in
     assert found[-1].primal > found[-1].dual
 
 
-def test_the_last_pass_allowed_makes_the_short_model_too() -> None:
+def test_decomposition_last_pass_allowed_makes_the_short_model_too() -> None:
     X, y = noisy_rows()
     solver = Decomposition(max_support=30, pool=60, working=20)
     state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-9), X, y, passes=4)
@@ -172,7 +172,7 @@ def test_the_last_pass_allowed_makes_the_short_model_too() -> None:
     assert len(solver.solution(state).coefficients) == 30
 
 
-def test_workers_together_find_what_one_finds() -> None:
+def test_decomposition_workers_together_find_what_one_finds() -> None:
     X, y = noisy_rows()
     problem, solver = problem_of(X, Hinge(), C, GAMMA, 1e-9), Decomposition(pool=100, working=32)
     kept = {name: np.zeros(len(y)) for name in ("alpha", "f")}
@@ -196,7 +196,7 @@ def test_workers_together_find_what_one_finds() -> None:
 
 
 @pytest.mark.parametrize("positive", [0.03, 0.97])
-def test_the_intercept_is_found_wherever_it_is(positive: float) -> None:
+def test_decomposition_intercept_is_found_wherever_it_is(positive: float) -> None:
     """Of few rows of one class the intercept is far from 0 when the violation is small already."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4)).astype(np.float32)
@@ -207,7 +207,7 @@ def test_the_intercept_is_found_wherever_it_is(positive: float) -> None:
 
 
 @pytest.mark.data
-def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
+def test_decomposition_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
     from sklearn.datasets import load_svmlight_file
     from sklearn.svm import SVC
 
@@ -224,7 +224,7 @@ def test_a9a_as_libsvm_solves_it(data_file: Callable[[str], Path]) -> None:
     assert len(found) <= 30
 
 
-def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
+def test_decomposition_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
     """Columns of 1e37: what a pair of coordinates gains is lost in rounding. It ends by itself, and D is a bound still."""
     X, y = noisy_rows(60)
     far, problem = np.float32(1e37) * X, replace(problem_of(X, Hinge(), 1.0, GAMMA, 1e-3), kernel=Linear())
@@ -241,7 +241,7 @@ def test_kernel_values_that_range_too_far_end_it_as_stalled() -> None:
     assert not near.stalled
 
 
-def test_a_kernel_without_an_optimum_is_told_at_once() -> None:
+def test_decomposition_kernel_without_an_optimum_is_told_at_once() -> None:
     """tanh(x.z / 3) has negative eigenvalues: a squared hinge lets coefficients grow for ever, to 1e198 and beyond."""
     X, y = noisy_rows(60, 3)
     problem = replace(problem_of(X, SquaredHinge(), 1.0, GAMMA), kernel=Sigmoid(1.0 / 3.0))
@@ -260,7 +260,7 @@ def visited_once(solver: Decomposition, X: Any, y: Any) -> Any:
     return state
 
 
-def test_a_pass_of_which_rounding_leaves_nothing_certain_proves_nothing_before_f_is_computed_anew() -> None:
+def test_decomposition_proves_nothing_until_decision_values_are_exact() -> None:
     """Its rounding is not said either: it is that of an f that will be left."""
     X, y = noisy_rows()
     solver = Decomposition()
@@ -353,7 +353,7 @@ def test_decomposition_bounds_the_error_of_f_after_moves_in_memory() -> None:
     assert state.gaps == []
 
 
-def test_decision_values_are_off_by_what_moves_added_up_or_by_what_they_are_computed_anew_from() -> None:
+def test_decomposition_bounds_the_error_of_decision_values() -> None:
     """Of a short model by what its own points bring; rounding is that of the larger, as x moved on the values before."""
     state = Decomposition().start(PROBLEM)
     state.largest, state.drift, state.weight, state.absolute = Reach(4, 20.0), 1e-9, 3.0, 5.0

@@ -91,7 +91,7 @@ def optimum(name: str, X: Any, y: Any, s: Any, l1: float, C: float = 0.3) -> Any
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) -> None:
+def test_elastic_net_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) -> None:
     name = SMOOTH[seed % len(SMOOTH)]
     X, y, s = fuzzed(seed, name)
     l1 = (0.01, 0.1, 0.4)[seed % 3] * largest_slope(name, X, y, s)
@@ -108,7 +108,7 @@ def test_the_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_least_squares_are_those_of_coordinate_descent(seed: int) -> None:
+def test_elastic_net_least_squares_are_those_of_coordinate_descent(seed: int) -> None:
     X, t, s = fuzzed(seed, "squared")
     s = np.ones_like(s)
     n, l1 = len(X), 0.2 * largest_slope("squared", X, t, s)
@@ -124,7 +124,7 @@ def test_least_squares_are_those_of_coordinate_descent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", CORNERED)
-def test_a_loss_with_a_corner_is_proved_by_slopes_of_a_rounded_one(name: str) -> None:
+def test_elastic_net_loss_with_a_corner_is_proved_by_slopes_of_a_rounded_one(name: str) -> None:
     X, y, s = fuzzed(8, name)
     problem = problem_of(name, X, 2.0, 1e-3)
     state, _, found = solve(Newton().with_l1(), problem, X, y, s, passes=150)
@@ -146,7 +146,7 @@ def test_a_loss_with_a_corner_is_proved_by_slopes_of_a_rounded_one(name: str) ->
         assert P >= found[-1].dual
 
 
-def test_of_many_columns_a_pool_of_few_leads_to_the_same_optimum() -> None:
+def test_elastic_net_pool_of_few_columns_finds_the_same_optimum() -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(150, 400)).astype(np.float32)
     y = np.where(X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) > 0.0, 1.0, -1.0).astype(np.float32)
@@ -166,7 +166,7 @@ def test_of_many_columns_a_pool_of_few_leads_to_the_same_optimum() -> None:
         assert certificates[-1].facts["columns_possible"] < 100
 
 
-def test_sparse_rows_are_the_same_problem() -> None:
+def test_elastic_net_sparse_rows_are_the_same_problem() -> None:
     from scipy.sparse import csr_matrix
 
     rng = np.random.default_rng(2)
@@ -181,7 +181,7 @@ def test_sparse_rows_are_the_same_problem() -> None:
         assert one == pytest.approx(two, rel=1e-8)
 
 
-def test_parts_of_a_pass_add_up() -> None:
+def test_elastic_net_parts_of_a_pass_add_up() -> None:
     X, t, s = fuzzed(7, "squared")
     solver, problem = Newton().with_l1(), problem_of("squared", X, 1.0, 1e-12)
     order = np.arange(len(X), dtype=np.int32)
@@ -202,7 +202,7 @@ def test_parts_of_a_pass_add_up() -> None:
         assert one.dual == pytest.approx(two.dual, rel=1e-9, abs=1e-9)
 
 
-def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:
+def test_elastic_net_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:
     ruled_out = 0
     for seed in range(20):
         name = SMOOTH[seed % len(SMOOTH)]
@@ -223,7 +223,7 @@ def test_a_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_opt
     assert ruled_out > 30
 
 
-def test_a_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
+def test_elastic_net_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
     rng = np.random.default_rng(6)
     for scale in (1.0, 1e3):
         Z = rng.normal(size=(30, 50)) * np.geomspace(1.0, scale, 50)

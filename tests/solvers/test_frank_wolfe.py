@@ -35,7 +35,7 @@ def pool_of(n: int = 200) -> tuple[Pool, Form, Any]:
 
 
 @each_method
-def test_every_iteration_keeps_its_promises(method: Any) -> None:
+def test_frank_wolfe_every_iteration_keeps_its_promises(method: Any) -> None:
     pool, form, K = pool_of()
     iterations = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, form, 50), method.variant)
     before = iterations.f
@@ -52,7 +52,7 @@ def test_every_iteration_keeps_its_promises(method: Any) -> None:
 
 
 @each_method
-def test_sampled_iterations_keep_them_too(method: Any) -> None:
+def test_frank_wolfe_sampled_iterations_keep_them_too(method: Any) -> None:
     pool, form, K = pool_of()
     iterations = SampledIterations(pool, form, method.variant)
     draw = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def test_sampled_iterations_keep_them_too(method: Any) -> None:
 
 
 @pytest.mark.parametrize("variant", ["mfw", "swap"])
-def test_vertices_that_do_not_help_are_dropped(variant: str) -> None:
+def test_frank_wolfe_vertices_that_do_not_help_are_dropped(variant: str) -> None:
     pool, form, _ = pool_of()
     pool.x[:] = 1.0 / pool.size
     recompute_gradient(pool, form)
@@ -96,7 +96,7 @@ class MatrixOf:
         return self._K[i]
 
 
-def test_a_vertex_that_a_step_takes_all_weight_from_has_none() -> None:
+def test_frank_wolfe_vertex_that_a_step_takes_all_weight_from_has_none() -> None:
     """Nor less than none, whatever rounding makes of a (1 + t) - t at t = a / (1 - a)."""
     K = np.array([[0.1, 0.0, 0.9], [0.0, 0.1, 0.9], [0.9, 0.9, 20.0]])  # without the last vertex f is least
     pool, form, _ = pool_of(8)
@@ -117,7 +117,7 @@ def test_a_vertex_that_a_step_takes_all_weight_from_has_none() -> None:
 
 @each_method
 @pytest.mark.parametrize("sample", [0, 194])
-def test_the_gap_is_met_and_certified(method: Any, sample: int) -> None:
+def test_frank_wolfe_gap_is_met_and_certified(method: Any, sample: int) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
     _, _, found = solve(method(epsilon=1e-3, sample=sample), problem, X, y)
@@ -134,7 +134,7 @@ def test_the_gap_is_met_and_certified(method: Any, sample: int) -> None:
 
 @each_method
 @pytest.mark.parametrize("sample", [0, 194])
-def test_the_certificate_is_that_of_the_model(method: Any, sample: int) -> None:
+def test_frank_wolfe_certificate_is_that_of_the_model(method: Any, sample: int) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
     solver = method(epsilon=1e-3, sample=sample)
@@ -149,7 +149,7 @@ def test_the_certificate_is_that_of_the_model(method: Any, sample: int) -> None:
 
 
 @each_method
-def test_a_pool_that_is_smaller_than_the_data_is_enough(method: Any) -> None:
+def test_frank_wolfe_pool_that_is_smaller_than_the_data_is_enough(method: Any) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), 2.0, GAMMA, 1e-9)
     _, _, found = solve(method(epsilon=1e-3, pool=60), problem, X, y)

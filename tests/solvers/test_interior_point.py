@@ -40,7 +40,7 @@ def value(loss: Any, X: Any, y: Any, s: Any, C: float, w: Any) -> float:
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
 @each_value(("seed", range(8)), ("loss", ["hinge", "squared_hinge"]))
-def test_the_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: str) -> None:
+def test_interior_point_optimum_is_that_of_liblinear_with_few_rows_kept(seed: int, loss: str) -> None:
     from sklearn.svm import LinearSVC
 
     X, y, s, C = fuzzed(seed)
@@ -60,7 +60,9 @@ CORNERED = [name for name in LOSSES if LOSSES[name]().numeric() and not LOSSES[n
 
 
 @each_value(("seed", range(8)), ("name", CORNERED))
-def test_numbers_are_solved_with_few_rows_kept_and_their_dual_variables_known(name: str, seed: int) -> None:
+def test_interior_point_numbers_are_solved_with_few_rows_kept_and_their_dual_variables_known(
+    name: str, seed: int
+) -> None:
     X, y, s, C = fuzzed(seed)
     t, loss, solver = (
         10.0 * (X[:, 0].astype(float) / np.abs(X[:, 0]).max() + 0.3 * y),
@@ -85,7 +87,7 @@ def test_numbers_are_solved_with_few_rows_kept_and_their_dual_variables_known(na
 
 
 @pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])
-def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
+def test_interior_point_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
     problem = problem_of(LOSSES[loss]())
     Z, (_, _, s), kind = signed_rows(), rows_of(), LOSSES[loss]()
     rng = np.random.default_rng(1)
@@ -111,7 +113,7 @@ def test_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
     np.testing.assert_allclose(found.v, sums[best], rtol=1e-10, atol=1e-12)
 
 
-def test_what_is_small_at_the_beginning_of_a_long_segment_is_not_lost() -> None:
+def test_interior_point_what_is_small_at_the_beginning_of_a_long_segment_is_not_lost() -> None:
     """Slopes at its end are 1e20 times as large: as a difference from them, v at its beginning was 0, and D far above the optimum."""
     problem = problem_of(LOSSES["squared_hinge"]())
     Z, (_, _, s), (zero, end) = signed_rows(), rows_of(), np.zeros((2, signed_rows().shape[1]))
@@ -133,7 +135,7 @@ def segment_sums(seed: int) -> SegmentSums:
     return sums
 
 
-def test_sums_along_a_segment_are_joined_number_by_number() -> None:
+def test_interior_point_merges_segment_sums() -> None:
     """What rounding took from v among them: it is too little to be seen in the end."""
     joined = segment_sums(1)
     joined.merge(segment_sums(2))
@@ -147,7 +149,7 @@ def test_sums_along_a_segment_are_joined_number_by_number() -> None:
     np.testing.assert_array_equal(V, (joined.v + joined.low + joined.apart + joined.lows)[apart])
 
 
-def test_the_bound_of_a_segment_is_that_of_its_steepest_point() -> None:
+def test_interior_point_bound_of_a_segment_is_that_of_its_steepest_point() -> None:
     sums, w, d = SegmentSums(2), np.array([1.0, 0.0]), np.array([0.0, 2.0])
     sums.losses[:] = 9.0, 9.0, 0.5, 9.0, 9.0, 9.0
     sums.gains[:] = 1.0, 1.0, 1.0, 7.0, 1.0, 1.0
@@ -165,7 +167,7 @@ def test_the_bound_of_a_segment_is_that_of_its_steepest_point() -> None:
     assert (nothing.dual, nothing.primal) == (0.0, 0.5)
 
 
-def test_the_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> None:
+def test_interior_point_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> None:
     rng = np.random.default_rng(4)
     X, s = rng.normal(size=(500, 3)).astype(np.float32), rng.choice([0.0, 1.0], 500).astype(np.float32)
     distance = rng.choice([0.0, 0.0, 0.5, 1.0], 500)  # many are alike

@@ -75,7 +75,7 @@ def optimum(loss: str, X: Any, t: Any, s: Any, C: float) -> float:
 
 
 @each_value(("loss", NUMERIC), ("seed", range(6)))
-def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, seed: int) -> None:
+def test_kernel_regression_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, seed: int) -> None:
     X, t, s, C = drawn(seed)
     store = MemoryStore(chunk_bytes=400)
     store.append(Dense(X), t, s)
@@ -95,7 +95,7 @@ def test_the_optimum_is_that_of_the_others_and_the_bound_below_it(loss: str, see
     ("solver", "loss"),
     [(one, loss) for one in KERNEL for loss in ("epsilon_insensitive", "squared") if loss in losses_of(one)],
 )
-def test_targets_far_from_0_are_the_same_problem(solver: str, loss: str) -> None:
+def test_kernel_regression_targets_far_from_0_are_the_same_problem(solver: str, loss: str) -> None:
     """The intercept is free: what all targets have in common is its own, P and D are not touched by it."""
     X, t, s, C = drawn(3)
     found = []
@@ -114,7 +114,7 @@ def test_targets_far_from_0_are_the_same_problem(solver: str, loss: str) -> None
     np.testing.assert_allclose(found[1].model.predict(X) - 1e6, found[0].model.predict(X), atol=1e-2)
 
 
-def test_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
+def test_kernel_regression_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
     X, _, _, _ = drawn(0)
     store = MemoryStore()
     store.append(Dense(X), 5.0 + np.linspace(-0.05, 0.05, len(X)), None)
@@ -125,7 +125,7 @@ def test_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
 
 
 @pytest.mark.parametrize("solver", ["decomposition", "kernel_active_set"])
-def test_a_fit_of_numbers_that_is_cut_short_says_so(solver: str) -> None:
+def test_kernel_regression_fit_of_numbers_that_is_cut_short_says_so(solver: str) -> None:
     """No row has a coefficient after one pass of decomposition; what active sets have found is not certified yet."""
     X, t = smooth_rows()
     store = MemoryStore()
@@ -178,7 +178,7 @@ def read_ahead(store: Path) -> Callable[[str, str], FitResult]:
 
 
 @each_case
-def test_a_fit_ends_certified_and_its_model_is_the_function(
+def test_kernel_regression_fit_ends_certified_and_its_model_is_the_function(
     solver: str, loss: str, read_ahead: Callable[[str, str], FitResult]
 ) -> None:
     result = read_ahead(solver, loss)
@@ -200,7 +200,7 @@ def test_a_fit_ends_certified_and_its_model_is_the_function(
 
 
 @each_case
-def test_a_state_survives_a_checkpoint(solver: str, loss: str, store: Path) -> None:
+def test_kernel_regression_state_survives_a_checkpoint(solver: str, loss: str, store: Path) -> None:
     opened = open_store(str(store))
     plan = make_plan(job_of(solver, loss, store), opened)
     trainer = local_trainer(opened, plan.solver, plan.problems, plan.features, RunSettings(), lambda event: None)

@@ -59,7 +59,7 @@ def radius_of(X: Any, t: Any, s: Any, share: float) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
+def test_l1_ball_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
     X, t, s, share = fuzzed(seed)
     name, radius = list(METHODS)[seed % 4], radius_of(X, t, s, share)
     solver = METHODS[name](sample=5 if seed % 3 == 0 else 0).in_l1_ball()
@@ -73,7 +73,7 @@ def test_the_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) ->
     assert value(X, t, s, w) == pytest.approx(found[-1].primal, rel=1e-9)
 
 
-def test_a_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at_0() -> None:
+def test_l1_ball_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at_0() -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 200)).astype(np.float32)
     t = X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) + 0.1 * rng.normal(size=300)
@@ -90,7 +90,7 @@ def test_a_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at_0() -
     assert found[-1].facts["columns_used"] == np.count_nonzero(w[:-1]) <= 40
 
 
-def test_a_pool_smaller_than_the_solution_ends_without_a_false_proof() -> None:
+def test_l1_ball_pool_smaller_than_the_solution_ends_without_a_false_proof() -> None:
     rng = np.random.default_rng(4)
     X = rng.normal(size=(80, 20)).astype(np.float32)
     t, s = X @ np.ones(20) + 0.1 * rng.normal(size=80), np.ones(80, np.float32)
@@ -101,7 +101,7 @@ def test_a_pool_smaller_than_the_solution_ends_without_a_false_proof() -> None:
     assert found[-1].dual <= best <= found[-1].primal == pytest.approx(value(X, t, s, w), rel=1e-9)
 
 
-def test_sparse_rows_are_the_same_problem() -> None:
+def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
     from scipy.sparse import csr_matrix
 
     rng = np.random.default_rng(2)
@@ -115,7 +115,7 @@ def test_sparse_rows_are_the_same_problem() -> None:
         assert one == pytest.approx(two, rel=1e-4)
 
 
-def test_parts_of_a_pass_add_up() -> None:
+def test_l1_ball_parts_of_a_pass_add_up() -> None:
     X, t, s, _ = fuzzed(7)
     solver, problem = Swap().in_l1_ball(), problem_of(X, 1.0, 1e-3)
     whole = solver.start(problem)
@@ -133,7 +133,7 @@ def test_parts_of_a_pass_add_up() -> None:
     assert solver.finish(joined).primal == pytest.approx(solver.finish(whole).primal, rel=1e-14)
 
 
-def test_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
+def test_l1_ball_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
     X, t, s, share = fuzzed(11)
     radius = radius_of(X, t, s, share)
     solver = FrankWolfe(step="open", epsilon=0.5).in_l1_ball()
@@ -146,9 +146,7 @@ def test_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
 @pytest.mark.parametrize(
     ("linear", "quadratic"), [(9.0, 2.0), (6.5, 0.25), (8.0, 0.5), (6.0, 2.0), (5.0, 2.0), (-1.0, 0.5), (9.0, 0.0)]
 )
-def test_the_multiple_of_slopes_is_the_best_of_all_and_of_slopes_that_prove_nothing_it_is_0(
-    linear: float, quadratic: float
-) -> None:
+def test_l1_ball_scales_slopes_to_the_best_dual_point(linear: float, quadratic: float) -> None:
     """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
     v = np.array([1.0, -3.0, 2.0])
     u, dual = best_multiple(2.0, linear, quadratic, v)

@@ -52,7 +52,7 @@ def fitted(problem: Problem, rows: SeenRows, f: Any, seed: int = 0) -> LeaveOneO
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1.0), Logistic(2.0)])
 @pytest.mark.parametrize("weighted", [(1.0,), (1.0, 2.0, 3.0), (0.25, 0.5, 1.0)])
-def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: tuple[float, ...]) -> None:
+def test_leave_one_out_scores_are_those_of_fits_without_the_row(loss: Any, weighted: tuple[float, ...]) -> None:
     """Of a row of weight 3 one copy is left out, of a weight below 1 all there is."""
     X, y = data()
     weights = np.random.default_rng(1).choice(weighted, ROWS)
@@ -66,7 +66,7 @@ def test_scores_are_those_of_fits_without_the_row(loss: Any, weighted: tuple[flo
     assert np.sqrt(np.mean((found[moved] - true) ** 2)) < 0.15 * np.sqrt(np.mean((f[moved] - true) ** 2))
 
 
-def test_a_weight_of_two_is_two_rows() -> None:
+def test_leave_one_out_weight_of_two_is_two_rows() -> None:
     X, y = data()
     problem = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1)
     weights = np.ones(ROWS)
@@ -81,7 +81,7 @@ def test_a_weight_of_two_is_two_rows() -> None:
     assert np.allclose(many[ROWS:], one[:40], atol=1e-9)
 
 
-def test_rows_of_every_form_have_the_same_scores() -> None:
+def test_leave_one_out_rows_of_every_form_have_the_same_scores() -> None:
     X, y = data()
     problem, ones = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.ones(ROWS)
     w = least(problem, X, y, ones)
@@ -96,7 +96,7 @@ def test_rows_of_every_form_have_the_same_scores() -> None:
     assert np.allclose(found[2], found[0], atol=1e-6)
 
 
-def test_rows_that_are_counted_are_those_that_bend_by_their_weights() -> None:
+def test_leave_one_out_counts_rows_with_curvature() -> None:
     """Of a squared hinge those inside the margin; a row that was drawn for two counts for two."""
     X, y = data()
     problem, rng = Problem(SquaredHinge(), 0.7, ROWS, COLUMNS, 1), np.random.default_rng(5)

@@ -60,7 +60,7 @@ def exactly(problem: Problem, X: Any, y: Any, w: Any, smooth: Any) -> tuple[Any,
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
-def test_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scale: float) -> None:
+def test_linear_rounding_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scale: float) -> None:
     rng = np.random.default_rng(3)
     X = (scale * rng.normal(size=(ROWS, COLUMNS)) * 10.0 ** rng.uniform(-2, 2, COLUMNS)).astype(np.float32)
     y = np.where(X[:, 0] + scale * rng.normal(size=ROWS) > 0, 1, -1).astype(np.float32)
@@ -81,7 +81,9 @@ def test_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scal
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
-def test_what_scaling_in_float32_does_is_counted_or_computed_anew(tmp_path: Path, loss: str, tolerance: float) -> None:
+def test_linear_rounding_what_scaling_in_float32_does_is_counted_or_computed_anew(
+    tmp_path: Path, loss: str, tolerance: float
+) -> None:
     rng = np.random.default_rng(5)
     X = (30.0 + rng.normal(size=(500, 6)) * 10.0 ** rng.uniform(-1, 3, 6)).astype(np.float32)
     y = np.where(X[:, 0] - 30.0 + 0.3 * rng.normal(size=500) > 0, 1, -1)
@@ -102,7 +104,9 @@ def test_what_scaling_in_float32_does_is_counted_or_computed_anew(tmp_path: Path
 
 
 @pytest.mark.parametrize("loss", ["hinge", "huber"])
-def test_rows_that_cost_nothing_whatever_rounding_does_are_not_counted(tmp_path: Path, loss: str) -> None:
+def test_linear_rounding_rows_that_cost_nothing_whatever_rounding_does_are_not_counted(
+    tmp_path: Path, loss: str
+) -> None:
     """One row against many, columns of scale 1e6: P is 1e-8, less than what rounding could do if all rows were at the corner."""
     rng = np.random.default_rng(2)
     X = (np.exp(rng.normal(size=(300, 12))) * 10.0 ** rng.uniform(3, 7, 12)).astype(np.float32)
@@ -143,7 +147,7 @@ def four_rows(loss: Any, C: float = 2.0) -> Problem:
         (Logistic(4.0), 3.0, None, 96.0),  # k = 1 / 4
     ],
 )
-def test_what_margins_do_to_the_primal_is_what_the_module_says(
+def test_linear_rounding_what_margins_do_to_the_primal_is_what_the_module_says(
     loss: Any, primal: float, weights: Any, M: float
 ) -> None:
     problem, off = four_rows(loss), 0.5
@@ -158,7 +162,7 @@ def test_what_margins_do_to_the_primal_is_what_the_module_says(
 
 
 @pytest.mark.parametrize("quantile", [0.25, 0.75])
-def test_of_two_slopes_the_steeper_counts(quantile: float) -> None:
+def test_linear_rounding_of_two_slopes_the_steeper_counts(quantile: float) -> None:
     """3 / 4 on one side or the other: of M, of few rows, and of sqrt(n g C max s sum a_i) with sum a_i <= M."""
     problem = four_rows(Pinball(quantile))
     assert steepness(problem, 3.0, KNOWN) == pytest.approx(6.0, rel=1e-12)
@@ -170,7 +174,7 @@ def test_of_two_slopes_the_steeper_counts(quantile: float) -> None:
     assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
 
 
-def test_of_few_rows_only_what_they_weigh_counts() -> None:
+def test_linear_rounding_of_few_rows_only_what_they_weigh_counts() -> None:
     assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12, abs=0.0)
     assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12, abs=0.0)
 
@@ -188,7 +192,7 @@ def test_of_few_rows_only_what_they_weigh_counts() -> None:
         (Hinge(), 2.0, None, 16.0, 16.0),
     ],
 )
-def test_what_a_sum_of_terms_does_to_the_dual_is_what_the_module_says(
+def test_linear_rounding_what_a_sum_of_terms_does_to_the_dual_is_what_the_module_says(
     loss: Any, C: float, weights: Any, H: float, mass: float
 ) -> None:
     """P = 2 and P - D = 1 / 2: ||v|| <= 2 + 1. With T = 1 / u what is small next to it is seen, and without T what is left."""
@@ -200,7 +204,7 @@ def test_what_a_sum_of_terms_does_to_the_dual_is_what_the_module_says(
     assert least == pytest.approx(2.0 * (4 + 8) * UNIT * mass, rel=1e-12, abs=0.0)
 
 
-def test_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
+def test_linear_rounding_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
     steps = VectorSum(2**53, running=True, spread=1e9)
     for weights, start in ((KNOWN, 10.0), (None, 2000.0)):
         off = 5.0 * math.sqrt(2.0 * start)
@@ -218,7 +222,9 @@ TUBE, SMOOTH_TUBE = EpsilonInsensitive(0.5), SquaredEpsilonInsensitive(0.5)
 
 @pytest.mark.parametrize(("loss", "M", "b"), [(TUBE, 8.0, 0.0), (SMOOTH_TUBE, math.sqrt(144.0), 2.0)])
 @pytest.mark.parametrize("off", [0.0, 0.25])
-def test_margins_of_numbers_are_off_by_what_is_taken_from_them_too(loss: Any, M: float, b: float, off: float) -> None:
+def test_linear_rounding_margins_of_numbers_are_off_by_what_is_taken_from_them_too(
+    loss: Any, M: float, b: float, off: float
+) -> None:
     d = 2.0 * off + UNIT * 0.5
     expected = M * d + 0.5 * b * 2.0 * 4 * 1.5 * d * d + (4 + 7 + 8 + 2) * UNIT * 3.0
     assert rounding_of_primal(four_rows(loss), 3.0, off, KNOWN) == pytest.approx(expected, rel=1e-12, abs=0.0)
@@ -231,7 +237,7 @@ def test_margins_of_numbers_are_off_by_what_is_taken_from_them_too(loss: Any, M:
         (SMOOTH_TUBE, math.sqrt(216.0), math.sqrt(180.0), math.sqrt(162.0), 8.0 + 10.0 + 24.0 / 16.0),
     ],
 )
-def test_the_dual_of_numbers_has_a_sum_of_products_with_them(
+def test_linear_rounding_dual_of_numbers_has_a_sum_of_products_with_them(
     loss: Any, H: float, mass: float, products: float, start: float
 ) -> None:
     """P = 2, Q = 4.5, F = 1/4; sum |a_i| |m_i| <= P + e sum C_i, or sqrt(2 b Q (4 P / b + 2 e^2 sum C_i))."""
@@ -248,7 +254,9 @@ def test_the_dual_of_numbers_has_a_sum_of_products_with_them(
     [({"classes": 3}, 4.0, 3.0), ({"l1_ball": 5.0}, 2.0, 5.0), ({"nu": 0.5}, 0.25 * math.sqrt(30.0), 3.0)],
     ids=str,
 )
-def test_the_dual_of_other_forms_is_off_by_what_the_module_says(more: Any, off: float, length: float) -> None:
+def test_linear_rounding_dual_of_other_forms_is_off_by_what_the_module_says(
+    more: Any, off: float, length: float
+) -> None:
     """Of classes dv is twice as long; t takes the place of ||v||; sum a_i is nu sum s_i = 2.5, and H the root of 4 * 3 times that."""
     problem, found = replace(four_rows(Hinge()), **more), Certificate(2.0, 1.5)
     large = rounding_of_dual(problem, found, VectorSum(2**53, running=False, spread=0.25), KNOWN)
@@ -275,14 +283,14 @@ def test_the_dual_of_other_forms_is_off_by_what_the_module_says(more: Any, off: 
         (Pinball(0.75), 1.0, KNOWN, 6.0, math.sqrt(6.0 * 0.75 * 3.0)),
     ],
 )
-def test_what_dual_variables_can_be_at_the_optimum(
+def test_linear_rounding_what_dual_variables_can_be_at_the_optimum(
     loss: Any, primal: float, weights: Any, pull: float, root: float
 ) -> None:
     assert pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(pull, rel=1e-12)
     assert root_pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(root, rel=1e-12)
 
 
-def test_of_one_class_dual_variables_sum_up_to_its_share() -> None:
+def test_linear_rounding_of_one_class_dual_variables_sum_up_to_its_share() -> None:
     one = replace(four_rows(Hinge()), nu=0.5)
     assert pull_at_optimum(one, 3.0, KNOWN) == 2.5
     assert pull_at_optimum(one, 3.0, None) == 24.0
@@ -290,11 +298,11 @@ def test_of_one_class_dual_variables_sum_up_to_its_share() -> None:
     assert pull_at_optimum(replace(one, C=0.5), 30.0, KNOWN) == 2.0  # M is less
 
 
-def test_what_margins_are_off_by_is_asked_of_the_weights_of_all_classes() -> None:
+def test_linear_rounding_what_margins_are_off_by_is_asked_of_the_weights_of_all_classes() -> None:
     np.testing.assert_array_equal(reach_of_weights(np.array([-3.0, 2.0])), [3.0, 2.0])
     np.testing.assert_array_equal(reach_of_weights(np.array([[-3.0, 2.0, 0.5], [1.0, -4.0, 0.25]])), [6.0, 8.0, 1.0])
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])
-def test_of_a_sum_in_twice_the_precision_few_terms_count(rows: int, terms: int) -> None:
+def test_linear_rounding_of_a_sum_in_twice_the_precision_few_terms_count(rows: int, terms: int) -> None:
     assert two_sum_terms(rows) == terms

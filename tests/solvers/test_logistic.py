@@ -61,7 +61,7 @@ def value(X: Any, codes: Any, s: Any, C: float, w: Any) -> float:
 
 
 @each_value(("seed", range(8)), ("solver, tolerance", [("newton", 1e-12), ("interior_point", 1e-10), ("dcd", 1e-4)]))
-def test_the_optimum_is_that_of_scikit_learn(seed: int, solver: str, tolerance: float) -> None:
+def test_logistic_optimum_is_that_of_scikit_learn(seed: int, solver: str, tolerance: float) -> None:
     from sklearn.linear_model import LogisticRegression
 
     X, codes, s, C = fuzzed(seed)
@@ -78,7 +78,7 @@ def test_the_optimum_is_that_of_scikit_learn(seed: int, solver: str, tolerance: 
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["matrix", "products"])
-def test_a_sample_leads_newton_to_the_optimum_of_all_rows(sparse: bool) -> None:
+def test_logistic_sample_leads_newton_to_the_optimum_of_all_rows(sparse: bool) -> None:
     """Where rows do not fit: a model with a matrix, and beyond 1,500 sparse columns one solved by conjugate gradients."""
     rng = np.random.default_rng(3)
     rows, columns = (4000, 1600) if sparse else (12_000, 6)
@@ -98,7 +98,7 @@ def test_a_sample_leads_newton_to_the_optimum_of_all_rows(sparse: bool) -> None:
 
 
 @pytest.mark.parametrize("kernel", [{}, {"kernel": "rbf", "gamma": 0.5, "landmarks": 30}])
-def test_auto_solves_and_decision_values_are_log_odds(tmp_path: Path, kernel: dict[str, Any]) -> None:
+def test_logistic_auto_solves_and_decision_values_are_log_odds(tmp_path: Path, kernel: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 3)).astype(np.float32)
     odds = 1.5 * X[:, 0] - X[:, 1]
@@ -116,7 +116,7 @@ def test_auto_solves_and_decision_values_are_log_odds(tmp_path: Path, kernel: di
     assert np.abs(decision - odds)[near].mean() < 0.25
 
 
-def test_far_margins_neither_overflow_nor_lose_the_tail() -> None:
+def test_logistic_far_margins_neither_overflow_nor_lose_the_tail() -> None:
     loss = Logistic()
     assert loss.value(-1e5) == 1e5
     assert loss.value(1e5) == 0.0

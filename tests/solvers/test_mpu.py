@@ -24,7 +24,7 @@ def passed(loss: Any, alpha: Any, w: Any, length: float, most: int, seed: int) -
 
 @pytest.mark.parametrize("loss", [Hinge(), Hinge(0.5), SquaredHinge()])
 @pytest.mark.parametrize("most", [1, 5])
-def test_steps_are_whole_and_raise_the_dual_until_nothing_moves(loss: Any, most: int) -> None:
+def test_mpu_steps_are_whole_and_raise_the_dual_until_nothing_moves(loss: Any, most: int) -> None:
     """A finite run: at its end what rows hide is the whole gap, and for the hinge at most half a step's worth of each."""
     length, (_, _, s), Z = 2.0**-5, rows_of(), signed_rows()  # a whole number of steps to the end of every box
     alpha, w, value = np.zeros(ROWS), np.zeros(Z.shape[1]), 0.0
@@ -47,7 +47,7 @@ def test_steps_are_whole_and_raise_the_dual_until_nothing_moves(loss: Any, most:
         assert found.hidden <= 0.5 * length * C * float(s @ (Z * Z).sum(1))
 
 
-def test_the_grid_follows_the_gap() -> None:
+def test_mpu_grid_follows_the_gap() -> None:
     """Its dual is that of its variables after every pass, and the run comes to a gap that the first grid would have hidden."""
     solver, problem = MPU(), problem_of(Hinge())
     state = solver.start(problem)
@@ -74,7 +74,7 @@ def test_the_grid_follows_the_gap() -> None:
     assert lengths[-1] < 1e-2 * lengths[0]
 
 
-def test_what_the_grids_of_copies_hide_is_added_up() -> None:
+def test_mpu_merge_adds_what_grids_hide() -> None:
     solver = MPU(parts=2)
     copies = [solver.start(problem_of(Hinge())) for _ in range(2)]
     for copy, n in zip(copies, (1.0, 3.0), strict=True):

@@ -57,7 +57,7 @@ def block_of(mine: Any, number: int, k: int, rows: dict[str, Any]) -> Block:
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=str)
 @pytest.mark.parametrize("sigma", [1.0, 3.0])
-def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
+def test_multinomial_joined_dual_is_that_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
     solver = MultinomialDCD(sweeps=2, parts=PARTS, classes=CLASSES)
     state = solver.start(problem_of(loss))
     assert state.joint is not None
@@ -99,7 +99,7 @@ def test_what_is_joined_is_the_dual_of_the_rows_and_never_falls(loss: Any, sigma
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=str)
-def test_from_weights_every_row_has_what_the_slope_at_its_margin_is(loss: Any) -> None:
+def test_multinomial_warm_start_gives_rows_the_slopes_at_their_margins(loss: Any) -> None:
     """All of it taken from the class that comes next; best scaled it proves what the sums say."""
     W = np.random.default_rng(1).normal(size=(CLASSES, COLUMNS + 1))
     solver = MultinomialDCD(classes=CLASSES)
@@ -127,7 +127,7 @@ def test_from_weights_every_row_has_what_the_slope_at_its_margin_is(loss: Any) -
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.2)], ids=str)
-def test_a_last_evaluation_of_parts_is_that_of_all_rows(loss: Any) -> None:
+def test_multinomial_last_evaluation_of_parts_is_that_of_all_rows(loss: Any) -> None:
     """P at weights, D of dual variables and their W, from three parts of the rows."""
     rng, W = np.random.default_rng(6), np.linspace(-0.5, 0.7, CLASSES * (COLUMNS + 1)).reshape(CLASSES, -1)
     _, y, s = table()

@@ -61,7 +61,7 @@ def certificates(solver: Newton, problem: Problem, count: int) -> tuple[list[Any
 
 
 @each_loss
-def test_look_is_objective_gradient_and_dual(loss: Any) -> None:
+def test_newton_look_is_objective_gradient_and_dual(loss: Any) -> None:
     smooth, w = (Huber(0.3) if isinstance(loss, Hinge) else loss), np.linspace(-1, 1, COLUMNS + 1)
     problem, here = problem_of(loss), PointSums(COLUMNS + 1)
     for block in epoch_blocks(0):
@@ -75,7 +75,7 @@ def test_look_is_objective_gradient_and_dual(loss: Any) -> None:
     assert found.primal - gap == pytest.approx(explicit_dual(a, loss, 0.5), rel=1e-5, abs=1e-6)
 
 
-def test_compiled_passes_are_their_python() -> None:
+def test_newton_compiled_passes_are_their_python() -> None:
     block, w, smooth = whole(), np.linspace(-1, 1, COLUMNS + 1), Huber(0.3)
     results = []
     for look, score, key in (
@@ -94,7 +94,7 @@ def test_compiled_passes_are_their_python() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_leverages_and_squares(sparse: bool) -> None:
+def test_newton_leverages_and_squares(sparse: bool) -> None:
     values = sparse_values(np.random.default_rng(0), 40, 7)
     X, a, scale = (csr_of(values, 2.0) if sparse else Dense(values, 2.0)), np.arange(40.0), np.linspace(0.01, 0.1, 8)
     full = np.hstack([values.astype(np.float64), np.full((40, 1), 2.0)])
@@ -117,7 +117,7 @@ def offer(sampler: PrioritySampler, scores: Any, order: list[int], w: Any) -> No
         sampler.add(block, margins(block.X, w), scores[block.start : block.start + 100])
 
 
-def test_sample_does_not_depend_on_how_rows_arrive() -> None:
+def test_newton_sample_does_not_depend_on_how_rows_arrive() -> None:
     scores = np.random.default_rng(1).random(ROWS)
     one, other = (sketched(40, scores, order).sample() for order in ([0, 1, 2], [2, 0, 1]))
     left, right = sketched(40, scores, [1]), sketched(40, scores, [0, 2])
@@ -131,7 +131,7 @@ def test_sample_does_not_depend_on_how_rows_arrive() -> None:
         np.testing.assert_array_equal(sample.probability, one.probability)
 
 
-def test_weighted_sample_sums_are_unbiased() -> None:
+def test_newton_weighted_sample_sums_are_unbiased() -> None:
     rng = np.random.default_rng(2)
     scores = rng.random(ROWS) ** 2 * rows_of()[2]
     values = rows_of()[0][:, 0].astype(np.float64) * (scores > 0)
@@ -143,7 +143,7 @@ def test_weighted_sample_sums_are_unbiased() -> None:
     assert np.mean(estimates) == pytest.approx(values.sum(), abs=4 * np.std(estimates) / 20)
 
 
-def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
+def test_newton_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
     _, state = certificates(Newton(), problem_of(SquaredHinge()), 1)
     assert state.gathered
     first = state.all_rows.sample
@@ -157,7 +157,7 @@ def test_all_rows_are_gathered_once_and_the_model_is_exact() -> None:
 
 
 @pytest.mark.parametrize("limit", [ROWS // 3, 2 * ROWS // 3])
-def test_a_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
+def test_newton_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
     """Also where it is so large that rows are thrown out at the end of the pass only."""
     solver = Newton(limit)
     _, state = certificates(solver, problem_of(SquaredHinge()), 1)
@@ -173,7 +173,7 @@ def test_a_sample_is_drawn_anew_in_every_pass(limit: int) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_stored(sparse: bool, dtype: Any) -> None:
+def test_newton_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_stored(sparse: bool, dtype: Any) -> None:
     """They are those of a sample that keeps kernel values, in an eighth of the memory, also after a checkpoint."""
     rng, kernel, limit = np.random.default_rng(3), RBF(0.3), 150
     points, W = points_of(rng.normal(size=(80, 3)), dtype), rng.normal(size=(80, 30)).astype(dtype)
@@ -207,7 +207,7 @@ def test_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_stored(spa
 # -- the model and the method ------------------------------------------------------------------------------------------
 
 
-def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
+def test_newton_model_has_the_gradient_of_the_whole_at_its_center() -> None:
     problem, w, smooth = problem_of(SquaredHinge()), np.linspace(-1, 1, COLUMNS + 1), SquaredHinge()
     here = PointSums(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
@@ -229,7 +229,7 @@ def test_a_model_has_the_gradient_of_the_whole_at_its_center() -> None:
 
 
 @pytest.mark.parametrize("sample", [60, ROWS])
-def test_a_deadline_that_has_passed_leaves_newton_where_it_is_with_bounds(sample: int) -> None:
+def test_newton_deadline_that_has_passed_leaves_newton_where_it_is_with_bounds(sample: int) -> None:
     solver, problem = Newton(sample, polish=False), problem_of(SquaredHinge())
     state = solver.start(problem)
     for _ in range(2):
@@ -241,7 +241,7 @@ def test_a_deadline_that_has_passed_leaves_newton_where_it_is_with_bounds(sample
 
 
 @each_loss
-def test_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> None:
+def test_newton_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> None:
     problem, w = problem_of(loss), np.full(COLUMNS + 1, 0.1)
     smooth, here = (Huber(0.05) if isinstance(loss, Hinge) else loss), PointSums(COLUMNS + 1)
     here.add(problem, smooth, whole(), w)
@@ -255,7 +255,7 @@ def test_polished_dual_is_below_the_optimum_and_above_the_raw_one(loss: Any) -> 
 
 @each_loss
 @pytest.mark.parametrize("sample", [60, ROWS])
-def test_certified_optimum(loss: Any, sample: int) -> None:
+def test_newton_certified_optimum(loss: Any, sample: int) -> None:
     """With a fifth of the rows in memory as with all: primal and dual meet."""
     found, state = certificates(Newton(sample), problem_of(loss), 40)
     assert found[-1].gap < (1e-2 if sample < ROWS else 1e-4)
@@ -266,7 +266,7 @@ def test_certified_optimum(loss: Any, sample: int) -> None:
 
 
 @each_loss
-def test_merged_workers_take_the_same_way(loss: Any) -> None:
+def test_newton_merged_workers_take_the_same_way(loss: Any) -> None:
     solver, problem = Newton(60), problem_of(loss)
     alone, shared = solver.start(problem), solver.start(problem)
     for epoch in range(5):
@@ -280,7 +280,7 @@ def test_merged_workers_take_the_same_way(loss: Any) -> None:
         assert other.dual == pytest.approx(one.dual, rel=1e-6, abs=1e-9)
 
 
-def test_rows_without_weight_alone_are_no_failure() -> None:
+def test_newton_rows_without_weight_alone_are_no_failure() -> None:
     solver, problem = Newton(), problem_of(SquaredHinge())
     state, block = solver.start(problem), whole()
     block.s[:] = 0.0
@@ -291,7 +291,7 @@ def test_rows_without_weight_alone_are_no_failure() -> None:
 
 
 @pytest.mark.parametrize("sample", [None, ROWS // 2])
-def test_another_margin_is_solved_for(sample: int | None) -> None:
+def test_newton_another_margin_is_solved_for(sample: int | None) -> None:
     found, _ = certificates(Newton(sample), problem_of(Hinge(0.5)), 12)
     assert found[-1].dual <= found[-1].primal
     assert found[-1].gap < (1e-3 if sample is None else 0.1)
@@ -312,7 +312,7 @@ def rare_columns(rows: int = 30_000) -> MemoryStore:
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("lam", [1e-4, 1e-6])
-def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
+def test_newton_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
     store = rare_columns()
     job = FitJob("memory", "model", solver="newton", options={"sample": 3000}, loss=loss, lambda_=lam)
     plan = make_plan(job, store)
@@ -327,7 +327,7 @@ def test_few_passes_where_columns_are_rare(loss: str, lam: float) -> None:
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("rows", ["copies", "zeros"])
-def test_an_optimum_of_zero_is_certified(rows, C):
+def test_newton_optimum_of_zero_is_certified(rows, C):
     """Rows that both classes have: the dual point is at the bounds of the box, and its sum of rows is 0."""
     half = np.zeros((50, 3)) if rows == "zeros" else np.random.default_rng(0).normal(size=(50, 3))
     y = np.repeat([0, 1], 50)

@@ -61,7 +61,7 @@ def libsvm(X: Any, y: Any, s: Any, nu: float) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
+def test_nu_classes_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     X, y, s, nu = fuzzed(seed)
     solver = NuClasses(InteriorPoint(kept=2 * len(X) // 3))
     state, _, found = solve(solver, problem_of(X, nu, 1e-6), X, y, s, block=37, passes=60)
@@ -81,7 +81,7 @@ def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     )
 
 
-def test_slopes_at_any_weights_are_made_a_feasible_dual_point() -> None:
+def test_nu_classes_slopes_at_any_weights_are_made_a_feasible_dual_point() -> None:
     X, y, s, nu = fuzzed(7)
     problem, rng = problem_of(X, nu, 1e-8), np.random.default_rng(2)
     best = solve(NuClasses(InteriorPoint()), problem, X, y, s, passes=30)[2][-1]
@@ -100,7 +100,7 @@ def test_slopes_at_any_weights_are_made_a_feasible_dual_point() -> None:
 
 
 @pytest.mark.parametrize(("losses", "primal"), [(1.0, -1.0 / 50.0), (0.0, -4.0 / 50.0), (2.0, 0.0), (3.0, 0.0)])
-def test_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, primal: float) -> None:
+def test_nu_classes_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, primal: float) -> None:
     """1/2 q^2 ||w||^2 - nu S q + q sum s max(0, 1 - m), of which q >= 0 is the best by a grid as well."""
     w = np.array([3.0, -4.0])
     q = np.linspace(0.0, 1.0, 1_001)
@@ -111,7 +111,7 @@ def test_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, prim
 
 
 @pytest.mark.parametrize("bias", [0.0, 2.0])
-def test_sparse_rows_and_parts_are_the_same_problem(bias: float) -> None:
+def test_nu_classes_sparse_rows_and_parts_are_the_same_problem(bias: float) -> None:
     from scipy.sparse import csr_matrix
 
     X, y, s, nu = fuzzed(3)
@@ -132,7 +132,7 @@ def test_sparse_rows_and_parts_are_the_same_problem(bias: float) -> None:
 
 
 @pytest.mark.parametrize("kept", [40, None])
-def test_of_classes_that_overlap_more_than_nu_allows_it_ends_at_0(kept: int | None) -> None:
+def test_nu_classes_ends_at_zero_where_classes_overlap_too_much(kept: int | None) -> None:
     X, y, s, nu = fuzzed(1)
     solver, problem = NuClasses(InteriorPoint(kept=kept)), problem_of(X, 0.1 * nu, 1e-6)
     state, _, found = solve(solver, problem, X, y, s, block=37, passes=30)
@@ -155,7 +155,7 @@ def store_of(seed: int = 5) -> MemoryStore:
     [{}, {"standardize": True}, {"kernel": "rbf", "landmarks": 20}],
     ids=["raw", "standardized", "landmarks"],
 )
-def test_a_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(settings: dict[str, Any]) -> None:
+def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(settings: dict[str, Any]) -> None:
     job = FitJob("memory", "model", nu=0.4, tolerance=1e-4, **settings)
     found = fit_in_memory(job, store_of())
     run = found.training.runs[0]
@@ -180,6 +180,6 @@ def test_a_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(settings: 
         ({"l1": 1.0}, "--l1 goes with no --nu"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused_by_name(settings: dict[str, Any], said: str) -> None:
+def test_nu_classes_refuses_incompatible_options(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit_in_memory(FitJob("memory", "model", nu=0.4, **settings), store_of())

@@ -50,7 +50,7 @@ def optimum(X: Any, s: Any, nu: float) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
+def test_one_class_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     X, s, nu = fuzzed(seed)
     ones = np.ones(len(X), np.float32)
     state, _, found = solve(InteriorPoint(kept=40), problem_of(X, nu, 1e-6), X, ones, s, block=37, passes=60)
@@ -66,7 +66,7 @@ def test_the_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
 
 
 @pytest.mark.parametrize("nu", [0.1, 0.6, 0.95])
-def test_slopes_at_any_weights_are_made_a_feasible_dual_point(nu: float) -> None:
+def test_one_class_slopes_at_any_weights_are_made_a_feasible_dual_point(nu: float) -> None:
     X, s, _ = fuzzed(7)
     Z = np.hstack([X, np.full((len(X), 1), OFFSET)]).astype(np.float64)
     sums, block = (
@@ -93,7 +93,7 @@ def three_rows(*rows: int) -> RowSums:
     return sums
 
 
-def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
+def test_one_class_sums_over_rows_are_joined_from_those_of_workers() -> None:
     sums = three_rows(2, 0)
     sums.merge(three_rows(1))
     assert sums.facts() == {"weight": 6.0, "squared_weights": 14.0, "largest_weight": 3.0}
@@ -104,7 +104,7 @@ def test_sums_over_rows_are_joined_from_those_of_workers() -> None:
 
 
 @pytest.mark.parametrize("cut", [0.0, 0.4, 1.0])
-def test_a_point_is_evaluated_by_workers_together_though_one_may_meet_no_rows(cut: float) -> None:
+def test_one_class_point_is_evaluated_by_workers_together_though_one_may_meet_no_rows(cut: float) -> None:
     X, s, nu = fuzzed(3)
     problem, w, n = problem_of(X, nu, 0.0), np.linspace(-1.0, 1.0, X.shape[1] + 1), len(X)
     whole, first, other = (PointSums(len(w)) for _ in range(3))
@@ -130,7 +130,7 @@ def test_a_point_is_evaluated_by_workers_together_though_one_may_meet_no_rows(cu
         ([1.0, 2.0, -1.5], -0.5 * ((7 / 3) ** 2 + 9.0**2)),
     ],
 )
-def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: float) -> None:
+def test_one_class_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: float) -> None:
     """Of the last t = (3 - 1.5) / (6 - 1.5) = 1/3 of the way from (1, 2) to V = (5, 23)."""
     objective = OffsetObjective(0.5, three_rows(0, 1, 2))
     assert objective.mass == 3.0
@@ -144,7 +144,7 @@ def test_the_dual_of_slopes_is_that_of_the_nearest_feasible_point(v: Any, dual: 
     assert not objective.degenerate(1.001 * edge)
 
 
-def test_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:
+def test_one_class_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(400, 3)).astype(np.float32)
     X = np.concatenate([X, -X])

@@ -103,7 +103,9 @@ def reading_at(loss: Any, w: Any, mu: float, limit: int) -> tuple[Reading, Any]:
 
 @each_loss
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_model_has_the_gradient_of_the_whole_at_its_center_wherever_its_rows_were_met(loss: Any, moved: bool) -> None:
+def test_newton_out_of_core_model_has_the_gradient_of_the_whole_at_its_center_wherever_its_rows_were_met(
+    loss: Any, moved: bool
+) -> None:
     w = 1e-3 * np.random.default_rng(0).normal(size=COLUMNS + 1)
     w[1] = 0.0
     here, smooth = reading_at(loss, w, 0.0 if loss.smooth() else 0.2, 600)
@@ -127,7 +129,7 @@ def test_the_dual_bound_of_a_sample_is_below_the_optimum_and_far_above_that_of_t
     assert best.primal - found < 0.2 * (best.primal - here.found.dual)
 
 
-def test_a_step_that_made_things_worse_is_taken_back() -> None:
+def test_newton_out_of_core_step_that_made_things_worse_is_taken_back() -> None:
     here = reading_at(SquaredHinge(), np.zeros(COLUMNS + 1), 0.0, 600)[0]
     steps = start_sampled_steps(problem_of(SquaredHinge()), here.found, here.sample, here.point, 0.0)
     point, _ = steps.next_point(here, 0.24)
@@ -156,7 +158,7 @@ def test_a_sample_of_a_fifth_certifies(loss: Any) -> None:
 
 
 @each_loss
-def test_what_is_saved_between_readings_and_what_workers_share_go_on_to_the_same(loss: Any) -> None:
+def test_newton_out_of_core_what_is_saved_between_readings_and_what_workers_share_go_on_to_the_same(loss: Any) -> None:
     solver, problem = Newton(ROWS // 5), problem_of(loss)
     straight, saved, shared = solver.start(problem), solver.start(problem), solver.start(problem)
     for _ in range(4):
@@ -186,7 +188,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_auto_takes_a_sample_as_large_as_fits_and_certifies(loss: str, store: Path, tmp_path: Path) -> None:
+def test_newton_out_of_core_auto_takes_a_sample_as_large_as_fits_and_certifies(
+    loss: str, store: Path, tmp_path: Path
+) -> None:
     job = FitJob(str(store), str(tmp_path / "m"), loss=loss, memory=4 << 30, threads=1)  # else threads are given up
     ample = {term.name: term.nbytes for term in make_plan(job, open_store(store)).memory.terms}
     limit = sum(ample.values()) - ample.get("all rows", 0) - ample["solver"] // 3

@@ -57,7 +57,7 @@ class Literal:
 
 
 @each_value(("loss", LOSSES), ("batch", [1, 16]), ("projection", [True, False]))
-def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection: bool) -> None:
+def test_pegasos_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection: bool) -> None:
     """The dual variables are feasible, and the bound made without them is no larger than their dual."""
     (_, _, s), problem = rows_of(), problem_of(loss)
     solver = Pegasos(batch=batch, projection=projection)
@@ -87,7 +87,7 @@ def test_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, projection
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("far", [0.1, 30.0])
-def test_the_dual_point_is_without_the_weights_it_began_with(
+def test_pegasos_dual_point_is_without_the_weights_it_began_with(
     loss: Any, far: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are no sum of rows: v is sum a_i y_i x_i of the dual variables there are, whether or not the ball cut w short."""
@@ -113,13 +113,13 @@ def test_the_dual_point_is_without_the_weights_it_began_with(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_ball_holds_the_optimum(loss: Any) -> None:
+def test_pegasos_ball_holds_the_optimum(loss: Any) -> None:
     """Its radius: the largest -l'(m) m: 1 for the hinge, 1/2 for the squared one, and what calculus says of the rounded one."""
     exact = {Hinge: 1.0, SquaredHinge: 0.5, Huber: 0.75}[type(loss)]
     assert exact <= largest_slope_product(loss) <= 1.02 * exact
 
 
-def test_iterates_stay_in_the_ball() -> None:
+def test_pegasos_iterates_stay_in_the_ball() -> None:
     problem, solver = problem_of(Hinge(), C=50.0), Pegasos()
     state = solver.start(problem)
     for block in epoch_blocks(0):

@@ -40,7 +40,7 @@ def in_factors(block: Any) -> Any:
 
 @pytest.mark.parametrize("factored", [False, True])
 @pytest.mark.parametrize(("loss", "mu"), [(Hinge(), 0.3), (Huber(0.2), 0.0), (SquaredHinge(), 0.0)])
-def test_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, factored: bool) -> None:
+def test_point_evaluation_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, factored: bool) -> None:
     problem, smooth = problem_of(loss, 0.7), round_corners(loss, mu)
     sums = PointSums(COLUMNS + 1)
     for block in epoch_blocks(0):
@@ -66,7 +66,7 @@ def test_primal_dual_and_gradient_are_those_of_the_rows(loss: Any, mu: float, fa
 
 @pytest.mark.parametrize("factored", [False, True])
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: bool) -> None:
+def test_point_evaluation_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: bool) -> None:
     problem, a = problem_of(loss, 0.7), slopes(round_corners(loss, 0.3), 0.7)
     sums = DualSums(COLUMNS + 1)
     for block in epoch_blocks(0):
@@ -78,7 +78,7 @@ def test_the_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: b
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_rows_of_which_no_features_were_made_prove_nothing_whoever_met_them(which: int) -> None:
+def test_point_evaluation_without_features_proves_nothing(which: int) -> None:
     problem, parts = problem_of(SquaredHinge()), [PointSums(COLUMNS + 1) for _ in range(2)]
     for part, block in zip(parts, epoch_blocks(0), strict=False):
         part.add(problem, SquaredHinge(), block, np.zeros(COLUMNS + 1))
@@ -89,7 +89,7 @@ def test_rows_of_which_no_features_were_made_prove_nothing_whoever_met_them(whic
     assert found.primal > 0.0
 
 
-def test_sums_are_added_and_taken_away_and_forgotten() -> None:
+def test_point_evaluation_sums_are_added_and_taken_away_and_forgotten() -> None:
     one = Sums(1.0, 2.0, 3.0, 4.0)
     assert one.plus((10.0, 20.0, 30.0, 40.0)) == Sums(11.0, 22.0, 33.0, 44.0)
     assert one.plus((10.0, 20.0, 30.0, 40.0), -1.0) == Sums(-9.0, -18.0, -27.0, -36.0)
@@ -102,7 +102,7 @@ def test_sums_are_added_and_taken_away_and_forgotten() -> None:
     np.testing.assert_array_equal(sums.v, 0.0)
 
 
-def test_what_rounding_took_is_put_back_at_the_end() -> None:
+def test_point_evaluation_compensates_rounding() -> None:
     """1e16 and 1 and -1e16: of a float64 nothing would be left."""
     sums = [PointSums(1) for _ in range(3)]
     for part, value in zip(sums, (1e16, 1.0, -1e16), strict=True):
@@ -122,7 +122,7 @@ def test_what_rounding_took_is_put_back_at_the_end() -> None:
     assert given.vector()[0] == 2.0
 
 
-def test_given_weights_are_evaluated_and_do_not_move() -> None:
+def test_point_evaluation_given_weights_are_evaluated_and_do_not_move() -> None:
     problem = replace(problem_of(SquaredHinge(), 0.7), warm=WEIGHTS)
     solver = WeightEvaluation()
     state = solver.start(problem)

@@ -25,7 +25,7 @@ def support_of(X: Any, weights: Any) -> Pool:
 
 @pytest.mark.parametrize("constant", [0.0, 1.0])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_it_is_the_closest_in_the_norm_that_is_said(constant: float, sparse: bool) -> None:
+def test_reduced_set_is_the_closest_in_its_norm(constant: float, sparse: bool) -> None:
     X, _ = noisy_rows(900)
     weights = np.random.default_rng(0).normal(size=len(X))
     K = gram64(X, X, GAMMA) + constant
@@ -46,7 +46,7 @@ def test_it_is_the_closest_in_the_norm_that_is_said(constant: float, sparse: boo
     assert cost(found.x) < cost(projected)
 
 
-def test_a_draw_from_draws_is_a_draw_from_all() -> None:
+def test_reduced_set_draw_from_draws_is_a_draw_from_all() -> None:
     rng = np.random.default_rng(0)
     index, weights = np.arange(500), rng.normal(size=500)
     at_once = draw_by_weight(index, weights, 40)

@@ -84,7 +84,7 @@ VARIANTS = ["fw", "mfw", "swap", "partan"]
 
 
 @pytest.mark.parametrize(("variant", "open_step"), [*((name, False) for name in VARIANTS), ("fw", True)])
-def test_steps_from_samples_are_those_of_the_definition(variant: str, open_step: bool) -> None:
+def test_frank_wolfe_steps_from_samples_are_those_of_the_definition(variant: str, open_step: bool) -> None:
     pool, K = pool_of()
     found, plain = SampledIterations(pool, FORM, variant, open_step), Plain(K, pool.x, variant, open_step=open_step)
     draw = np.random.default_rng(1)
@@ -112,7 +112,7 @@ def test_steps_from_samples_are_those_of_the_definition(variant: str, open_step:
 
 
 @pytest.mark.parametrize(("variant", "open_step"), [*((name, False) for name in VARIANTS), ("fw", True)])
-def test_steps_with_all_gradients_are_those_of_the_definition(variant: str, open_step: bool) -> None:
+def test_frank_wolfe_steps_with_all_gradients_are_those_of_the_definition(variant: str, open_step: bool) -> None:
     pool, K = pool_of()
     found = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, FORM, 10), variant, open_step)
     plain = Plain(K, pool.x, variant, open_step=open_step)
@@ -129,7 +129,7 @@ def test_steps_with_all_gradients_are_those_of_the_definition(variant: str, open
         plain.a = found.a.copy()
 
 
-def test_weights_that_are_given_back_sum_to_one() -> None:
+def test_frank_wolfe_weights_that_are_given_back_sum_to_one() -> None:
     pool, _ = pool_of()
     found = SampledIterations(pool, FORM, "fw")
     found.a[:3] = 0.5, 0.25, 0.5
@@ -138,7 +138,7 @@ def test_weights_that_are_given_back_sum_to_one() -> None:
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.75])
-def test_a_short_machine_says_its_values_and_its_norm(constant: float) -> None:
+def test_frank_wolfe_short_machine_says_its_values_and_its_norm(constant: float) -> None:
     """Of each block the part that its own rows have."""
     X, y = noisy_rows(50)
     kept, c = np.array([3, 17, 30, 44]), np.array([1.0, -2.0, 0.5, 0.25])

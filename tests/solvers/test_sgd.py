@@ -31,7 +31,7 @@ def counted(times: int, margin: float) -> Any:
 
 @pytest.mark.parametrize(("variant", "times"), [("s", 1), ("m", 4)])
 @pytest.mark.parametrize("margin", [1.0, 0.5])
-def test_bound_is_the_dual_of_the_counts(variant: Any, times: int, margin: float) -> None:
+def test_sgd_bound_is_the_dual_of_the_counts(variant: Any, times: int, margin: float) -> None:
     loss, (_, _, s) = Hinge(margin), rows_of()
     counts, a = counted(times, margin)
     solver, problem = SGD(variant, multiplicity=times), problem_of(loss)
@@ -53,7 +53,7 @@ def test_bound_is_the_dual_of_the_counts(variant: Any, times: int, margin: float
     assert best > 0.0
 
 
-def test_papers_bound_needs_updates_and_w_only() -> None:
+def test_sgd_papers_bound_needs_updates_and_w_only() -> None:
     """C M / T - 1/2 ||w||^2 is the explicit dual of the counts after every epoch."""
     counts, _ = counted(1, 1.0)
     (_, _, s), C, Z = rows_of(), problem_of(Hinge()).C, signed_rows()
@@ -65,7 +65,7 @@ def test_papers_bound_needs_updates_and_w_only() -> None:
 
 
 @pytest.mark.parametrize("draws", ["block", "all"])
-def test_draws_are_those_of_the_seed_alone(draws: Any) -> None:
+def test_sgd_draws_are_those_of_the_seed_alone(draws: Any) -> None:
     results = []
     for _ in range(2):
         solver, state = SGD("r", draws=draws), SGD("r").start(problem_of(Hinge()))
@@ -87,7 +87,7 @@ def presentations(draws: Any, passes: int) -> Any:
     return np.array(counts).reshape(passes, -1)
 
 
-def test_draws_from_all_rows_fall_to_blocks_as_chance_has_it() -> None:
+def test_sgd_draws_from_all_rows_fall_to_blocks_as_chance_has_it() -> None:
     """Poisson numbers: mean and variance 100, blocks independent; out of each block it is 100 each time."""
     np.testing.assert_array_equal(presentations("block", 3), 100)
     counts = presentations("all", 400)

@@ -41,7 +41,7 @@ def literally(loss: Any, order: Any, lam: float) -> Any:
 
 
 @pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_a_pass_is_the_formula_and_its_slopes_a_dual_point(loss: Any) -> None:
+def test_sgd_qn_pass_is_the_formula_and_its_slopes_a_dual_point(loss: Any) -> None:
     (X, y, s), C = rows_of(), 0.5
     lam, order = 1.0 / (C * ROWS), np.random.default_rng(3).permutation(ROWS).astype(np.int32)
     at = Moving(np.zeros(7), np.full(7, lam * T0), *np.zeros((4, 7)))
@@ -61,7 +61,7 @@ def test_a_pass_is_the_formula_and_its_slopes_a_dual_point(loss: Any) -> None:
     assert C * (sums[0] - sums[1]) - 0.5 * v @ v == pytest.approx(explicit_dual(C * b, loss, C), rel=1e-9)
 
 
-def test_a_column_that_has_not_moved_says_nothing_and_none_more_than_the_steepest() -> None:
+def test_sgd_qn_ignores_columns_that_did_not_move() -> None:
     """Five columns: one that has not moved, one that moved a little, as far as it bends, much, and the other way."""
     lam, x = 0.5, np.array([[2.0, 1.0, 1.0, 1.0, -1.0]], np.float32)
     before, moved = np.zeros(6), np.array([0.0, 1e-6, 0.01, 1e3, 0.02, 0.0])
@@ -86,7 +86,7 @@ def test_a_column_that_has_not_moved_says_nothing_and_none_more_than_the_steepes
 
 
 @pytest.mark.parametrize("C", [0.5, 50.0])
-def test_copies_add_what_they_did_to_the_matrix_and_to_its_product_with_the_weights(C: float) -> None:
+def test_sgd_qn_merge_adds_changes_of_the_matrix(C: float) -> None:
     """Where it is large, and where it is small."""
     solver, problem = SGDQN(t0=T0), problem_of(Hinge(), C)
     state = solver.start(problem)

@@ -53,7 +53,7 @@ def arrays(result: FitResult) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_classes_have_one_copy(
+def test_shared_rows_classes_have_one_copy(
     store: Path, tmp_path: Path, kind: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = fitted(store, tmp_path / "m", kind, threads=threads)
@@ -66,7 +66,7 @@ def test_classes_have_one_copy(
     np.testing.assert_array_equal(arrays(shared)[0], arrays(alone)[1])
 
 
-def test_the_plan_counts_it_once(store: Path, tmp_path: Path) -> None:
+def test_shared_rows_plan_counts_it_once(store: Path, tmp_path: Path) -> None:
     def solving(**more: Any) -> int:
         job = FitJob(str(store), str(tmp_path / "m"), solver="newton", **KINDS["features"], **more)
         return next(term.nbytes for term in make_plan(job, open_store(store)).memory.terms if term.name == "solver")

@@ -49,7 +49,7 @@ def vertex(n: int, i: int) -> Any:
 
 
 @given(st.integers(2, 12), seeds)
-def test_the_step_toward_a_vertex(n: int, seed: int) -> None:
+def test_simplex_step_toward_a_vertex(n: int, seed: int) -> None:
     K, a, _ = matrix(n, seed)
     g = K @ a
     i = int(np.argmin(g))
@@ -63,7 +63,7 @@ def test_the_step_toward_a_vertex(n: int, seed: int) -> None:
 
 
 @given(st.integers(2, 12), seeds)
-def test_the_step_away_from_a_vertex(n: int, seed: int) -> None:
+def test_simplex_step_away_from_a_vertex(n: int, seed: int) -> None:
     K, a, _ = matrix(n, seed)
     g = K @ a
     v = int(np.argmax(g))
@@ -77,7 +77,7 @@ def test_the_step_away_from_a_vertex(n: int, seed: int) -> None:
 
 
 @given(st.integers(2, 12), seeds)
-def test_the_swap(n: int, seed: int) -> None:
+def test_simplex_swap(n: int, seed: int) -> None:
     K, a, _ = matrix(n, seed)
     g = K @ a
     i, v = int(np.argmin(g)), int(np.argmax(g))
@@ -90,7 +90,7 @@ def test_the_swap(n: int, seed: int) -> None:
 
 
 @given(st.integers(2, 12), seeds)
-def test_the_tangent_step(n: int, seed: int) -> None:
+def test_simplex_tangent_step(n: int, seed: int) -> None:
     K, b, rng = matrix(n, seed)
     a = 0.5 * b + 0.5 * rng.dirichlet(np.ones(n))
     g, i, s = K @ a, int(np.argmin(K @ a)), 0.4
@@ -124,7 +124,7 @@ def explicit(X: Any, y: Any, s: Any, support: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("pool", [40, 100_000])
-def test_blended_certifies_what_is_true(pool: int) -> None:
+def test_simplex_blended_certifies_what_is_true(pool: int) -> None:
     X, y = noisy_rows()
     s = weights_of(len(y))
     state, _, found = solve(Blended(pool=pool, working=64), problem_of(X, SquaredHinge(), C, GAMMA, 1e-4), X, y, s)
@@ -144,7 +144,7 @@ def test_blended_certifies_what_is_true(pool: int) -> None:
     assert primal <= 1.0 / (4.0 * f) / (1.0 - (2 * f - g[s > 0].min()) / (2 * f)) ** 2 * (1.0 + 1e-5)
 
 
-def test_blended_agrees_with_the_dual_of_the_squared_hinge() -> None:
+def test_simplex_blended_agrees_with_the_dual_of_the_squared_hinge() -> None:
     from scipy.optimize import minimize
 
     X, y = noisy_rows(60)
@@ -157,14 +157,14 @@ def test_blended_agrees_with_the_dual_of_the_squared_hinge() -> None:
     assert found[-1].dual == pytest.approx(-other.fun, rel=1e-4)
 
 
-def test_gaps_do_not_depend_on_the_blocks() -> None:
+def test_simplex_gaps_do_not_depend_on_the_blocks() -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-4)
     duals = [solve(Blended(), problem, X, y, block=block)[2][-1].dual for block in (50, 130, 400)]
     np.testing.assert_allclose(duals, duals[0], rtol=1e-9)
 
 
-def test_the_support_is_kept_within_bounds() -> None:
+def test_simplex_support_is_kept_within_bounds() -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-4)
     state, _, found = solve(Blended(pool=60, keep=80), problem, X, y)
@@ -179,7 +179,7 @@ def test_the_support_is_kept_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 20, 60])
-def test_a_short_model_says_its_gap(count: int) -> None:
+def test_simplex_short_model_says_its_gap(count: int) -> None:
     X, y = noisy_rows()
     problem = problem_of(X, SquaredHinge(), C, GAMMA, 1e-3)
     solver = Blended(max_support=count)
@@ -198,7 +198,7 @@ def test_a_short_model_says_its_gap(count: int) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_values_of_several_problems_at_once(sparse: bool) -> None:
+def test_simplex_values_of_several_problems_at_once(sparse: bool) -> None:
     X, y = noisy_rows(90)
     rng = np.random.default_rng(3)
     stored = csr_of(X) if sparse else Dense(X)

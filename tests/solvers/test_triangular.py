@@ -16,7 +16,7 @@ def positive_definite(p: int) -> np.ndarray:
 
 
 @each_value(("p", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]), ("columns", [(), (1,), (7,)]))
-def test_what_was_solved_multiplies_back(p: int, columns: tuple[int, ...]) -> None:
+def test_triangular_what_was_solved_multiplies_back(p: int, columns: tuple[int, ...]) -> None:
     lower = np.linalg.cholesky(positive_definite(p))
     right = np.random.default_rng(1).standard_normal((p, *columns))
     given = right.copy()
@@ -25,7 +25,7 @@ def test_what_was_solved_multiplies_back(p: int, columns: tuple[int, ...]) -> No
     np.testing.assert_array_equal(right, given)
 
 
-def test_what_lies_above_the_diagonal_is_not_looked_at() -> None:
+def test_triangular_what_lies_above_the_diagonal_is_not_looked_at() -> None:
     lower = np.linalg.cholesky(positive_definite(BLOCK + 9))
     filled = lower + np.triu(np.full_like(lower, 1e6), 1)
     right = np.arange(float(len(lower)))
@@ -34,7 +34,7 @@ def test_what_lies_above_the_diagonal_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("p", [1, STRIP, STRIP + 1, 2 * STRIP + BLOCK + 3])
-def test_a_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> None:
+def test_triangular_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> None:
     matrix = positive_definite(p)
     found = []
     for threads in (1, 2, 5):
@@ -47,13 +47,13 @@ def test_a_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> Non
         cholesky(matrix)
 
 
-def test_a_factorization_solves_what_was_factorized() -> None:
+def test_triangular_factorization_solves_what_was_factorized() -> None:
     matrix = positive_definite(2 * BLOCK + 1)
     right = np.arange(float(len(matrix)))
     found = solve_factorized(np.linalg.cholesky(matrix), right)
     np.testing.assert_allclose(matrix @ found, right, rtol=1e-8, atol=1e-8)
 
 
-def test_a_zero_on_the_diagonal_is_an_error() -> None:
+def test_triangular_zero_on_the_diagonal_is_an_error() -> None:
     with pytest.raises(np.linalg.LinAlgError):
         solve_lower(np.zeros((3, 3)), np.ones(3))

@@ -37,7 +37,7 @@ def objective(M: Any, p: Any, x: Any) -> float:
 
 
 @given(st.integers(2, 40), st.integers(0, 10_000))
-def test_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
+def test_working_set_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
     M, low, high, p = problem(q, seed)
     x, v = np.zeros(q), p.copy()
     steps = smo(M, x, low, high, v, 1e-9, 1_000_000)
@@ -50,7 +50,7 @@ def test_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
     assert len(grow) == 0 or len(shrink) == 0 or grow.max() - shrink.min() <= 1e-9
 
 
-def test_smo_finds_what_a_general_solver_finds() -> None:
+def test_working_set_smo_finds_what_a_general_solver_finds() -> None:
     from scipy.optimize import minimize
 
     M, low, high, p = problem(12, 5)
@@ -84,7 +84,7 @@ def solved(pool: Pool, working: int, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("working", [16, 64, 1000])
-def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
+def test_working_set_pool_is_solved_whatever_the_working_set(working: int) -> None:
     pool, M = pool_of()
     solved(pool, working, 1e-5)
     top, bottom = extremes(pool)
@@ -96,7 +96,7 @@ def test_a_pool_is_solved_whatever_the_working_set(working: int) -> None:
     assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
 
 
-def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
+def test_working_set_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
     """What one working set moves and another takes back has been added to f twice."""
     pool, _ = pool_of()
     known, travel, steps = Progress(10), 0.0, 0
@@ -110,7 +110,7 @@ def test_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
 
 
 @pytest.mark.parametrize("ridge", [0.3, 300.0])
-def test_a_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float) -> None:
+def test_working_set_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float) -> None:
     """Kernel values of 1e-9 are right to 1e-16 in float32, which has no digit of them left beside a ridge."""
     n = 40
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_a_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float
     np.testing.assert_allclose(pool.p - pool.v - ridge * pool.x, K @ pool.x, rtol=0.0, atol=atol)
 
 
-def test_signs_and_the_constant_enter_the_matrix() -> None:
+def test_working_set_signs_and_the_constant_enter_the_matrix() -> None:
     pool, _ = pool_of(50)
     y = pool.p.copy()
     pool.sign[:] = y

@@ -71,7 +71,7 @@ def whole(store: Resident) -> Chunk:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rows", [5, ROWS])
-def test_all_rows_are_there_in_their_order(sparse: bool, weighted: bool, rows: int) -> None:
+def test_memory_store_all_rows_are_there_in_their_order(sparse: bool, weighted: bool, rows: int) -> None:
     """Of one chunk and of several; copied out of buffers that are used again."""
     store = stored(sparse=sparse, weighted=weighted, rows=rows)
     found = whole(Resident(store, with_bias))
@@ -87,7 +87,7 @@ def test_all_rows_are_there_in_their_order(sparse: bool, weighted: bool, rows: i
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-def test_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
+def test_memory_store_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
     found = whole(Resident(stored(sparse=sparse), with_bias))
     types = [array.dtype for array in [*found.X, found.codes, found.weight] if isinstance(array, np.ndarray)]
     assert types == (["f4", "i4", "i8", "i4", "f4"] if sparse else ["f4", "i4", "f4"])
@@ -95,7 +95,7 @@ def test_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: int) -> None:
+def test_memory_store_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: int) -> None:
     store, prepared = stored(sparse=False), []
 
     def prepare(X: Rows) -> Rows:
@@ -112,7 +112,7 @@ def test_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: in
         assert (store.asked["fetch", number], store.asked["check", number]) == (1, 1)
 
 
-def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
+def test_memory_store_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
     store = stored(sparse=False)
     resident, failing = Resident(store, with_bias), [3]
 
@@ -129,7 +129,7 @@ def test_an_error_while_reading_is_said_and_nothing_half_read_is_kept() -> None:
     np.testing.assert_array_equal(whole(resident).X.values, values())
 
 
-def test_two_readers_that_ask_at_once_read_all_rows_once() -> None:
+def test_memory_store_two_readers_that_ask_at_once_read_all_rows_once() -> None:
     store, together = stored(sparse=False), Barrier(2)
 
     def slowly(X: Rows) -> Rows:

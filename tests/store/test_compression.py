@@ -47,7 +47,7 @@ def content_of(path: Path, size: int) -> bytes:
     st.sampled_from([1000, 4096, 1 << 20]),
     st.integers(1, 3),
 )
-def test_content(directory: Path, name: str, content: bytes, size: int, members: int) -> None:
+def test_compressed_input_has_its_content(directory: Path, name: str, content: bytes, size: int, members: int) -> None:
     path = directory / f"{os.getpid()}"
     path.write_bytes(PACK[name](content) * members)
     assert content_of(path, size) == content * members
@@ -56,7 +56,7 @@ def test_content(directory: Path, name: str, content: bytes, size: int, members:
 
 
 @pytest.mark.parametrize("name", [n for n in PACK if n])
-def test_every_cut_is_noticed(directory: Path, name: str) -> None:
+def test_compressed_input_every_cut_is_noticed(directory: Path, name: str) -> None:
     packed = PACK[name](os.urandom(300))
     path = directory / "cut"
     for length in range(len(packed) - 1, 6, -7):
@@ -67,7 +67,7 @@ def test_every_cut_is_noticed(directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in PACK if n])
-def test_no_flipped_byte_changes_the_content(directory: Path, name: str) -> None:
+def test_compressed_input_no_flipped_byte_changes_the_content(directory: Path, name: str) -> None:
     content = os.urandom(500)
     packed = PACK[name](content)
     if name == "zstd":
@@ -86,7 +86,7 @@ def test_no_flipped_byte_changes_the_content(directory: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", [n for n in PACK if n])
-def test_bytes_after_the_end(directory: Path, name: str) -> None:
+def test_compressed_input_bytes_after_the_end(directory: Path, name: str) -> None:
     path = directory / "garbage"
     path.write_bytes(PACK[name](b"1 1:1\n") + b"garbage")
     with pytest.raises(DataError, match="after its") as caught:
@@ -95,7 +95,9 @@ def test_bytes_after_the_end(directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PACK)
-def test_a_bomb_is_read_in_bounded_pieces(directory: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_input_bomb_is_read_in_bounded_pieces(
+    directory: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = directory / "bomb"
     path.write_bytes(PACK[name](bytes(64 << 20)))
     steps: list[bytes] = []
@@ -111,11 +113,11 @@ def test_a_bomb_is_read_in_bounded_pieces(directory: Path, name: str, monkeypatc
     assert max(map(len, steps)) <= 16 << 20
 
 
-def test_missing_file(directory: Path) -> None:
+def test_compressed_input_that_is_missing_is_named(directory: Path) -> None:
     with pytest.raises(MissingError):
         Input(directory / "none")
 
 
-def test_compression_of() -> None:
+def test_compression_is_told_from_the_content() -> None:
     for name, pack in PACK.items():
         assert compression_of(pack(b"12")) == name

@@ -64,7 +64,7 @@ ACCEPTED: dict[str, tuple[bytes, dict[str, Any], list[list[float]]]] = {
 
 
 @pytest.mark.parametrize(("content", "options", "expected"), ACCEPTED.values(), ids=ACCEPTED)
-def test_accepted(
+def test_csv_reads_what_the_grammar_allows(
     write: Callable[..., Path], content: bytes, options: dict[str, Any], expected: list[list[float]]
 ) -> None:
     X, labels, source = read(write(content), **options)
@@ -113,7 +113,9 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("content", "options", "code", "text"), REFUSED.values(), ids=REFUSED)
-def test_refused(write: Callable[..., Path], content: bytes, options: dict[str, Any], code: str, text: str) -> None:
+def test_csv_refuses_a_malformed_file_with_its_line(
+    write: Callable[..., Path], content: bytes, options: dict[str, Any], code: str, text: str
+) -> None:
     with pytest.raises(StreamSVMError) as caught:
         read(write(content), **options)
     assert caught.value.code == code
@@ -127,7 +129,9 @@ PACKED = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
-def test_truncated_compression(write: Callable[..., Path], pack: Callable[[bytes], bytes], share: float) -> None:
+def test_csv_refuses_a_cut_compressed_file(
+    write: Callable[..., Path], pack: Callable[[bytes], bytes], share: float
+) -> None:
     """C18, C24."""
     rows = np.random.default_rng(0).normal(size=(20_000, 3))
     packed = pack(b"a,b,y\n" + b"".join(b"%.6f,%.6f,%.0f\n" % tuple(r) for r in rows))
@@ -136,7 +140,7 @@ def test_truncated_compression(write: Callable[..., Path], pack: Callable[[bytes
     assert caught.value.code == "E-TRUNCATED"
 
 
-def test_damaged_compression(write: Callable[..., Path]) -> None:
+def test_csv_refuses_a_damaged_compressed_file(write: Callable[..., Path]) -> None:
     """C21."""
     packed = bytearray(gzip.compress(GOOD * 1000))
     packed[-6] ^= 1
@@ -145,7 +149,7 @@ def test_damaged_compression(write: Callable[..., Path]) -> None:
     assert caught.value.code == "E-CRC"
 
 
-def test_which_column_is_the_label_must_be_said(write: Callable[..., Path]) -> None:
+def test_csv_asks_which_column_is_the_label(write: Callable[..., Path]) -> None:
     with pytest.raises(StreamSVMError) as caught:
         read(write(GOOD), label=None)
     assert caught.value.exit_code == 2
@@ -153,7 +157,7 @@ def test_which_column_is_the_label_must_be_said(write: Callable[..., Path]) -> N
 
 
 @pytest.mark.parametrize("head", [b"", b"a,b,y\n1,2,1\n"])
-def test_a_line_that_never_ends(write: Callable[..., Path], head: bytes) -> None:
+def test_csv_refuses_a_line_without_an_end(write: Callable[..., Path], head: bytes) -> None:
     """C22."""
     bomb = gzip.compress(head + b"1" * (80 << 20), compresslevel=1)
     with pytest.raises(StreamSVMError) as caught:
@@ -162,18 +166,18 @@ def test_a_line_that_never_ends(write: Callable[..., Path], head: bytes) -> None
 
 
 class TestSeveralFiles:
-    def test_are_matched_by_name(self, write: Callable[..., Path]) -> None:
+    def test_csv_files_are_matched_by_column_name(self, write: Callable[..., Path]) -> None:
         X, labels, source = read(write(b"a,b,y\n1,2,1\n"), write(b"y,b,a\n-1,4,3\n", "b.csv"))
         assert (X.tolist(), labels.tolist(), source.names) == ([[1, 2], [3, 4]], [1, -1], ("a", "b"))
         assert [f.rows for f in source.sources] == [1, 1]
 
-    def test_with_other_columns_are_refused(self, write: Callable[..., Path]) -> None:
+    def test_csv_files_with_other_columns_are_refused(self, write: Callable[..., Path]) -> None:
         """C31."""
         with pytest.raises(StreamSVMError, match=r"'b' is only in .*a\.csv; 'c' is only in .*b\.csv") as caught:
             read(write(b"a,b,y\n1,2,1\n"), write(b"a,c,y\n3,4,-1\n", "b.csv"))
         assert caught.value.code == "E-SCHEMA"
 
-    def test_errors_count_lines_per_file(self, write: Callable[..., Path]) -> None:
+    def test_csv_errors_count_lines_per_file(self, write: Callable[..., Path]) -> None:
         with pytest.raises(StreamSVMError, match=r"b\.csv line 2, column 'a'"):
             read(write(b"a,y\n1,1\n"), write(b"a,y\nx,1\n", "b.csv"))
 
@@ -181,33 +185,33 @@ class TestSeveralFiles:
 class TestCategories:
     CONTENT = b"color,size,y\nred,1,p\nblue,2,q\nred,3,p\n"
 
-    def test_are_one_hot_in_sorted_order(self, write: Callable[..., Path]) -> None:
+    def test_csv_categories_are_one_hot_in_sorted_order(self, write: Callable[..., Path]) -> None:
         X, labels, source = read(write(self.CONTENT), categorical=("color",))
         assert source.names == ("color=blue", "color=red", "size")
         assert X.tolist() == [[0, 1, 1], [1, 0, 2], [0, 1, 3]]
         assert labels.tolist() == ["p", "q", "p"]
 
-    def test_star_stands_for_all_text(self, write: Callable[..., Path]) -> None:
+    def test_csv_star_makes_all_text_categorical(self, write: Callable[..., Path]) -> None:
         assert read(write(self.CONTENT), categorical=("*",))[2].names == ("color=blue", "color=red", "size")
 
-    def test_numbers_can_be_categories(self, write: Callable[..., Path]) -> None:
+    def test_csv_numbers_can_be_categories(self, write: Callable[..., Path]) -> None:
         names = read(write(self.CONTENT), categorical=("*", "size"))[2].names
         assert names[2:] == ("size=1", "size=2", "size=3")
 
-    def test_many_make_csr(self, write: Callable[..., Path]) -> None:
+    def test_csv_many_categories_make_sparse_rows(self, write: Callable[..., Path]) -> None:
         rows = b"".join(b"c%d,%d,1\n" % (i, i % 3) for i in range(50))
         X, _, source = read(write(b"c,n,y\n" + rows), categorical=("c",))
         assert source.sparse
         assert X[:, :-1].sum(1).tolist() == [1] * 50
         assert X[:, -1].tolist() == [i % 3 for i in range(50)]
 
-    def test_too_many_are_refused(self, write: Callable[..., Path]) -> None:
+    def test_csv_refuses_too_many_categories(self, write: Callable[..., Path]) -> None:
         rows = b"".join(b"c%d,1\n" % i for i in range(10_001))
         with pytest.raises(StreamSVMError) as caught:
             read(write(b"c,y\n" + rows), categorical=("c",))
         assert caught.value.code == "E-LIMIT"
 
-    def test_missing_is_refused(self, write: Callable[..., Path]) -> None:
+    def test_csv_refuses_a_missing_category(self, write: Callable[..., Path]) -> None:
         with pytest.raises(StreamSVMError, match="line 5, column 'color'") as caught:
             read(write(self.CONTENT + b",4,p\n"), categorical=("color",))
         assert caught.value.code == "E-MISSING"
@@ -223,7 +227,7 @@ class TestReadAgain:
         return source.encoding()
 
     @pytest.mark.parametrize("labeled", [True, False])
-    def test_with_and_without_label(self, write: Callable[..., Path], labeled: bool) -> None:
+    def test_csv_predicts_with_and_without_a_label_column(self, write: Callable[..., Path], labeled: bool) -> None:
         encoding = self.encoding(write)
         tail = (b",y\n", b",q\n") if labeled else (b"\n", b"\n")
         path = write(b"size,color,when" + tail[0] + b"7,red,2001-12-31 23:00:00" + tail[1], "p.csv")
@@ -233,17 +237,17 @@ class TestReadAgain:
         assert found == {"color=red", "when.month=12", "when.weekday=mon", "when.hour=23", "size"}
         assert source.encoding()["schema"] == encoding["schema"]
 
-    def test_unknown_categories_are_counted(self, write: Callable[..., Path]) -> None:
+    def test_csv_unknown_categories_are_counted(self, write: Callable[..., Path]) -> None:
         path = write(b"size,color,when\n7,green,2001-12-31 23:00:00\n", "p.csv")
         X, _, source = read(path, encoding=self.encoding(write), label=None)
         assert X[0, :2].tolist() == [0, 0]
         assert source.notices == {"unknown categories of color": 1}
 
-    def test_number_labels_stay_numbers(self, write: Callable[..., Path]) -> None:
+    def test_csv_number_labels_stay_numbers(self, write: Callable[..., Path]) -> None:
         encoding = read(write(b"a,y\n1,0.5\n2,20\n"))[2].encoding()
         assert read(write(b"y,a\n14.5,3\n", "p.csv"), encoding=encoding, label=None)[1].tolist() == [14.5]
 
-    def test_the_label_can_be_left_out_or_be_another_column(self, write: Callable[..., Path]) -> None:
+    def test_csv_label_can_be_left_out_or_be_another_column(self, write: Callable[..., Path]) -> None:
         encoding = read(write(b"a,y\n1,0\n2,1\n"))[2].encoding()
         assert read(write(b"y,a\n1,3\n", "p.csv"), encoding=encoding, label="none")[1].tolist() == []
         path = write(b"y,a,z\n1,3,u\n", "p.csv")
@@ -252,39 +256,39 @@ class TestReadAgain:
         assert source.notices == {"columns that the model does not know are ignored: 'z'": 1}
 
     @pytest.mark.parametrize("content", [b"1,2,1\n", b"1,2\n"])
-    def test_without_header(self, write: Callable[..., Path], content: bytes) -> None:
+    def test_csv_predicts_without_a_header(self, write: Callable[..., Path], content: bytes) -> None:
         encoding = read(write(b"5,6,-1\n"), header=False)[2].encoding()
         X, labels, _ = read(write(content, "p.csv"), header=False, encoding=encoding, label=None)
         assert X.tolist() == [[1, 2]]
         assert len(labels) == content.count(b",") - 1
 
-    def test_a_missing_column_is_refused(self, write: Callable[..., Path]) -> None:
+    def test_csv_refuses_new_rows_without_a_column(self, write: Callable[..., Path]) -> None:
         with pytest.raises(StreamSVMError, match="no column 'when'") as caught:
             read(write(b"size,color\n7,red\n", "p.csv"), encoding=self.encoding(write), label=None)
         assert caught.value.code == "E-SCHEMA"
 
 
-def test_weights(write: Callable[..., Path]) -> None:
+def test_csv_reads_row_weights(write: Callable[..., Path]) -> None:
     source = open_source([write(b"a,w,y\n1,0.5,1\n2,2,-1\n")], SourceOptions(label="y", weight="w"))
     (batch,) = source.batches()
     assert batch.weight is not None
     assert (source.names, batch.weight.tolist()) == (("a",), [0.5, 2])
 
 
-def test_negative_weights_are_refused(write: Callable[..., Path]) -> None:
+def test_csv_negative_weights_are_refused(write: Callable[..., Path]) -> None:
     with pytest.raises(StreamSVMError, match="negative") as caught:
         read(write(b"a,w,y\n1,0.5,1\n2,-2,-1\n"), weight="w")
     assert caught.value.code == "E-RANGE"
 
 
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=30))
-def test_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
+def test_csv_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     path = tmp_path_factory.mktemp("values") / "a.csv"
     path.write_text("a,y\n" + "".join(f"{v!r},1\n" for v in values))
     assert read(path, offsets=())[0][:, 0].tobytes() == np.array(values, np.float32).tobytes()
 
 
-def test_batches_are_bounded(write: Callable[..., Path]) -> None:
+def test_csv_batches_are_bounded(write: Callable[..., Path]) -> None:
     path = write(b"a,b,y\n" + b"1.5,2.5,1\n" * 500_000)
     source = open_source([path], SourceOptions(label="y"))
     sizes = [len(batch.labels) for batch in source.batches()]
@@ -293,7 +297,7 @@ def test_batches_are_bounded(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.data
-def test_kdd_against_the_standard_library(data_file: Callable[[str], Path]) -> None:
+def test_csv_kdd_against_the_standard_library(data_file: Callable[[str], Path]) -> None:
     path = data_file("corrected.gz")
     X, labels, source = read(path, header=False, categorical=("*",))
     assert (len(X), len(set(labels.tolist()))) == (311_029, 38)
@@ -307,7 +311,7 @@ def test_kdd_against_the_standard_library(data_file: Callable[[str], Path]) -> N
 
 
 @pytest.mark.data
-def test_covtype_against_numpy(data_file: Callable[[str], Path]) -> None:
+def test_csv_covtype_against_numpy(data_file: Callable[[str], Path]) -> None:
     path = data_file("covtype.csv.gz")
     X, labels, source = read(path)
     assert np.bincount(labels.astype(int)).tolist() == [0, 211840, 283301, 35754, 2747, 9493, 17367, 20510]
@@ -316,7 +320,7 @@ def test_covtype_against_numpy(data_file: Callable[[str], Path]) -> None:
     assert source.sources[0].rows == len(X) == 581_012
 
 
-def test_some_columns_at_a_time_are_the_same_columns(
+def test_csv_some_columns_at_a_time_are_the_same_columns(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How many pyarrow converts at once decides nothing: not kinds, nor values, labels or what is said of them."""

@@ -89,14 +89,14 @@ def read(path: Path, **options: Any) -> list[Any]:
     return list(open_source([path], SourceOptions(**options)).batches())
 
 
-def test_ingested(path: Path, tmp_path: Path) -> None:
+def test_foreign_arrays_are_ingested_with_a_warning_about_checksums(path: Path, tmp_path: Path) -> None:
     result = ingest(IngestJob(sources=(path,), store=tmp_path / "s.zarr", chunk_bytes=4096))
     assert np.array_equal(rows_of(open_store(result.store)), X)
     assert dict(zip(result.classes, result.counts, strict=True)) == {"1": (Y > 0).sum(), "-1": (Y < 0).sum()}
     assert any("have no checksums" in notice for notice in result.notices)  # B19
 
 
-def test_read_in_place(path: Path) -> None:
+def test_foreign_arrays_are_read_in_place(path: Path) -> None:
     store = open_store(path)
     assert np.array_equal(rows_of(store), X)
     assert (store.layout.rows, store.layout.columns) == (ROWS, COLUMNS)
@@ -105,7 +105,7 @@ def test_read_in_place(path: Path) -> None:
     np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
 
 
-def test_the_digest_is_of_the_numbers(path: Path, tmp_path: Path) -> None:
+def test_foreign_arrays_digest_is_of_the_numbers(path: Path, tmp_path: Path) -> None:
     """A file that was only touched or copied is the same; one number that differs is another store."""
     first = open_store(path).digest
     os.utime(path)
@@ -113,7 +113,7 @@ def test_the_digest_is_of_the_numbers(path: Path, tmp_path: Path) -> None:
     assert open_store(path.rename(tmp_path / f"moved{path.suffix}")).digest == first
 
 
-def test_numbers_that_change_between_two_passes_are_noticed(tmp_path: Path) -> None:
+def test_foreign_arrays_numbers_that_change_between_two_passes_are_noticed(tmp_path: Path) -> None:
     """Although the times of the file stay as they were."""
     path = MAKE["plain.zarr"](tmp_path / "f.zarr")
     store, unit = open_store(path), path / "X" / "c" / "9" / "0"
@@ -128,7 +128,7 @@ def test_numbers_that_change_between_two_passes_are_noticed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["hdf5", "zarr"])
-def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
+def test_foreign_arrays_anndata_matrices(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a"
     if kind == "hdf5":
         with h5py.File(path, "w") as file:
@@ -148,7 +148,9 @@ def test_anndata_matrices(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("harm", ["falls", "falls between pieces", "ends early", "begins late", "short"])
-def test_matrices_whose_parts_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str) -> None:
+def test_foreign_arrays_matrices_whose_parts_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
     """The indptr is looked at in pieces, and never held as a whole."""
     monkeypatch.setattr("streamsvm.store.foreign.row_arrays.INDPTR_ROWS", 64)
     monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SLICE_BYTES", 512)
@@ -187,7 +189,7 @@ def open_store_of_csr(path: Path) -> Any:
     return open_store(path)
 
 
-def test_killed_while_writing(tmp_path: Path) -> None:
+def test_hdf5_file_of_a_killed_writer_is_refused(tmp_path: Path) -> None:
     """B12."""
     path = tmp_path / "a.h5"
     text = (
@@ -201,7 +203,7 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert code_of(lambda: read(path, format="hdf5")) == ("E-HDF5", 65)
 
 
-def test_swmr_flag_left(tmp_path: Path) -> None:
+def test_hdf5_file_left_open_for_writing_is_refused(tmp_path: Path) -> None:
     """B13."""
     path = tmp_path / "a.h5"
     text = (
@@ -215,7 +217,7 @@ def test_swmr_flag_left(tmp_path: Path) -> None:
     assert (caught.value.code, "h5clear" in caught.value.hint) == ("E-HDF5", True)
 
 
-def test_chunks_never_written(tmp_path: Path) -> None:
+def test_hdf5_chunks_never_written_are_refused(tmp_path: Path) -> None:
     """B14."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -230,7 +232,7 @@ def test_chunks_never_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["external storage", "external link", "virtual"])
-def test_pointing_elsewhere(tmp_path: Path, kind: str) -> None:
+def test_hdf5_links_to_other_files_are_refused(tmp_path: Path, kind: str) -> None:
     """B15."""
     path, secret = tmp_path / "a.h5", h5(tmp_path / "secret.h5")
     with h5py.File(path, "w") as file:
@@ -247,7 +249,7 @@ def test_pointing_elsewhere(tmp_path: Path, kind: str) -> None:
     assert code_of(lambda: open_store(path)) == ("E-SECURITY", 77)
 
 
-def test_unknown_filter(tmp_path: Path) -> None:
+def test_hdf5_unknown_filter_is_named(tmp_path: Path) -> None:
     """B16."""
     path = h5(tmp_path / "a.h5")
     with h5py.File(path, "r+") as file:
@@ -260,7 +262,7 @@ def test_unknown_filter(tmp_path: Path) -> None:
     assert caught.value.code == "E-FILTER"
 
 
-def test_one_chunk_of_all_rows(tmp_path: Path) -> None:
+def test_hdf5_single_chunk_is_read(tmp_path: Path) -> None:
     """B18; without a filter (B17) part of a chunk can be read."""
     packed = h5(tmp_path / "a.h5", chunks=X.shape, compression="gzip")
     with pytest.raises(BudgetError, match=r"needs \d+ MiB .*\d+ MiB are allowed"):
@@ -271,7 +273,7 @@ def test_one_chunk_of_all_rows(tmp_path: Path) -> None:
     assert len(read(plain, memory=1 << 20))
 
 
-def test_cut_short(tmp_path: Path) -> None:
+def test_hdf5_cut_file_is_refused(tmp_path: Path) -> None:
     """B20."""
     path = h5(tmp_path / "a.h5")
     path.write_bytes(path.read_bytes()[:-1000])
@@ -279,7 +281,7 @@ def test_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["default.zarr", "v2.zarr", "sharded.zarr"])
-def test_missing_chunks(tmp_path: Path, name: str) -> None:
+def test_zarr_missing_chunks_are_refused(tmp_path: Path, name: str) -> None:
     """B26."""
     path = MAKE[name](tmp_path / name)
     victim = max((p for p in (path / "X").rglob("*") if p.is_file() and "z" not in p.name), key=str)
@@ -289,7 +291,7 @@ def test_missing_chunks(tmp_path: Path, name: str) -> None:
     assert len(read(path, allow_fill=True))
 
 
-def test_missing_inner_chunk(tmp_path: Path) -> None:
+def test_zarr_missing_inner_chunk_is_refused(tmp_path: Path) -> None:
     """B26."""
     path = tmp_path / "a"
     group = zarr.open_group(path, mode="w")
@@ -300,7 +302,7 @@ def test_missing_inner_chunk(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-CHUNKS", 65)
 
 
-def test_empty_chunk_and_leftovers(tmp_path: Path) -> None:
+def test_zarr_empty_chunk_is_refused(tmp_path: Path) -> None:
     """B27."""
     path = zarr_at(tmp_path / "a")
     (path / "X" / "c" / ".0.partial").write_bytes(b"x")
@@ -310,7 +312,7 @@ def test_empty_chunk_and_leftovers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"zarr_format": 3', b"[" * 100_000, b"\xff\xfe"])
-def test_metadata_that_is_none(tmp_path: Path, content: bytes) -> None:
+def test_zarr_malformed_metadata_is_refused(tmp_path: Path, content: bytes) -> None:
     """B28."""
     path = zarr_at(tmp_path / "a")
     (path / "X" / "zarr.json").write_bytes(content)
@@ -321,7 +323,7 @@ def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_codecs_that_run_code(tmp_path: Path) -> None:
+def test_zarr_codecs_that_run_code_are_refused(tmp_path: Path) -> None:
     """B28."""
     old, new = zarr_at(tmp_path / "a", version=2), zarr_at(tmp_path / "b")
     changed(old / "X" / ".zarray", filters=[{"id": "pickle", "protocol": 5}])
@@ -330,7 +332,7 @@ def test_codecs_that_run_code(tmp_path: Path) -> None:
     assert code_of(lambda: read(new)) == ("E-SECURITY", 77)
 
 
-def test_a_chunk_of_absurd_size(tmp_path: Path) -> None:
+def test_zarr_chunk_of_absurd_size_is_refused(tmp_path: Path) -> None:
     """B29."""
     path = zarr_at(tmp_path / "a")
     grid = {"name": "regular", "configuration": {"chunk_shape": [10**12, COLUMNS]}}
@@ -339,14 +341,14 @@ def test_a_chunk_of_absurd_size(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-BUDGET", 78)
 
 
-def test_rows_without_a_column_are_refused_however_many(tmp_path: Path) -> None:
+def test_foreign_arrays_rows_without_a_column_are_refused_however_many(tmp_path: Path) -> None:
     """They have no chunk that could be missing; their numbers alone do not fit any memory."""
     path = zarr_at(tmp_path / "a")
     changed(path / "X" / "zarr.json", shape=[2**60, 0])
     assert code_of(lambda: sv.fit(path, tmp_path / "m")) == ("E-SHAPE", 65)
 
 
-def test_a_chunk_that_unpacks_to_more(tmp_path: Path) -> None:
+def test_zarr_chunk_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
     """B30."""
     import zstandard
 
@@ -356,7 +358,7 @@ def test_a_chunk_that_unpacks_to_more(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_link_in_place_of_a_chunk(tmp_path: Path) -> None:
+def test_zarr_link_in_place_of_a_chunk_is_refused(tmp_path: Path) -> None:
     path = zarr_at(tmp_path / "a")
     chunk = path / "X" / "c" / "3" / "0"
     chunk.unlink()
@@ -364,7 +366,7 @@ def test_a_link_in_place_of_a_chunk(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-SECURITY", 77)
 
 
-def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
+def test_foreign_arrays_that_are_no_matrix_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["y"], file["flat"], file["cube"] = Y, Y, np.zeros((ROWS, 2, 2))
@@ -376,7 +378,7 @@ def test_what_is_no_matrix_of_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])
 @pytest.mark.parametrize("key", ["X", "y"])
-def test_a_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: str) -> None:
+def test_foreign_arrays_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: str) -> None:
     path = tmp_path / f"a{suffix}"
     group = h5py.File(path, "w") if suffix == ".h5" else zarr.open_group(path, mode="w")
     for name, array in {"X": X, "y": Y, key: np.float64(1.0)}.items():
@@ -397,7 +399,9 @@ def test_a_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: s
     ],
     ids=["transformers", "configuration", "codec", "separator", "path"],
 )
-def test_metadata_that_zarr_does_not_take_is_an_error_of_the_array(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_foreign_arrays_metadata_that_zarr_does_not_take_is_an_error_of_the_array(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     for name, array in {"X": X, "y": Y}.items():
         group.create_array(name, data=np.asarray(array))
@@ -406,7 +410,7 @@ def test_metadata_that_zarr_does_not_take_is_an_error_of_the_array(tmp_path: Pat
     assert code_of(lambda: open_store(tmp_path / "a.zarr"))[1] == 65
 
 
-def test_a_store_of_ours_is_no_source(tmp_path: Path) -> None:
+def test_foreign_arrays_store_of_ours_is_no_source(tmp_path: Path) -> None:
     ingest(IngestJob(sources=(h5(tmp_path / "a.h5"),), store=tmp_path / "s.zarr"))
     with pytest.raises(UsageError, match="is a store already"):
         open_source([tmp_path / "s.zarr"])
@@ -460,7 +464,7 @@ def annotated(path: Path, matrix: Any = SPARSE, names: bool = True) -> Path:
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
-def test_labels_of_anndata_are_its_categories(suffix: str, tmp_path: Path) -> None:
+def test_foreign_arrays_labels_of_anndata_are_its_categories(suffix: str, tmp_path: Path) -> None:
     """Of categories, of values with a mask and of text, ingested and in place; other groups and missing labels are refused."""
     path = annotated(tmp_path / f"a.{suffix}")
     for key, classes in (("obs/kind", {"B", "T"}), ("obs/whole", {"7", "4"}), ("obs/text", {"B", "T"})):
@@ -483,7 +487,9 @@ def test_labels_of_anndata_are_its_categories(suffix: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
-def test_a_matrix_by_columns_is_read_by_rows(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_arrays_matrix_by_columns_is_read_by_rows(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The store and the model are those of the same matrix by rows, also where its rows are gathered in several spans."""
     by_rows = annotated(tmp_path / f"rows.{suffix}")
     by_columns = annotated(tmp_path / f"columns.{suffix}", SPARSE.tocsc())
@@ -503,7 +509,7 @@ def test_a_matrix_by_columns_is_read_by_rows(suffix: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
-def test_columns_of_anndata_have_the_names_of_var(suffix: str, tmp_path: Path) -> None:
+def test_foreign_arrays_columns_of_anndata_have_the_names_of_var(suffix: str, tmp_path: Path) -> None:
     """In stores and models; a file with other columns, or in another order, is refused."""
     path = annotated(tmp_path / f"a.{suffix}")
     names = [f"g{k}" for k in range(COLUMNS)]
@@ -526,7 +532,7 @@ def test_columns_of_anndata_have_the_names_of_var(suffix: str, tmp_path: Path) -
             sv.predict(tmp_path / "m.ssvm", str(other), tmp_path / "p.csv", overwrite=True)
 
 
-def test_matlab_files_have_a_user_block_and_columns_first(tmp_path: Path) -> None:
+def test_foreign_arrays_matlab_files_have_a_user_block_and_columns_first(tmp_path: Path) -> None:
     """Version 7.3 is HDF5 after 512 bytes; its matrices are written by columns, sparse ones as well."""
     path = tmp_path / "a.mat"
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -547,7 +553,7 @@ def test_matlab_files_have_a_user_block_and_columns_first(tmp_path: Path) -> Non
     assert sv.ingest(path, tmp_path / "c.zarr", features_key="S").columns == COLUMNS
 
 
-def test_soft_links_within_a_file_are_followed(tmp_path: Path) -> None:
+def test_foreign_arrays_soft_links_within_a_file_are_followed(tmp_path: Path) -> None:
     """As NeXus has them, relative and absolute, of groups and arrays; links to other files, and in circles, are not."""
     path = h5(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:
@@ -565,7 +571,7 @@ def test_soft_links_within_a_file_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("chunks", "shards"), [((10, 6), (60, 6)), ((10, 4), (20, 8)), ((300, 2), (900, 4))])
-def test_the_last_shard_may_end_beyond_the_array(chunks: Any, shards: Any, tmp_path: Path) -> None:
+def test_foreign_arrays_last_shard_may_end_beyond_the_array(chunks: Any, shards: Any, tmp_path: Path) -> None:
     """Its inner chunks outside the array are never written; one within it that is missing is still an error."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     array = group.create_array("X", shape=X.shape, dtype="f4", chunks=chunks, shards=shards)
@@ -580,7 +586,7 @@ def test_the_last_shard_may_end_beyond_the_array(chunks: Any, shards: Any, tmp_p
 
 
 @pytest.mark.parametrize("attributes", [3, [1], None])
-def test_attributes_that_are_no_table_are_refused(attributes: Any, tmp_path: Path) -> None:
+def test_foreign_arrays_attributes_that_are_no_table_are_refused(attributes: Any, tmp_path: Path) -> None:
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
     group.create_array("X", data=np.ones((4, 2)))
     group.create_array("y", data=np.arange(4) % 2)
@@ -590,7 +596,7 @@ def test_attributes_that_are_no_table_are_refused(attributes: Any, tmp_path: Pat
         sv.ingest(tmp_path / "a.zarr", tmp_path / "s.zarr")
 
 
-def test_categories_that_are_themselves_codes_are_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_categories_that_are_themselves_codes_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5ad", "w") as file:
         file["X"] = np.ones((4, 2))
         kind = file.create_group("obs/kind")
@@ -601,7 +607,7 @@ def test_categories_that_are_themselves_codes_are_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shape", [(0, 1), (1, 0)])
-def test_no_labels_for_some_rows_are_refused(shape: tuple[int, int], tmp_path: Path) -> None:
+def test_foreign_arrays_no_labels_for_some_rows_are_refused(shape: tuple[int, int], tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["X"], file["y"] = np.ones((1, 2)), np.empty(shape)
     with pytest.raises(DataError):

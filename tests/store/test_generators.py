@@ -41,7 +41,7 @@ def two_draws(name: str) -> int:
 
 
 @each_value(("name", NAMES), ("batch_rows", [1_000, 3_333, 10**9]))
-def test_bits_do_not_depend_on_the_batch_size(name: str, batch_rows: int) -> None:
+def test_generator_bits_do_not_depend_on_the_batch_size(name: str, batch_rows: int) -> None:
     source = GENERATORS[name](rows=two_draws(name), seed=5)
     cut = list(source.batches(batch_rows))
     assert sum(row_count(b.X) for b in cut) == source.rows
@@ -49,7 +49,7 @@ def test_bits_do_not_depend_on_the_batch_size(name: str, batch_rows: int) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fewer_rows_are_the_first_of_more(name: str) -> None:
+def test_generator_fewer_rows_are_the_first_of_more(name: str) -> None:
     more = two_draws(name)
     few = joined(list(GENERATORS[name](rows=more - 500, seed=2).batches(500)))
     many = list(GENERATORS[name](rows=more, seed=2).batches(500))
@@ -65,7 +65,7 @@ def test_fewer_rows_are_the_first_of_more(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_form_is_what_passes_expect(name: str) -> None:
+def test_generator_form_is_what_passes_expect(name: str) -> None:
     source = GENERATORS[name](rows=300, seed=0)
     (batch,) = source.batches()
     assert set(np.unique(batch.labels)) == {-1.0, 1.0}
@@ -81,14 +81,14 @@ def test_form_is_what_passes_expect(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_seeds_and_draws_differ(name: str) -> None:
+def test_generator_seeds_and_draws_differ(name: str) -> None:
     a, b = (GENERATORS[name](rows=1, seed=seed) for seed in (0, 1))
     batches = [a.draw(0), a.draw(1), b.draw(0)]
     for left, right in itertools.combinations(batches, 2):
         assert not np.array_equal(arrays(left.X)[0][:50], arrays(right.X)[0][:50])
 
 
-def test_store_holds_the_generated_rows(tmp_path: Path) -> None:
+def test_generator_store_holds_the_generated_rows(tmp_path: Path) -> None:
     job = SynthJob("susy", str(tmp_path / "s.zarr"), rows=10_000, seed=4, chunk_bytes=1 << 16, test_fraction=0.2)
     events: list[dict[str, Any]] = []
     result = synth(job, events.append)
@@ -107,7 +107,7 @@ def test_store_holds_the_generated_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
+def test_generator_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
     digests = set()
     for where in ("a", "b"):
         synth(SynthJob(name, str(tmp_path / where), rows=500, seed=1))
@@ -116,7 +116,7 @@ def test_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"rows": 0}, {"test_fraction": 1.0}, {"test_fraction": -0.1}])
-def test_impossible_requests_are_refused(settings: dict[str, Any]) -> None:
+def test_generator_impossible_requests_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SynthJob("susy", "s", **settings)
 
@@ -130,7 +130,7 @@ def test_unknown_generator_names_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [3, 4, 40, 400, 70_000])
-def test_a_table_has_the_columns_asked_for_and_every_row_a_level_of_each_variable(columns: int) -> None:
+def test_generator_table_has_the_columns_asked_for_and_every_row_a_level_of_each_variable(columns: int) -> None:
     table = GENERATORS["table"](rows=2_000, seed=1, columns=columns)
     assert table.numeric_columns + sum(table.levels) == columns
     (batch,) = table.batches()
@@ -144,6 +144,6 @@ def test_a_table_has_the_columns_asked_for_and_every_row_a_level_of_each_variabl
 @pytest.mark.parametrize(
     "settings", [{"columns": 2}, {"columns": 50, "numeric": 0}, {"columns": 50, "positive": 1.0}, {"columns": -4}]
 )
-def test_a_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
+def test_generator_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"columns|positive"):
         GENERATORS["table"](rows=10, **settings)

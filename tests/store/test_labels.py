@@ -31,12 +31,12 @@ from streamsvm.store.sources import SourceOptions, open_source
         ("nan", "nan"),
     ],
 )
-def test_label_text(label: Any, text: str) -> None:
+def test_labels_are_written_as_people_write_them(label: Any, text: str) -> None:
     assert label_text(label) == text
 
 
 @given(st.lists(st.lists(st.sampled_from([-1.0, 1.0, 2.0, 3.5, 1e6, -7.0]), min_size=1, max_size=20), min_size=1))
-def test_codes_stand_for_their_labels(batches: list[list[float]]) -> None:
+def test_labels_codes_stand_for_their_labels(batches: list[list[float]]) -> None:
     census, seen = Census(), []
     for batch in batches:
         codes = census.codes(np.array(batch))
@@ -54,7 +54,7 @@ def test_text_labels(batches: list[list[str]]) -> None:
         assert [census.classes[code] for code in census.codes(np.array(batch))] == batch
 
 
-def test_text_that_means_the_same_number_is_one_class() -> None:
+def test_labels_text_that_means_the_same_number_is_one_class() -> None:
     census = Census()
     assert census.codes(np.array(["+1", "1", "-1", "1.0"])).tolist() == [0, 0, 1, 0]
     assert census.table() == ("1", "-1")
@@ -64,7 +64,7 @@ def fails(code: str, message: str) -> Any:
     return pytest.raises(DataError, match=rf"error\[{code}\]: .*{message}")
 
 
-def test_refusals() -> None:
+def test_labels_that_cannot_be_classes_are_refused() -> None:
     with fails("E-LABEL", "all 3 rows have the label '1'"):  # S56
         census = Census()
         census.codes(np.ones(3))
@@ -88,21 +88,21 @@ def test_a_label_that_is_none_is_told_with_its_row() -> None:
         census.codes(np.array(["b", " ", "a", ""]))
 
 
-def test_a_nan_after_known_labels_is_refused() -> None:
+def test_labels_nan_after_known_labels_is_refused() -> None:
     census = Census()
     census.codes(np.array([1.0, 2.0]))
     with fails("E-LABEL", "NaN"):
         census.codes(np.array([1.0, np.nan]))
 
 
-def test_numbers_and_text_do_not_mix() -> None:
+def test_labels_numbers_and_text_do_not_mix() -> None:
     census = Census()
     census.codes(np.array([1.0, 2.0]))
     with fails("E-LABEL", "others text"):
         census.codes(np.array(["a"]))
 
 
-def test_one_class_against_the_rest() -> None:
+def test_labels_one_class_against_the_rest() -> None:
     coder = Positive("2.0")
     assert coder.codes(np.array([1.0, 2.0])).tolist() == [0, 1]
     assert coder.codes(np.array([3.0, 2.0])).tolist() == [0, 1]
@@ -113,7 +113,7 @@ def test_one_class_against_the_rest() -> None:
         absent.table()
 
 
-def test_threshold() -> None:
+def test_labels_are_split_at_a_threshold() -> None:
     coder = Threshold(15)
     assert coder.codes(np.array([14.0, 15.0, -3.0])).tolist() == [0, 1, 0]
     assert coder.table() == ("<15", ">=15")
@@ -127,7 +127,7 @@ def test_threshold() -> None:
         Threshold(1).codes(np.array([np.nan]))
 
 
-def test_which_coder() -> None:
+def test_labels_choose_their_coder() -> None:
     assert isinstance(label_coder(None, None), Census)
     assert isinstance(label_coder("1", None), Positive)
     assert isinstance(label_coder(None, 0.0), Threshold)
@@ -139,7 +139,7 @@ BIG = 2**53
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.str_])
-def test_whole_numbers_are_exact(dtype: Any) -> None:
+def test_labels_whole_numbers_are_exact(dtype: Any) -> None:
     """2^53 and 2^53 + 1 are two classes; as float64 they would be one."""
     census = Census()
     labels = np.array([BIG, BIG + 1, BIG, BIG + 2], np.uint64).astype(dtype)
@@ -148,7 +148,7 @@ def test_whole_numbers_are_exact(dtype: Any) -> None:
     assert census.codes(labels[::-1].copy()).tolist() == [2, 0, 1, 0]
 
 
-def test_floats_that_stand_for_several_whole_numbers_are_refused() -> None:
+def test_labels_floats_that_stand_for_several_whole_numbers_are_refused() -> None:
     with fails("E-LABEL", "several whole numbers"):
         Census().codes(np.array([1.0, float(BIG)]))
     assert Census().codes(np.array([1.0, BIG - 1.0])).tolist() == [0, 1]
@@ -164,7 +164,7 @@ def test_a_label_is_one_whatever_kind_of_number_it_is() -> None:
 
 @pytest.mark.parametrize("big", [BIG, 2**64 - 2], ids=["2^53", "2^64 - 2"])
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "npy", "h5"])
-def test_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str, big: int) -> None:
+def test_labels_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str, big: int) -> None:
     path, X = tmp_path / f"a.{form}", np.arange(6.0).reshape(3, 2)
     y = np.array([big, big + 1, big], np.uint64 if big > BIG else np.int64)
     options = SourceOptions(label="y")

@@ -40,7 +40,7 @@ def parquet(path: str, rows: int = 40, **columns: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", LAKES)
-def test_a_table_of_a_lake_is_refused(kind: str) -> None:
+def test_data_lake_table_of_a_lake_is_refused(kind: str) -> None:
     """By its folder, a folder in it, patterns, a link, and a file of it, in every command that reads files."""
     parquet("t/data/part-0.parquet")
     parquet("t/part-1.parquet")
@@ -62,7 +62,7 @@ def test_a_table_of_a_lake_is_refused(kind: str) -> None:
     assert run("ingest", "plain/p.parquet", "s.zarr", "--label", "y").exit_code == 0
 
 
-def test_columns_in_names_of_folders_are_not_lost() -> None:
+def test_data_lake_columns_in_names_of_folders_are_not_lost() -> None:
     """A table in partitions is refused; pyarrow reads it with its columns, and a folder of it may be read alone."""
     for year in (2019, 2020):
         parquet(f"t/year={year}/part.parquet")
@@ -82,7 +82,7 @@ def test_columns_in_names_of_folders_are_not_lost() -> None:
     assert run("ingest", "u/*/*.parquet", "has-it.zarr", "--label", "y").exit_code == 0
 
 
-def test_a_pattern_names_each_file_once() -> None:
+def test_data_lake_pattern_names_each_file_once() -> None:
     parquet("t/part.parquet")
     assert sv.ingest("t/**", "s.zarr", label="y").rows == 40
 
@@ -105,7 +105,7 @@ def write_parts(kind: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "svm", "gone.csv"])
-def test_parts_without_rows_are_passed_over(kind: str) -> None:
+def test_data_lake_parts_without_rows_are_passed_over(kind: str) -> None:
     """They are counted in a notice, when rows are stored, described or predicted; a table of nothing else is an error."""
     write_parts(kind, "t")
     label = [] if kind == "svm" else ["--label", "y"]
@@ -122,7 +122,7 @@ def test_parts_without_rows_are_passed_over(kind: str) -> None:
     assert "E-EMPTY" in run("ingest", "t", "n.zarr", *label).output
 
 
-def test_arrays_without_rows_are_passed_over() -> None:
+def test_data_lake_arrays_without_rows_are_passed_over() -> None:
     os.mkdir("h")
     for name, rows in (("a", 0), ("b", 40)):
         with h5py.File(f"h/{name}.h5", "w") as file:

@@ -37,7 +37,7 @@ def by_hand(columns: list[np.ndarray]) -> bytes:
 
 
 @pytest.mark.parametrize("many", [1, 1 << 30], ids=["pyarrow", "python"])
-def test_lines_are_those_of_repr_and_csv(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_output_lines_are_those_of_repr_and_csv(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_text, "MANY", many)
     found = columns(np.random.default_rng(0))
     lines = line_bytes(joined([texts_of(column) for column in found])).splitlines()
@@ -46,13 +46,13 @@ def test_lines_are_those_of_repr_and_csv(many: int, monkeypatch: pytest.MonkeyPa
         assert line == expected
 
 
-def test_floats_of_single_precision_are_said_as_python_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_output_floats_of_single_precision_are_said_as_python_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_text, "MANY", 1)
     values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
     assert texts_of(values).to_pylist() == list(map(repr, values.tolist()))
 
 
 @pytest.mark.parametrize("many", [0, 1], ids=["pyarrow", "python"])
-def test_no_rows_are_no_line(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_output_no_rows_are_no_line(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_text, "MANY", many)
     assert line_bytes(texts_of(np.empty(0))) == b""

@@ -46,7 +46,7 @@ def read(*paths: Path, **options: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "i1", "u8", "i4", "?"])
-def test_numbers_of_any_type(write: Callable[..., Path], dtype: str) -> None:
+def test_npy_numbers_of_any_type(write: Callable[..., Path], dtype: str) -> None:
     """B06 and the harmless half of B09."""
     values, labels, source = read(write(X.astype(dtype)), labels=write(Y, "y.npy"))
     assert np.array_equal(values, X.astype(dtype).astype(np.float32))
@@ -54,30 +54,30 @@ def test_numbers_of_any_type(write: Callable[..., Path], dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("label", "expected"), [("first", X[:, 0]), ("last", X[:, 2])])
-def test_label_in_a_column(write: Callable[..., Path], label: str, expected: Any) -> None:
+def test_npy_label_in_a_column(write: Callable[..., Path], label: str, expected: Any) -> None:
     values, labels, _ = read(write(X), label=label)
     assert labels.tolist() == expected.tolist()
     assert values.shape == (4, 2)
 
 
-def test_text_labels(write: Callable[..., Path]) -> None:
+def test_npy_text_labels(write: Callable[..., Path]) -> None:
     assert read(write(X), labels=write(np.array(["a", "b", "a", "b"]), "y.npy"))[1].tolist() == ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz(tmp_path: Path, save: Callable[..., None]) -> None:
+def test_npy_npz(tmp_path: Path, save: Callable[..., None]) -> None:
     save(tmp_path / "a.npz", X=X, y=Y)
     values, labels, _ = read(tmp_path / "a.npz")
     assert (values.tolist(), labels.tolist()) == (X.tolist(), Y.tolist())
 
 
-def test_many_slices(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npy_many_slices(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(npy, "SLICE_BYTES", 24)
     values, labels, _ = read(write(gzip.compress(packed(X))), labels=write(Y[:, None], "y.npy"))
     assert (values.tolist(), labels.tolist()) == (X.tolist(), Y.tolist())
 
 
-def test_prediction_with_and_without_label_column(write: Callable[..., Path]) -> None:
+def test_npy_prediction_with_and_without_label_column(write: Callable[..., Path]) -> None:
     encoding = read(write(X), label="last")[2].encoding()
     from_labeled, labels, _ = read(write(X), encoding=encoding, label="last")
     from_plain, none, _ = read(write(X[:, :2]), encoding=encoding)
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
-def test_refused(write: Callable[..., Path], content: Any, code: str) -> None:
+def test_npy_refuses_a_malformed_array(write: Callable[..., Path], content: Any, code: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(StreamSVMError) as caught:
         read(write(content), label="none")
@@ -131,21 +131,21 @@ def test_refused(write: Callable[..., Path], content: Any, code: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 64 * 1024
 
 
-def test_labels_of_another_length(write: Callable[..., Path]) -> None:
+def test_npy_labels_of_another_length(write: Callable[..., Path]) -> None:
     """B08."""
     with pytest.raises(StreamSVMError, match="4 rows") as caught:
         read(write(X), labels=write(Y[:3], "y.npy"))
     assert caught.value.code == "E-ROWS"
 
 
-def test_where_the_labels_are_must_be_said(write: Callable[..., Path]) -> None:
+def test_npy_asks_where_the_labels_are(write: Callable[..., Path]) -> None:
     with pytest.raises(StreamSVMError) as caught:
         read(write(X))
     assert caught.value.exit_code == 2
 
 
 class TestNpz:
-    def test_without_x(self, tmp_path: Path) -> None:
+    def test_npz_without_X_is_refused(self, tmp_path: Path) -> None:
         """B11: nothing outside the names we know is looked at."""
         with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
             archive.writestr("../X.npy", packed(X))
@@ -153,7 +153,7 @@ class TestNpz:
             read(tmp_path / "a.npz")
         assert caught.value.code == "E-FORMAT"
 
-    def test_damaged(self, tmp_path: Path) -> None:
+    def test_npy_refuses_a_damaged_archive(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", X=np.ones((1000, 10), np.float32), y=np.ones(1000))
         content = bytearray((tmp_path / "a.npz").read_bytes())
         content[5000] ^= 1
@@ -162,7 +162,7 @@ class TestNpz:
             read(tmp_path / "a.npz")
         assert caught.value.code == "E-CRC"
 
-    def test_cut(self, tmp_path: Path) -> None:
+    def test_npy_refuses_a_cut_file(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", X=X, y=Y)
         content = (tmp_path / "a.npz").read_bytes()
         (tmp_path / "a.npz").write_bytes(content[:-30])
@@ -172,7 +172,7 @@ class TestNpz:
 
 
 class TestIdx:
-    def test_images_become_rows(self, write: Callable[..., Path]) -> None:
+    def test_npy_images_become_rows(self, write: Callable[..., Path]) -> None:
         images = np.arange(24, dtype=np.uint8)
         X = write(gzip.compress(b"\0\0\x08\x03" + np.array([2, 3, 4], ">i4").tobytes() + images.tobytes()))
         labels = write(b"\0\0\x08\x01" + np.array([2], ">i4").tobytes() + bytes([7, 3]), "y")
@@ -181,14 +181,14 @@ class TestIdx:
         assert source.columns == 12
 
     @pytest.mark.parametrize("cut", [6, 11, 19, 20])
-    def test_cut(self, write: Callable[..., Path], cut: int) -> None:
+    def test_npy_refuses_a_cut_file(self, write: Callable[..., Path], cut: int) -> None:
         content = b"\0\0\x08\x02" + np.array([3, 3], ">i4").tobytes() + bytes(9)
         with pytest.raises(StreamSVMError) as caught:
             read(write(content[:cut]), label="last")
         assert caught.value.code == ("E-PARSE" if cut < 12 else "E-TRUNCATED")
 
     @pytest.mark.data
-    def test_mnist(self, data_file: Callable[[str], Path]) -> None:
+    def test_npy_mnist(self, data_file: Callable[[str], Path]) -> None:
         names = "mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"
         values, labels, _ = read(data_file(names[0]), labels=data_file(names[1]))
         assert values.shape == (10_000, 784)

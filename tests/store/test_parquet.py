@@ -51,13 +51,13 @@ def read(*paths: Path, **options: Any) -> tuple[Any, Any, Any]:
     ],
     ids=lambda values: str(values.type),
 )
-def test_numbers_of_any_type(tmp_path: Path, values: Any) -> None:
+def test_parquet_numbers_of_any_type(tmp_path: Path, values: Any) -> None:
     X, labels, source = read(save(tmp_path / "a.parquet", a=values, y=[1, 2, 1]))
     assert X[:, 0].tolist() == [float(v) for v in values.to_pylist()]
     assert (labels.tolist(), source.names) == ([1, 2, 1], ("a",))
 
 
-def test_a_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) -> None:
+def test_parquet_row_group_larger_than_the_memory_is_read_in_pieces(tmp_path: Path) -> None:
     """B24."""
     X = np.random.default_rng(0).random((100_000, 200), np.float32)
     table = pa.table({**{f"x{j}": X[:, j] for j in range(200)}, "y": np.zeros(len(X), np.int8)})
@@ -85,7 +85,7 @@ def wide(path: Path, rows: int, group: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("group", [2, 5, 40])
-def test_a_wide_file_is_read_by_groups_of_columns(tmp_path: Path, group: int) -> None:
+def test_parquet_wide_file_is_read_by_groups_of_columns(tmp_path: Path, group: int) -> None:
     """Row groups as wholes, small ones together: the same rows, in less memory than a reader for each column takes."""
     table = wide(tmp_path / "a.parquet", 40, group)
     opened = pq.ParquetFile(tmp_path / "a.parquet")
@@ -100,7 +100,7 @@ def test_a_wide_file_is_read_by_groups_of_columns(tmp_path: Path, group: int) ->
     assert pa.Table.from_batches(read_rows(opened, 7, few)).equals(table.select(few))
 
 
-def test_of_columns_without_any_value_no_store_is_made(tmp_path: Path) -> None:
+def test_parquet_refuses_a_table_without_values(tmp_path: Path) -> None:
     path = save(tmp_path / "a.parquet", b=pa.nulls(3, pa.string()), y=[1, 2, 1])
     with pytest.raises(StreamSVMError, match="from which anything can be learned") as caught:
         read(path, categorical=("b",), missing="zero")
@@ -110,7 +110,7 @@ def test_of_columns_without_any_value_no_store_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [{"categorical": ("b",)}, {"columns_as": ("b=words",)}, {}], ids=["category", "words", ""]
 )
-def test_a_type_of_an_extension_is_what_it_is_kept_as(tmp_path: Path, kind: dict[str, Any]) -> None:
+def test_parquet_type_of_an_extension_is_what_it_is_kept_as(tmp_path: Path, kind: dict[str, Any]) -> None:
     """Pandas makes its periods known to pyarrow: what becomes of a file does not depend on whether it was imported."""
     days = pa.array(pd.period_range("2001-01-01", periods=3, freq="D"))
     assert isinstance(days.type, pa.BaseExtensionType)
@@ -128,7 +128,7 @@ TEXT_ENCODINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", [("categorical", ("b",)), ("hash_bits", 4)], ids=["category", "hash"])
-def test_text_may_be_encoded_in_any_way(tmp_path: Path, kind: tuple[str, Any]) -> None:
+def test_parquet_text_may_be_encoded_in_any_way(tmp_path: Path, kind: tuple[str, Any]) -> None:
     """Pyarrow makes no dictionary of differences; files of several encodings are one table."""
     table = pa.table({"a": np.arange(40.0), "b": [f"w{k % 7}" for k in range(40)], "y": [1, 2] * 20})
     paths = [tmp_path / f"{name}.parquet" for name in TEXT_ENCODINGS]
@@ -152,7 +152,7 @@ PAGES: dict[str, tuple[Any, dict[str, Any], float]] = {
 
 
 @pytest.mark.parametrize(("values", "written", "most"), PAGES.values(), ids=PAGES)
-def test_the_pages_of_a_column_are_those_the_footer_tells_of(
+def test_parquet_pages_of_a_column_are_those_the_footer_tells_of(
     tmp_path: Path, values: Any, written: dict[str, Any], most: float
 ) -> None:
     """What is told is never less than what is held, and at most so many pages a column."""
@@ -168,7 +168,7 @@ def test_the_pages_of_a_column_are_those_the_footer_tells_of(
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
-def test_categories(tmp_path: Path, kind: Any) -> None:
+def test_parquet_categories(tmp_path: Path, kind: Any) -> None:
     path = save(tmp_path / "a.parquet", c=pa.array(["r", "b", "r"]).cast(kind), a=[1.0, 2, 3], y=["p", "q", "p"])
     X, labels, source = read(path, categorical=("c",))
     assert source.names == ("c=b", "c=r", "a")
@@ -176,7 +176,7 @@ def test_categories(tmp_path: Path, kind: Any) -> None:
     assert labels.tolist() == ["p", "q", "p"]
 
 
-def test_calendar_columns(tmp_path: Path) -> None:
+def test_parquet_calendar_columns(tmp_path: Path) -> None:
     when = [dt.datetime(2001, 12, 31, 23, 5), dt.datetime(2001, 1, 7, 0, 0)]  # noqa: DTZ001  a column
     X, _, source = read(save(tmp_path / "a.parquet", t=when, y=[1, 2]), calendar=("t",))
     named = [{name for name, v in zip(source.names, row, strict=True) if v} for row in X]
@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("columns", "code"), REFUSED.values(), ids=REFUSED)
-def test_refused(tmp_path: Path, columns: dict[str, Any], code: str) -> None:
+def test_parquet_refuses_types_without_numbers(tmp_path: Path, columns: dict[str, Any], code: str) -> None:
     with pytest.raises(StreamSVMError) as caught:
         read(save(tmp_path / "a.parquet", **({"y": [1, 2, 1]} | columns)))
     assert caught.value.code == code
@@ -207,7 +207,7 @@ RECORDS = pa.array([{"left": k} for k in range(3)])
 
 
 @pytest.mark.parametrize("role", ["categorical", "drop", "label", "weight", "id_column", "split_by", "words"])
-def test_of_records_nothing_is_made_whatever_is_asked(tmp_path: Path, role: str) -> None:
+def test_parquet_refuses_columns_of_records(tmp_path: Path, role: str) -> None:
     path = save(tmp_path / "a.parquet", a=[1.0, 2.0, 3.0], b=RECORDS, y=[1, 2, 1])
     asked: dict[str, Any] = {role: ("b",) if role in ("categorical", "drop") else "b"}
     options = {"columns_as": ("b=words",)} if role == "words" else asked
@@ -219,41 +219,41 @@ def test_of_records_nothing_is_made_whatever_is_asked(tmp_path: Path, role: str)
     assert caught.value.code == "E-DTYPE"
 
 
-def test_records_where_a_model_was_trained_on_text_are_refused(tmp_path: Path) -> None:
+def test_parquet_records_where_a_model_was_trained_on_text_are_refused(tmp_path: Path) -> None:
     trained = read(save(tmp_path / "a.parquet", b=["x", "y", "x"], y=[1, 2, 1]), categorical=("b",))[2]
     with pytest.raises(StreamSVMError, match=r"row 1, column 'b': holds struct") as caught:
         read(save(tmp_path / "b.parquet", b=RECORDS, y=[1, 2, 1]), encoding=trained.encoding())
     assert caught.value.code == "E-DTYPE"
 
 
-def test_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
+def test_parquet_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
     path = save(tmp_path / "a.parquet", a=[1.0] * 999 + [None] * 3, y=[1] * 1002)
     with pytest.raises(StreamSVMError, match=r"row 1000, column 'a': .*\(3 missing"):
         read(path)
 
 
 class TestSeveralFiles:
-    def test_are_matched_by_name(self, tmp_path: Path) -> None:
+    def test_parquet_files_are_matched_by_column_name(self, tmp_path: Path) -> None:
         """B25."""
         first = save(tmp_path / "a.parquet", a=[1.0], c=["u"], y=[1])
         second = save(tmp_path / "b.parquet", y=[2], c=["v"], a=[2.0])
         X, labels, source = read(first, second, categorical=("c",))
         assert (source.names, X.tolist(), labels.tolist()) == (("a", "c=u", "c=v"), [[1, 1, 0], [2, 0, 1]], [1, 2])
 
-    def test_with_other_columns_are_refused(self, tmp_path: Path) -> None:
+    def test_parquet_files_with_other_columns_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(StreamSVMError) as caught:
             read(save(tmp_path / "a.parquet", a=[1.0], y=[1]), save(tmp_path / "b.parquet", b=[1.0], y=[1]))
         assert caught.value.code == "E-SCHEMA"
 
 
-def test_read_again_without_label(tmp_path: Path) -> None:
+def test_parquet_read_again_without_label(tmp_path: Path) -> None:
     encoding = read(save(tmp_path / "a.parquet", c=["u", "v"], a=[1.0, 2], y=[1, 2]), categorical=("c",))[2].encoding()
     X, labels, source = read(save(tmp_path / "b.parquet", a=[5.0], c=["w"]), encoding=encoding, label=None)
     assert (X.tolist(), len(labels)) == ([[0, 0, 5]], 0)
     assert source.notices == {"unknown categories of c": 1}
 
 
-def test_cut(tmp_path: Path) -> None:
+def test_parquet_refuses_a_cut_file(tmp_path: Path) -> None:
     """B21."""
     path = save(tmp_path / "a.parquet", a=[1.0, 2.0], y=[1, 2])
     path.write_bytes(path.read_bytes()[:-30])
@@ -262,7 +262,7 @@ def test_cut(tmp_path: Path) -> None:
     assert caught.value.code == "E-TRUNCATED"
 
 
-def test_damaged_page(tmp_path: Path) -> None:
+def test_parquet_refuses_a_damaged_page(tmp_path: Path) -> None:
     """B22."""
     path = save(tmp_path / "a.parquet", a=np.arange(1000.0), y=np.arange(1000) % 2)
     content = bytearray(path.read_bytes())
@@ -274,7 +274,7 @@ def test_damaged_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-def test_flights_against_pyarrow(data_file: Callable[[str], Path]) -> None:
+def test_parquet_flights_against_pyarrow(data_file: Callable[[str], Path]) -> None:
     path = data_file("flights-3m.parquet")
     options = SourceOptions(label="delay", categorical=("origin", "destination"), calendar=("date",))
     source = open_source([path], options)
@@ -300,7 +300,7 @@ def test_flights_against_pyarrow(data_file: Callable[[str], Path]) -> None:
     assert len(first.labels) + sum(len(batch.labels) for batch in batches) == 3_000_000
 
 
-def test_a_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
+def test_parquet_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     """Of a file with very many row groups: it is read as a whole, whatever part of the file is wanted."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": np.arange(2000.0), "y": np.arange(2000) % 2}), path, row_group_size=2)
@@ -310,7 +310,7 @@ def test_a_footer_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     assert "larger row groups" in caught.value.hint
 
 
-def test_a_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: Path) -> None:
+def test_parquet_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: Path) -> None:
     """The lowest bits are the column, the highest is the sign: what collides cancels instead of adding up."""
     texts = [f"word {k}" for k in range(64)]
     path = tmp_path / "t.parquet"
@@ -328,7 +328,7 @@ def test_a_hashed_text_has_the_place_and_the_sign_that_its_hash_says(tmp_path: P
 
 @pytest.mark.parametrize(("form", "typed"), [("parquet", False), ("parquet", True), ("jsonl", False), ("csv", False)])
 @pytest.mark.parametrize("without", ["a", "b"])
-def test_a_column_may_have_no_values_in_one_part(form: str, typed: bool, without: str, tmp_path: Path) -> None:
+def test_parquet_column_may_have_no_values_in_one_part(form: str, typed: bool, without: str, tmp_path: Path) -> None:
     """It is that of the other parts, numbers and words alike, and missing where it has none; whichever part comes first."""
     u = np.arange(60.0)
     y = np.where(u % 2, "p", "q")
@@ -351,7 +351,7 @@ def test_a_column_may_have_no_values_in_one_part(form: str, typed: bool, without
         assert sv.evaluate(tmp_path / "m.ssvm", data).evaluation.rows in (60, 120)
 
 
-def test_a_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
+def test_parquet_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         pq.write_table(
             pa.table({"u": np.arange(9.0), "v": pa.nulls(9), "y": ["p", "q", "p"] * 3}), tmp_path / f"{name}.parquet"
@@ -361,7 +361,7 @@ def test_a_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
     assert "--drop v" in refused.value.hint
 
 
-def test_what_text_is_does_not_depend_on_row_groups(tmp_path: Path) -> None:
+def test_parquet_types_do_not_depend_on_row_groups(tmp_path: Path) -> None:
     """A fifth of the values are numbers, and none of the first ten is one: a row group of ten rows would be of categories."""
     words = ["red", "blue"] * 5 + ["1", "red", "blue", "2", "red"] * 10
     frame = pd.DataFrame({"color": words, "b": np.arange(60.0), "y": np.arange(60) % 2})
@@ -375,7 +375,7 @@ def test_what_text_is_does_not_depend_on_row_groups(tmp_path: Path) -> None:
     assert said == said[:1] * 3
 
 
-def test_categories_of_no_row_are_not_read(tmp_path: Path) -> None:
+def test_parquet_categories_of_no_row_are_not_read(tmp_path: Path) -> None:
     """Dictionaries of pandas keep the categories of rows that were left out."""
     frame = pd.DataFrame({"price": ["$1", "$2"] * 30 + ["unknown"], "y": np.arange(61) % 2})
     frame["price"] = frame["price"].astype("category")
@@ -385,7 +385,7 @@ def test_categories_of_no_row_are_not_read(tmp_path: Path) -> None:
     assert X[:2, 0].tolist() == [1.0, 2.0]
 
 
-def test_text_that_a_later_batch_has_is_not_that_of_the_first_row(tmp_path: Path) -> None:
+def test_parquet_text_that_a_later_batch_has_is_not_that_of_the_first_row(tmp_path: Path) -> None:
     """A row group has one dictionary, and is read some rows at a time."""
     rows = 70_000
     frame = pd.DataFrame({"price": ["$1"] * (rows - 1) + ["unknown"], "y": np.arange(rows) % 2})
@@ -395,7 +395,7 @@ def test_text_that_a_later_batch_has_is_not_that_of_the_first_row(tmp_path: Path
 
 
 @pytest.mark.parametrize("rows", [60, 7, 1])
-def test_of_several_bad_rows_the_first_is_named(tmp_path: Path, rows: int) -> None:
+def test_parquet_of_several_bad_rows_the_first_is_named(tmp_path: Path, rows: int) -> None:
     """Columns are encoded one after the other: the last column has the first bad row."""
     frame = pd.DataFrame({"a": np.arange(60.0), "b": np.arange(60.0), "y": np.arange(60) % 2, "w": np.ones(60)})
     frame.loc[[50, 51, 40], "a"] = [np.nan, np.nan, np.inf]

@@ -44,21 +44,21 @@ def aligned(nbytes: int) -> memoryview:
 @each_value(
     ("offset", [0, ALIGNED]), ("tail", [0, 4]), ("nbytes", [ALIGNED, ALIGNED + 1, 2 * ALIGNED - 2, 3 * ALIGNED + 5])
 )
-def test_the_bytes_are_those_of_the_file(file: int, nbytes: int, tail: int, offset: int) -> None:
+def test_direct_read_bytes_are_those_of_the_file(file: int, nbytes: int, tail: int, offset: int) -> None:
     into, rest = aligned(nbytes), bytearray(tail)
     assert read_past_cache(file, into, rest, offset)
     assert bytes(into) + rest == CONTENT[offset : offset + nbytes + tail]
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
 
 
-def test_to_the_end_of_the_file_and_not_beyond(file: int) -> None:
+def test_direct_read_to_the_end_of_the_file_and_not_beyond(file: int) -> None:
     into = aligned(len(CONTENT) - 4)
     assert read_past_cache(file, into, bytearray(4), 0)
     assert not read_past_cache(file, into, bytearray(5), 0)
     assert not read_past_cache(file, aligned(8 * ALIGNED), bytearray(), 0)
 
 
-def test_a_file_system_may_refuse(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direct_read_file_system_may_refuse(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = fcntl.fcntl
 
     def refusing(descriptor: int, command: int, flags: int = 0) -> int:
@@ -71,7 +71,7 @@ def test_a_file_system_may_refuse(file: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
-def test_a_store_that_is_to_leave_no_pages_is_read_past_the_cache(name: str, tmp_path: Path) -> None:
+def test_direct_read_store_that_is_to_leave_no_pages_is_read_past_the_cache(name: str, tmp_path: Path) -> None:
     store, took = _store(tmp_path / name), list[bool]()
     buffers = store.buffers()
 
@@ -88,7 +88,7 @@ def test_a_store_that_is_to_leave_no_pages_is_read_past_the_cache(name: str, tmp
     assert len(took) == 1  # the rows; labels are few bytes
 
 
-def test_damage_is_noticed(tmp_path: Path) -> None:
+def test_direct_read_damage_is_noticed(tmp_path: Path) -> None:
     store = _store(tmp_path / "s.zarr")
     store.forget(0)
     buffers, draw = store.buffers(), np.random.default_rng(0)

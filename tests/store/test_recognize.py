@@ -70,7 +70,7 @@ def read(path: Path, **options: Any) -> tuple[dict[str, list[float]], Any]:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_table_as_people_have_it(tmp_path: Path, form: str) -> None:
+def test_column_types_table_as_people_have_it(tmp_path: Path, form: str) -> None:
     found, source = read(write(tmp_path / f"a.{form}", ROWS))
     assert found["price"] == [1234.5, -12, 7]
     assert found["share"] == pytest.approx([0.05, -0.1, 0.005])
@@ -97,14 +97,16 @@ def test_a_table_as_people_have_it(tmp_path: Path, form: str) -> None:
     ("column", "value", "expected"),
     [("price", "12 apples", "an amount"), ("member", "perhaps", "yes or no"), ("since", "31-Feb-97", "a date")],
 )
-def test_a_value_that_is_none_of_its_kind(tmp_path: Path, form: str, column: str, value: str, expected: str) -> None:
+def test_column_types_refuse_a_value_of_another_kind(
+    tmp_path: Path, form: str, column: str, value: str, expected: str
+) -> None:
     encoding = read(write(tmp_path / f"a.{form}", ROWS))[1].encoding()
     row = tuple(value if name == column else cell for name, cell in zip(NAMES, ROWS[0], strict=True))
     with pytest.raises(DataError, match=rf"(row 2|line 3), column '{column}': expected {expected}.*, found '{value}'"):
         read(write(tmp_path / f"b.{form}", [ROWS[1], row]), encoding=encoding, label=None)
 
 
-def test_a_missing_value_is_missing_in_each_kind(tmp_path: Path) -> None:
+def test_column_types_missing_value_is_missing_in_each_kind(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [*ROWS, ("", "", "", "", "red", 1)])
     with pytest.raises(DataError, match="line 5, column 'price': the value is missing"):
         read(path)
@@ -115,7 +117,7 @@ def test_a_missing_value_is_missing_in_each_kind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", ["1e44", "-1e300", "1700000000000", "inf"])
 @pytest.mark.parametrize("said", [{"columns_as": ("at=epoch",)}, {"columns_as": ("at=epoch",), "calendar": ("at",)}])
-def test_seconds_that_no_calendar_has_are_refused_with_their_row(
+def test_column_types_seconds_that_no_calendar_has_are_refused_with_their_row(
     tmp_path: Path, seconds: str, said: dict[str, Any]
 ) -> None:
     """Such as milliseconds. Arrow ended with an error of its own where 64 bits do not hold them."""
@@ -125,13 +127,13 @@ def test_seconds_that_no_calendar_has_are_refused_with_their_row(
     assert refused.value.code in ("E-RANGE", "E-NONFINITE")
 
 
-def test_seconds_that_are_none_are_missing(tmp_path: Path) -> None:
+def test_column_types_seconds_that_are_none_are_missing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": [0.0, 946684800.0, float("nan")], "y": ["a", "b", "a"]}), tmp_path / "a.parquet")
     found, _ = read(tmp_path / "a.parquet", missing="zero", columns_as=("at=epoch",))
     assert found["at.years"] == pytest.approx([-30, 0, 0], abs=3e-3)
 
 
-def test_what_people_say_of_a_column_holds(tmp_path: Path) -> None:
+def test_column_types_what_people_say_of_a_column_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("code,at,size,y\n1,0,1,a\n2,946684800,2,b\n1,978307200,3,a\n")
     found, source = read(path, columns_as=("code=category", "at=epoch", "size=drop"))
@@ -147,7 +149,7 @@ def test_what_people_say_of_a_column_holds(tmp_path: Path) -> None:
         read(path, columns_as=("nothing=drop",))
 
 
-def test_text_of_many_values_is_hashed_and_of_a_value_a_row_left_out(tmp_path: Path) -> None:
+def test_column_types_text_of_many_values_is_hashed_and_of_a_value_a_row_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     rows = "".join(f"{k / 7:.3f},city{k % 300},ref-{k}x,{k % 2}\n" for k in range(1000))
     path.write_text("a,city,reference,y\n" + rows)
@@ -159,7 +161,7 @@ def test_text_of_many_values_is_hashed_and_of_a_value_a_row_left_out(tmp_path: P
     ]
 
 
-def test_rare_values_share_a_column_with_new_ones(tmp_path: Path) -> None:
+def test_column_types_rare_values_share_a_column_with_new_ones(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,c,y\n" + "1,red,0\n2,blue,1\n" * 5 + "3,mauve,0\n4,teal,1\n")
     found, source = read(path, min_count=3)

@@ -21,7 +21,7 @@ cases = given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 12))
 
 
 @cases
-def test_there_and_back(seed: int, rows: int, columns: int) -> None:
+def test_row_layout_dense_to_sparse_and_back(seed: int, rows: int, columns: int) -> None:
     values = matrix(seed, rows, columns)
     sparse = to_csr(Dense(values))
     expected = scipy.sparse.csr_matrix(values)
@@ -32,7 +32,7 @@ def test_there_and_back(seed: int, rows: int, columns: int) -> None:
 
 
 @cases
-def test_take(seed: int, rows: int, columns: int) -> None:
+def test_row_layout_takes_rows_in_order(seed: int, rows: int, columns: int) -> None:
     values = matrix(seed, rows, columns)
     chosen = np.random.default_rng(seed).random(rows) < 0.5
     dense, sparse = take(Dense(values), chosen), take(to_csr(Dense(values)), chosen)
@@ -44,14 +44,14 @@ def test_take(seed: int, rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_in_layout(sparse: bool) -> None:
+def test_row_layout_converts_on_request(sparse: bool) -> None:
     values = matrix(0, 5, 4)
     for X in (Dense(values), to_csr(Dense(values))):
         found = in_layout(X, sparse=sparse, columns=4)
         assert isinstance(found, CSR if sparse else Dense)
 
 
-def test_density() -> None:
+def test_row_layout_measures_density() -> None:
     values = np.eye(4, dtype=np.float32)
     assert density(to_csr(Dense(values)), 4) == 0.25
     assert density(Dense(values), 4) == 1.0

@@ -57,7 +57,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("content", ACCEPTED.values(), ids=ACCEPTED)
-def test_accepted(write: Callable[[bytes], Path], content: bytes) -> None:
+def test_svmlight_reads_what_the_grammar_allows(write: Callable[[bytes], Path], content: bytes) -> None:
     X, labels, source = read(write(content))
     assert len(labels) == len(X.indptr) - 1 == source.sources[0].rows > 0
 
@@ -111,7 +111,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
-def test_refused_with_file_and_line(write: Callable[[bytes], Path], content: bytes, code: str) -> None:
+def test_svmlight_refuses_a_malformed_line_with_its_number(
+    write: Callable[[bytes], Path], content: bytes, code: str
+) -> None:
     path = write(content if content.startswith(b"\xff") else GOOD + content)
     with pytest.raises(StreamSVMError) as caught:
         read(path)
@@ -126,13 +128,13 @@ def test_refused_with_file_and_line(write: Callable[[bytes], Path], content: byt
 
 
 @pytest.mark.parametrize("content", [b"", b"# nothing\n\n"], ids=["S45", "S46"])
-def test_no_rows(write: Callable[[bytes], Path], content: bytes) -> None:
+def test_svmlight_refuses_a_file_without_rows(write: Callable[[bytes], Path], content: bytes) -> None:
     with pytest.raises(StreamSVMError, match="no rows") as caught:
         read(write(content))
     assert caught.value.code == "E-EMPTY"
 
 
-def test_line_number_in_a_later_block(write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svmlight_line_number_in_a_later_block(write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """S55: the line number is right however many blocks came before."""
     lines = [b"1 1:0.5 2:0.25\n"] * 200_000
     lines[150_000] = b"1 1:0.5 2:x\n"
@@ -140,7 +142,9 @@ def test_line_number_in_a_later_block(write: Callable[[bytes], Path], monkeypatc
         read(write(b"".join(lines)))
 
 
-def test_a_line_that_never_ends_is_refused(write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svmlight_line_that_never_ends_is_refused(
+    write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S51."""
     monkeypatch.setattr(input_module, "LINE_LIMIT", 1 << 20)
     with pytest.raises(StreamSVMError) as caught:
@@ -148,21 +152,23 @@ def test_a_line_that_never_ends_is_refused(write: Callable[[bytes], Path], monke
     assert caught.value.code == "E-LIMIT"
 
 
-def test_a_row_of_ten_million_entries_is_refused(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_row_of_ten_million_entries_is_refused(write: Callable[[bytes], Path]) -> None:
     """S52: as the line it is."""
     with pytest.raises(StreamSVMError, match="a line of more than 64 MiB") as caught:
         read(write(b"1" + b" 12345678:1" * 10**7 + b"\n"))
     assert caught.value.code == "E-LIMIT"
 
 
-def test_a_line_longer_than_a_block_is_read(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_line_longer_than_a_block_is_read(write: Callable[[bytes], Path]) -> None:
     entries = b"".join(b" %d:1" % i for i in range(1, 500_001))
     X, _, _ = read(write(b"1 1:2\n-1" + entries + b"\n1 3:1\n"))
     assert np.diff(X.indptr).tolist() == [1, 500_000, 1]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_compression_is_told_from_the_content(write: Callable[[bytes], Path], pack: Callable[[bytes], bytes]) -> None:
+def test_svmlight_compression_is_told_from_the_content(
+    write: Callable[[bytes], Path], pack: Callable[[bytes], bytes]
+) -> None:
     """S50."""
     packed = pack(GOOD * 1000)
     X, _, source = read(write(packed))
@@ -173,25 +179,25 @@ def test_compression_is_told_from_the_content(write: Callable[[bytes], Path], pa
     assert caught.value.code == "E-TRUNCATED"
 
 
-def test_final_newline_may_be_allowed(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_final_newline_may_be_allowed(write: Callable[[bytes], Path]) -> None:
     X, _, _ = read(write(b"1 1:1\n-1 2:0.5"), allow_no_final_newline=True)
     assert X.data.tolist() == [1, 0.5]
 
 
 class TestIndexBase:
-    def test_zero_in_the_first_block_means_zero(self, write: Callable[[bytes], Path]) -> None:
+    def test_svmlight_zero_in_the_first_block_means_zero(self, write: Callable[[bytes], Path]) -> None:
         X, _, source = read(write(b"1 3:1\n1 0:1\n"))
         assert (source.encoding()["index_base"], source.columns, X.indices.tolist()) == (0, 4, [3, 0])
 
-    def test_else_one(self, write: Callable[[bytes], Path]) -> None:
+    def test_svmlight_indices_begin_at_one(self, write: Callable[[bytes], Path]) -> None:
         X, _, source = read(write(b"1 3:1\n1 1:1\n"))
         assert (source.encoding()["index_base"], source.columns, X.indices.tolist()) == (1, 3, [2, 0])
 
     @pytest.mark.parametrize(("given", "columns"), [(0, 4), (1, 3)])
-    def test_as_given(self, write: Callable[[bytes], Path], given: int, columns: int) -> None:
+    def test_svmlight_index_base_can_be_given(self, write: Callable[[bytes], Path], given: int, columns: int) -> None:
         assert read(write(b"1 3:1\n"), index_base=given)[2].columns == columns
 
-    def test_a_later_zero_is_an_error_with_the_way_out(self, tmp_path: Path) -> None:
+    def test_svmlight_later_zero_is_an_error_with_the_way_out(self, tmp_path: Path) -> None:
         """S02: index 0 only in the last file."""
         first, second = tmp_path / "a.svm", tmp_path / "b.svm"
         first.write_bytes(b"1 1:1\n")
@@ -202,26 +208,26 @@ class TestIndexBase:
         assert "b.svm line 1" in caught.value.message
         assert "--index-base 0" in caught.value.hint
 
-    def test_a_test_file_gets_the_recorded_base(self, write: Callable[[bytes], Path]) -> None:
+    def test_svmlight_test_file_gets_the_recorded_base(self, write: Callable[[bytes], Path]) -> None:
         """S53."""
         encoding = read(write(b"1 0:1 4:1\n"))[2].encoding()
         X, _, source = read(write(b"1 3:1\n"), encoding=encoding)
         assert (X.indices.tolist(), source.columns) == ([3], 5)
 
-    def test_an_index_beyond_the_columns(self, write: Callable[[bytes], Path]) -> None:
+    def test_svmlight_index_beyond_the_columns(self, write: Callable[[bytes], Path]) -> None:
         """S54."""
         with pytest.raises(StreamSVMError) as caught:
             read(write(b"1 5:1\n"), features=4)
         assert caught.value.code == "E-SCHEMA"
 
 
-def test_prediction_needs_no_labels(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_prediction_needs_no_labels(write: Callable[[bytes], Path]) -> None:
     encoding = read(write(GOOD))[2].encoding()
     X, labels, _ = read(write(b"1:1 3:0.5\n2:2\n# c\n"), encoding=encoding)
     assert (X.indices.tolist(), X.indptr.tolist(), len(labels)) == ([0, 2, 1], [0, 2, 3], 0)
 
 
-def test_query_ids_can_be_ignored(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_query_ids_can_be_ignored(write: Callable[[bytes], Path]) -> None:
     X, labels, _ = read(write(b"1 qid:7 1:1\n2\tqid:8\n"), ignore_qid=True)
     assert (X.indptr.tolist(), labels.tolist()) == ([0, 1, 1], [1, 2])
 
@@ -250,7 +256,9 @@ ODD = ["\r", "\0", ",", "qid:1", "1.5:2", "0x1", "é", "|", "99999999999", "-2:1
 
 
 @given(st.lists(st.sampled_from(TOKENS + ODD), max_size=8).map("".join), st.booleans())
-def test_parser_and_explanation_agree(tmp_path_factory: pytest.TempPathFactory, line: str, spaced: bool) -> None:
+def test_svmlight_parser_and_explanation_agree(
+    tmp_path_factory: pytest.TempPathFactory, line: str, spaced: bool
+) -> None:
     """A line is refused by the parser just when there is something to say about it."""
     path = tmp_path_factory.mktemp("lines") / "a.svm"
     content = line.encode() if not spaced else line.replace("1", " 1").encode()
@@ -276,7 +284,7 @@ def decimal_texts() -> Iterator[Any]:
 
 
 @given(st.lists(st.one_of(*decimal_texts()), min_size=1, max_size=50))
-def test_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_svmlight_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     with np.errstate(over="ignore"):
         expected = np.array([float(t) for t in texts]).astype(np.float32)
     texts = [t for t, value in zip(texts, expected, strict=True) if np.isfinite(value)]
@@ -287,13 +295,13 @@ def test_values_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, tex
 
 
 @given(st.lists(st.floats(-(2.0**53), 2.0**53), min_size=1, max_size=9))
-def test_labels_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, labels: list[float]) -> None:
+def test_svmlight_labels_are_those_of_float(tmp_path_factory: pytest.TempPathFactory, labels: list[float]) -> None:
     path = tmp_path_factory.mktemp("labels") / "a.svm"
     path.write_text("".join(f"{label!r} 1:1\n" for label in labels))
     assert read(path)[1].tolist() == labels
 
 
-def test_a_number_that_is_left_to_python_stays_in_its_row_and_place(write: Callable[[bytes], Path]) -> None:
+def test_svmlight_number_that_is_left_to_python_stays_in_its_row_and_place(write: Callable[[bytes], Path]) -> None:
     """Of nineteen digits and more: labels and values of rows that are not the first among them."""
     long = b"0.1234567890123456789012345"
     X, y, _ = read(write(b"1 1:2\n%b 1:3 2:%b\n-2 2:%b\n%b\n" % (long, long, long, long)))
@@ -303,7 +311,9 @@ def test_a_number_that_is_left_to_python_stays_in_its_row_and_place(write: Calla
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["a9a.xz", "w8a.xz", "letter.xz", "ijcnn1.gz", "imdb.xz"])
-def test_real_files_are_read_as_by_sklearn(data_file: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+def test_svmlight_real_files_are_read_as_by_sklearn(
+    data_file: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
     from sklearn.datasets import load_svmlight_file
 
     path = data_file(name)

@@ -57,7 +57,9 @@ TEXTS = [
 @pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
 @pytest.mark.parametrize("unlabeled", [False, True])
 @pytest.mark.parametrize("base", [0, 1])
-def test_every_line_is_taken_or_refused_as_the_grammar_says(base: int, unlabeled: bool, python: bool) -> None:
+def test_svmlight_pass_every_line_is_taken_or_refused_as_the_grammar_says(
+    base: int, unlabeled: bool, python: bool
+) -> None:
     """With nothing after the text, and with bytes behind it that are no part of it."""
     parse = svmlight.parse.py_func if python else svmlight.parse
     for content in TEXTS:
@@ -76,7 +78,7 @@ def test_every_line_is_taken_or_refused_as_the_grammar_says(base: int, unlabeled
 
 
 @pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
-def test_numbers_that_are_not_finished_are_listed_with_their_places(python: bool) -> None:
+def test_svmlight_pass_numbers_that_are_not_finished_are_listed_with_their_places(python: bool) -> None:
     """Of a label -1 less its row; of an entry its number; then the first byte and the one after the last."""
     parse = svmlight.parse.py_func if python else svmlight.parse
     long = "0.12345678901234567890123"
@@ -104,7 +106,7 @@ def test_numbers_that_are_not_finished_are_listed_with_their_places(python: bool
         ],
     ),
 )
-def test_what_float32_does_not_hold_is_refused_unless_it_is_left_to_python(
+def test_svmlight_pass_what_float32_does_not_hold_is_refused_unless_it_is_left_to_python(
     number: str, bad: bool, python: bool
 ) -> None:
     parse = svmlight.parse.py_func if python else svmlight.parse

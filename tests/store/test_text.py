@@ -59,7 +59,7 @@ TEXTS = st.lists(st.text("abÄß_9 -éÉ\t€", max_size=12), min_size=1, max_si
 
 @settings(deadline=None, max_examples=60)
 @given(texts=TEXTS, form=st.sampled_from(["words", "chars:2-4", "chars:1-1", "chars:3-8"]))
-def test_terms_are_what_the_definition_says(texts: list[str], form: str) -> None:
+def test_text_columns_terms_are_what_the_definition_says(texts: list[str], form: str) -> None:
     column = Column("t", TEXT, form=form, text_bits=BITS)
     terms = terms_of(pa.array(texts, pa.string()), column)
     for k, text in enumerate(texts):
@@ -71,7 +71,7 @@ def test_terms_are_what_the_definition_says(texts: list[str], form: str) -> None
 
 @settings(deadline=None, max_examples=40)
 @given(texts=TEXTS)
-def test_values_have_length_1_and_fall_with_frequency(texts: list[str]) -> None:
+def test_text_columns_values_have_length_1_and_fall_with_frequency(texts: list[str]) -> None:
     column = Column("t", TEXT, form="words", text_bits=BITS)
     terms = terms_of(pa.array(texts, pa.string()), column)
     counts = DocumentCounts(0, np.zeros(2**BITS, np.uint32)).added(terms, np.ones(len(texts), np.int64))
@@ -157,7 +157,7 @@ def test_columns_of_text_need_memory(tmp_path: Path, name: str) -> None:
     assert "--text-bits" in caught.value.hint
 
 
-def test_crosses_are_values_together(tmp_path: Path) -> None:
+def test_text_columns_crosses_are_values_together(tmp_path: Path) -> None:
     rows = [{"a": "pq"[k % 2], "b": str("xyz"[k % 3]), "c": k % 2 == 0, "y": k % 2} for k in range(12)]
     options: dict[str, Any] = {"label": "y", "recognize": True, "cross": ("a*b",)}
     found, source = read(write(tmp_path / "a.csv", rows), **options)
@@ -183,7 +183,7 @@ def test_crosses_are_values_together(tmp_path: Path) -> None:
         ('{"a": 1, "y": null}', "E-LABEL", "row 3"),
     ],
 )
-def test_a_line_that_is_not_in_order(tmp_path: Path, line: str, code: str, text: str) -> None:
+def test_text_columns_line_that_is_not_in_order(tmp_path: Path, line: str, code: str, text: str) -> None:
     good = "".join(f'{{"a": {k}, "y": {k % 2}}}\n' for k in range(2))
     pad = good + "".join(f'{{"a": {k}.5, "y": 0}}\n' for k in range(100_000))  # the bad line is beyond the first block
     path = tmp_path / "a.jsonl"

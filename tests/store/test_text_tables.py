@@ -56,7 +56,7 @@ def values_of(store: Path) -> Any:
     ("form", ["csv", "parquet", "jsonl"]),
     ("wrong", ["2019-02-30", "2019-04-31 10:00", "2019-02-29T10:00:00Z", "0000-01-01"]),
 )
-def test_a_day_that_no_month_has_is_no_date(tmp_path: Path, form: str, wrong: str) -> None:
+def test_text_table_day_that_no_month_has_is_no_date(tmp_path: Path, form: str, wrong: str) -> None:
     path = write(tmp_path / f"a.{form}", day=[*DAYS[:9], wrong, *DAYS[10:]], y=[0, 1] * 30)
     with pytest.raises(
         DataError, match=rf"(row 10|line 11), column 'day': expected a date such as 1997-02-28, found '{wrong}'"
@@ -64,7 +64,7 @@ def test_a_day_that_no_month_has_is_no_date(tmp_path: Path, form: str, wrong: st
         ingest(path)
 
 
-def test_a_day_that_no_month_has_is_none_in_new_rows_either(tmp_path: Path) -> None:
+def test_text_table_day_that_no_month_has_is_none_in_new_rows_either(tmp_path: Path) -> None:
     model = fit(write(tmp_path / "a.csv", day=DAYS, y=[0, 1] * 30))
     assert len(model.decision_function(pd.DataFrame({"day": ["2020-02-29"]}))) == 1
     for wrong in ("2020-02-30", "1900-02-29", "2020-04-31"):
@@ -77,7 +77,7 @@ CLOCK = pd.date_range("2019-01-01 00:30", periods=60, freq="7h")
 
 @pytest.mark.parametrize("options", [{}, {"calendar": ("t",)}], ids=["date", "calendar"])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_times_with_a_zone_are_the_same_points_in_time_in_every_zone(
+def test_text_table_times_with_a_zone_are_the_same_points_in_time_in_every_zone(
     tmp_path: Path, form: str, options: dict[str, Any]
 ) -> None:
     times = CLOCK.tz_localize("America/New_York")
@@ -94,7 +94,7 @@ def test_times_with_a_zone_are_the_same_points_in_time_in_every_zone(
             model.decision_function(pd.DataFrame({"t": other}))
 
 
-def test_times_with_a_zone_are_refused_where_the_training_had_none(tmp_path: Path) -> None:
+def test_text_table_times_with_a_zone_are_refused_where_the_training_had_none(tmp_path: Path) -> None:
     model = fit(write(tmp_path / "a.csv", t=CLOCK, y=(CLOCK.hour < 12).astype(int)))
     times = CLOCK.tz_localize("America/New_York")
     for other in (times, times.astype(str)):
@@ -125,7 +125,7 @@ def test_blanks_around_text_do_not_count(tmp_path: Path, quote: str) -> None:
     assert list(names) == ["u", "g=a", "g=b"]
 
 
-def test_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_path: Path) -> None:
+def test_text_table_new_rows_match_labels_and_categories_whatever_blanks_are_around(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
         "u": [k % 5 for k in range(60)],
         "g": ["red", "blue", "red"] * 20,
@@ -155,7 +155,7 @@ def with_gaps(word: str | None) -> dict[str, Any]:
 
 
 @each_value(("form", FORMS), ("word", ["n/a", "NaN", "-", ".", "<NA>", r"\N", "#DIV/0!", "1.#IND"]))
-def test_words_for_a_missing_value_are_missing_values(tmp_path: Path, form: str, word: str) -> None:
+def test_text_table_words_for_a_missing_value_are_missing_values(tmp_path: Path, form: str, word: str) -> None:
     path = write(tmp_path / f"a.{form}", **with_gaps(word))
     with pytest.raises(DataError, match="--missing mean") as caught:
         ingest(path)
@@ -167,7 +167,7 @@ def test_words_for_a_missing_value_are_missing_values(tmp_path: Path, form: str,
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_words_that_the_user_adds_are_missing_values_in_new_rows_too(tmp_path: Path, form: str) -> None:
+def test_text_table_words_that_the_user_adds_are_missing_values_in_new_rows_too(tmp_path: Path, form: str) -> None:
     columns = with_gaps("unknown") | {"age": [-999 if k % 9 == 2 else k for k in range(60)]}
     path = write(tmp_path / f"a.{form}", **columns)
     model = fit(path, missing="mean", na=("unknown", "-999"))
@@ -200,7 +200,9 @@ RECOGNIZED = {
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 @pytest.mark.parametrize("name", RECOGNIZED)
-def test_lines_with_a_value_that_is_not_of_its_column_are_left_out(tmp_path: Path, form: str, name: str) -> None:
+def test_text_table_lines_with_a_value_that_is_not_of_its_column_are_left_out(
+    tmp_path: Path, form: str, name: str
+) -> None:
     columns = {key: list(values) for key, (_, values, _) in RECOGNIZED.items()} | {"y": [0, 1] * 30}
     wrong = RECOGNIZED[name][2]
     columns[name][40] = -3 if name == "w" and form == "jsonl" else wrong
@@ -215,7 +217,7 @@ def test_lines_with_a_value_that_is_not_of_its_column_are_left_out(tmp_path: Pat
     assert f"{42 if form == 'csv' else 41}\tE-" in (tmp_path / "a.zarr.rejects").read_text()
 
 
-def test_rows_with_a_missing_value_are_kept_where_bad_lines_are_left_out(tmp_path: Path) -> None:
+def test_text_table_rows_with_a_missing_value_are_kept_where_bad_lines_are_left_out(tmp_path: Path) -> None:
     size = ["NaN" if k % 10 == 3 else str(k) for k in range(2000)]
     columns = {"size": size, "y": [0, 1] * 1000}
     model = fit(write(tmp_path / "a.csv", **columns), missing="mean", on_bad_line="skip")
@@ -230,7 +232,7 @@ def test_rows_with_a_missing_value_are_kept_where_bad_lines_are_left_out(tmp_pat
         assert len(pd.read_csv(tmp_path / "p.csv")) == 1999
 
 
-def test_the_first_line_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_text_table_first_line_that_is_wrong_is_named(tmp_path: Path) -> None:
     columns = {"member": ["yes", "no"] * 30, "size": [*range(50), "large", *range(9)], "y": [0, 1] * 30}
     columns["member"][30] = "perhaps"
     with pytest.raises(DataError, match="line 32, column 'member'"):
@@ -238,7 +240,7 @@ def test_the_first_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_the_index_of_a_data_frame_is_no_feature(tmp_path: Path, form: str) -> None:
+def test_text_table_index_of_a_data_frame_is_no_feature(tmp_path: Path, form: str) -> None:
     frame = pd.DataFrame({"u": [k % 7 for k in range(60)], "y": ["no"] * 30 + ["yes"] * 30}).sample(
         frac=1, random_state=0
     )
@@ -270,7 +272,7 @@ TABLE = "u,v,y\n1,2,a\n2,1,b\n3,1,a\n"
     ],
 )
 @pytest.mark.parametrize("skip", ["error", "skip"])
-def test_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, skip: str) -> None:
+def test_text_table_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, skip: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(above + TABLE)
     result = ingest(path, on_bad_line=skip)
@@ -281,7 +283,7 @@ def test_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, ski
         ingest(path)
 
 
-def test_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) -> None:
+def test_text_table_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) -> None:
     path, rows = tmp_path / "a.csv", "".join(f"{k},{k % 7},{'ab'[k % 2]}\n; note\n" for k in range(60))
     path.write_text("Report of the year\nu,v,y\n" + rows)
     with pytest.raises(DataError, match=r"line 1 of .* has 1 value"):
@@ -307,7 +309,7 @@ def test_skipped_lines_and_comments_are_those_of_new_rows_too(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("lines", "rows"), [(20_000, 40), (200_000, 3), (20, 30_000)])
-def test_values_with_line_feeds_may_lie_across_blocks(tmp_path: Path, lines: int, rows: int) -> None:
+def test_text_table_values_with_line_feeds_may_lie_across_blocks(tmp_path: Path, lines: int, rows: int) -> None:
     path = tmp_path / "a.csv"
     text = '"' + 'a, ""b""\n' * lines + '"'
     path.write_text("t,u,y\n" + "".join(f"{text},{k},{k % 2}\n" for k in range(rows)))
@@ -316,7 +318,7 @@ def test_values_with_line_feeds_may_lie_across_blocks(tmp_path: Path, lines: int
         assert (result.rows, result.columns) == (rows, 17)
 
 
-def test_a_bad_line_among_values_with_line_feeds_is_named_and_left_out(tmp_path: Path) -> None:
+def test_text_table_bad_line_among_values_with_line_feeds_is_named_and_left_out(tmp_path: Path) -> None:
     path, text = tmp_path / "a.csv", '"' + "a\n" * 100_000 + '"'
     rows = [f"{text},{'large' if k == 4 else k},{k % 2}\n" for k in range(12)]
     path.write_text("t,u,y\n" + "".join(rows))

@@ -24,7 +24,7 @@ from streamsvm.store.zarr.store import ZarrMedium
 ROWS = 64
 
 
-def test_what_goes_wrong_with_a_block_is_raised_in_its_place() -> None:
+def test_ingest_threads_what_goes_wrong_with_a_block_is_raised_in_its_place() -> None:
     for bad in range(12):
 
         def make(number: int, bad: int = bad) -> int:
@@ -64,7 +64,7 @@ def watch(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[threading.
     return by
 
 
-def test_a_chunk_is_not_joined_before_the_one_before_is_written(
+def test_ingest_threads_chunk_is_not_joined_before_the_one_before_is_written(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or there would be one more of them in memory than the plan counts."""
@@ -96,7 +96,7 @@ ENDS: dict[str, Callable[[StoreWriter], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_goes_wrong_in_the_background_is_raised_by_the_next_call(
+def test_ingest_threads_what_goes_wrong_in_the_background_is_raised_by_the_next_call(
     writer: StoreWriter, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
