@@ -171,7 +171,7 @@ def test_corruption_repair_writes_what_is_damaged_and_nothing_else(tmp_path: Pat
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_repair_rewrites_damaged_hdf5_parts(
+def test_corruption_repair_rewrites_damaged_hdf5_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, layout: str
 ) -> None:
     monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
@@ -187,7 +187,7 @@ def test_repair_rewrites_damaged_hdf5_parts(
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
-def test_repair_refuses_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corruption_repair_refuses_rows_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is whole is replaced before it is known that the rows are the same."""
     monkeypatch.setattr(hdf5_store, "PART_BYTES", SMALL_PART)
     store = ingested(tmp_path, store=tmp_path / "s.h5")

@@ -92,7 +92,7 @@ def test_kill_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
         shutil.rmtree(store.parent)
 
 
-def test_ingest_does_not_write_complete_parts_again(server: Server, source: Path, tmp_path: Path) -> None:
+def test_kill_ingest_does_not_write_complete_parts_again(server: Server, source: Path, tmp_path: Path) -> None:
     reference, store = tmp_path / "reference.h5", tmp_path / "s.h5"
     steps = steps_of(server, "ingest", **ingest_settings(source, reference))
     settings = ingest_settings(source, store)
@@ -108,7 +108,7 @@ def test_ingest_does_not_write_complete_parts_again(server: Server, source: Path
 
 
 @pytest.mark.parametrize("damage", ["part", "journal"])
-def test_ingest_rewrites_parts_that_differ_from_the_journal(
+def test_kill_ingest_rewrites_parts_that_differ_from_the_journal(
     server: Server, source: Path, tmp_path: Path, damage: str
 ) -> None:
     """A file that was changed is written again; rows that come out otherwise end the run."""
@@ -186,7 +186,7 @@ def test_kill_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server,
 
 
 @pytest.mark.parametrize(("folds", "place"), [(None, "tables_of_group"), (3, "_Decision")])
-def test_fit_killed_in_its_calibration_ends_with_the_same_bytes(
+def test_kill_fit_killed_in_its_calibration_ends_with_the_same_bytes(
     server: Server, tmp_path: Path, folds: int | None, place: str
 ) -> None:
     """Killed in the reading of the scores, and when the first fold is fitted: the same bytes, with and without a checkpoint."""
@@ -210,7 +210,7 @@ def test_fit_killed_in_its_calibration_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_path: Path, loss: str) -> None:
+def test_kill_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_path: Path, loss: str) -> None:
     """Second order on a sample: what passes on from reading to reading is a center, a damping, a corner and bounds."""
     store = str(tmp_path / "wide")
     synth(SynthJob("table", store, rows=4000, columns=2000, chunk_bytes=1 << 14))
@@ -239,7 +239,7 @@ def test_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_
 
 
 @pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "none"])
-def test_fit_of_several_C_killed_accepts_its_own_models(server: Server, tmp_path: Path, checkpoints: bool) -> None:
+def test_kill_fit_of_several_C_killed_accepts_its_own_models(server: Server, tmp_path: Path, checkpoints: bool) -> None:
     """Killed while the models are written, the last steps of a run: resumed, it is the run that was not killed.
 
     Every third step, and with checkpoints the one after: a model takes another number of them.

@@ -274,6 +274,8 @@ def job_of(place: Path, **settings: Any) -> FitJob:
 
 
 @each_value(("use", NAMED.values()), ("name", [NO_NAME, f"{NO_NAME}/b", "a\x00b"]))
-def test_input_with_an_impossible_name_is_missing(tmp_path: Path, use: Callable[[str, Path], Any], name: str) -> None:
+def test_odd_file_input_with_an_impossible_name_is_missing(
+    tmp_path: Path, use: Callable[[str, Path], Any], name: str
+) -> None:
     with pytest.raises(MissingError):
         use(name, tmp_path)

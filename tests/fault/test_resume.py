@@ -319,7 +319,7 @@ def test_resume_stop_in_the_last_evaluation_loses_nothing_of_the_training(
     assert Path(job.model).read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_checkpoint_encodes_states_to_the_last_bit() -> None:
+def test_resume_checkpoint_encodes_states_to_the_last_bit() -> None:
     shared = np.arange(6.0).reshape(2, 3)
     values = {
         "numbers": [0.1, float("inf"), -0.0, np.float64(0.3), np.int64(3), 2**70, True, None, "text"],
@@ -336,7 +336,7 @@ def test_checkpoint_encodes_states_to_the_last_bit() -> None:
         np.testing.assert_array_equal(one, two)
 
 
-def test_checkpoint_holds_data_only() -> None:
+def test_resume_checkpoint_holds_data_only() -> None:
     with pytest.raises(StreamSVMError, match="cannot hold a function"):
         Encoder().encode([lambda: None])
     with pytest.raises(KeyError):

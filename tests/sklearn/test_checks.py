@@ -28,7 +28,7 @@ from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, Stre
     legacy=True,
 )
 @pytest.mark.filterwarnings("ignore:not certified.*no hyperplane holds:sklearn.exceptions.ConvergenceWarning")
-def test_estimator_passes_the_checks_of_sklearn(estimator: Any, check: Any) -> None:
+def test_sklearn_estimator_passes_the_checks_of_sklearn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 

@@ -118,6 +118,6 @@ def test_compressed_input_that_is_missing_is_named(directory: Path) -> None:
         Input(directory / "none")
 
 
-def test_compression_is_told_from_the_content() -> None:
+def test_compressed_input_compression_is_told_from_the_content() -> None:
     for name, pack in PACK.items():
         assert compression_of(pack(b"12")) == name

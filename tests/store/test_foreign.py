@@ -189,7 +189,7 @@ def open_store_of_csr(path: Path) -> Any:
     return open_store(path)
 
 
-def test_hdf5_file_of_a_killed_writer_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_file_of_a_killed_writer_is_refused(tmp_path: Path) -> None:
     """B12."""
     path = tmp_path / "a.h5"
     text = (
@@ -203,7 +203,7 @@ def test_hdf5_file_of_a_killed_writer_is_refused(tmp_path: Path) -> None:
     assert code_of(lambda: read(path, format="hdf5")) == ("E-HDF5", 65)
 
 
-def test_hdf5_file_left_open_for_writing_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_file_left_open_for_writing_is_refused(tmp_path: Path) -> None:
     """B13."""
     path = tmp_path / "a.h5"
     text = (
@@ -217,7 +217,7 @@ def test_hdf5_file_left_open_for_writing_is_refused(tmp_path: Path) -> None:
     assert (caught.value.code, "h5clear" in caught.value.hint) == ("E-HDF5", True)
 
 
-def test_hdf5_chunks_never_written_are_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_chunks_never_written_are_refused(tmp_path: Path) -> None:
     """B14."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -232,7 +232,7 @@ def test_hdf5_chunks_never_written_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["external storage", "external link", "virtual"])
-def test_hdf5_links_to_other_files_are_refused(tmp_path: Path, kind: str) -> None:
+def test_foreign_arrays_hdf5_links_to_other_files_are_refused(tmp_path: Path, kind: str) -> None:
     """B15."""
     path, secret = tmp_path / "a.h5", h5(tmp_path / "secret.h5")
     with h5py.File(path, "w") as file:
@@ -249,7 +249,7 @@ def test_hdf5_links_to_other_files_are_refused(tmp_path: Path, kind: str) -> Non
     assert code_of(lambda: open_store(path)) == ("E-SECURITY", 77)
 
 
-def test_hdf5_unknown_filter_is_named(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_unknown_filter_is_named(tmp_path: Path) -> None:
     """B16."""
     path = h5(tmp_path / "a.h5")
     with h5py.File(path, "r+") as file:
@@ -262,7 +262,7 @@ def test_hdf5_unknown_filter_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "E-FILTER"
 
 
-def test_hdf5_single_chunk_is_read(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_single_chunk_is_read(tmp_path: Path) -> None:
     """B18; without a filter (B17) part of a chunk can be read."""
     packed = h5(tmp_path / "a.h5", chunks=X.shape, compression="gzip")
     with pytest.raises(BudgetError, match=r"needs \d+ MiB .*\d+ MiB are allowed"):
@@ -273,7 +273,7 @@ def test_hdf5_single_chunk_is_read(tmp_path: Path) -> None:
     assert len(read(plain, memory=1 << 20))
 
 
-def test_hdf5_cut_file_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_hdf5_cut_file_is_refused(tmp_path: Path) -> None:
     """B20."""
     path = h5(tmp_path / "a.h5")
     path.write_bytes(path.read_bytes()[:-1000])
@@ -281,7 +281,7 @@ def test_hdf5_cut_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["default.zarr", "v2.zarr", "sharded.zarr"])
-def test_zarr_missing_chunks_are_refused(tmp_path: Path, name: str) -> None:
+def test_foreign_arrays_zarr_missing_chunks_are_refused(tmp_path: Path, name: str) -> None:
     """B26."""
     path = MAKE[name](tmp_path / name)
     victim = max((p for p in (path / "X").rglob("*") if p.is_file() and "z" not in p.name), key=str)
@@ -291,7 +291,7 @@ def test_zarr_missing_chunks_are_refused(tmp_path: Path, name: str) -> None:
     assert len(read(path, allow_fill=True))
 
 
-def test_zarr_missing_inner_chunk_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_missing_inner_chunk_is_refused(tmp_path: Path) -> None:
     """B26."""
     path = tmp_path / "a"
     group = zarr.open_group(path, mode="w")
@@ -302,7 +302,7 @@ def test_zarr_missing_inner_chunk_is_refused(tmp_path: Path) -> None:
     assert code_of(lambda: read(path)) == ("E-CHUNKS", 65)
 
 
-def test_zarr_empty_chunk_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_empty_chunk_is_refused(tmp_path: Path) -> None:
     """B27."""
     path = zarr_at(tmp_path / "a")
     (path / "X" / "c" / ".0.partial").write_bytes(b"x")
@@ -312,7 +312,7 @@ def test_zarr_empty_chunk_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"zarr_format": 3', b"[" * 100_000, b"\xff\xfe"])
-def test_zarr_malformed_metadata_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_foreign_arrays_zarr_malformed_metadata_is_refused(tmp_path: Path, content: bytes) -> None:
     """B28."""
     path = zarr_at(tmp_path / "a")
     (path / "X" / "zarr.json").write_bytes(content)
@@ -323,7 +323,7 @@ def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_zarr_codecs_that_run_code_are_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_codecs_that_run_code_are_refused(tmp_path: Path) -> None:
     """B28."""
     old, new = zarr_at(tmp_path / "a", version=2), zarr_at(tmp_path / "b")
     changed(old / "X" / ".zarray", filters=[{"id": "pickle", "protocol": 5}])
@@ -332,7 +332,7 @@ def test_zarr_codecs_that_run_code_are_refused(tmp_path: Path) -> None:
     assert code_of(lambda: read(new)) == ("E-SECURITY", 77)
 
 
-def test_zarr_chunk_of_absurd_size_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_chunk_of_absurd_size_is_refused(tmp_path: Path) -> None:
     """B29."""
     path = zarr_at(tmp_path / "a")
     grid = {"name": "regular", "configuration": {"chunk_shape": [10**12, COLUMNS]}}
@@ -348,7 +348,7 @@ def test_foreign_arrays_rows_without_a_column_are_refused_however_many(tmp_path:
     assert code_of(lambda: sv.fit(path, tmp_path / "m")) == ("E-SHAPE", 65)
 
 
-def test_zarr_chunk_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_chunk_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
     """B30."""
     import zstandard
 
@@ -358,7 +358,7 @@ def test_zarr_chunk_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_zarr_link_in_place_of_a_chunk_is_refused(tmp_path: Path) -> None:
+def test_foreign_arrays_zarr_link_in_place_of_a_chunk_is_refused(tmp_path: Path) -> None:
     path = zarr_at(tmp_path / "a")
     chunk = path / "X" / "c" / "3" / "0"
     chunk.unlink()

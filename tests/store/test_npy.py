@@ -145,7 +145,7 @@ def test_npy_asks_where_the_labels_are(write: Callable[..., Path]) -> None:
 
 
 class TestNpz:
-    def test_npz_without_X_is_refused(self, tmp_path: Path) -> None:
+    def test_npy_npz_without_X_is_refused(self, tmp_path: Path) -> None:
         """B11: nothing outside the names we know is looked at."""
         with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
             archive.writestr("../X.npy", packed(X))
