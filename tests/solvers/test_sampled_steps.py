@@ -48,7 +48,7 @@ def best_on_line(K: Any, a: Any, d: Any, low: float, high: float) -> tuple[float
 
 
 class Plain:
-    """The variants by their definitions (module ``compute.passes.simplex``)."""
+    """The variants by their definitions (module ``compute.passes.frank_wolfe``)."""
 
     def __init__(self, K: Any, a: Any, variant: str, *, open_step: bool) -> None:
         self.K, self.a, self.variant, self.open_step = K, a.copy(), variant, open_step

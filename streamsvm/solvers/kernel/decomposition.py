@@ -14,7 +14,7 @@ are those of the a that the moves led to. Any b bounds the optimum; a grid aroun
 
 *Regression.* Targets t_i have x_i = a_i, of either sign, with a corner at 0: in a pool each row stays on the side of 0 that it is
 shown on, and where it ends at 0 the next pass shows it on the other one if that is where it would go
-(``compute.passes.coordinates``). A pool's problem is therefore the same for all. t'x takes the place of y'x.
+(``compute.passes.kernel_rows``). A pool's problem is therefore the same for all. t'x takes the place of y'x.
 
 *One class* with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu sum s_i, which
 adds nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
