@@ -1,4 +1,4 @@
-"""The basis of a kernel machine: k(x, z_j) for points z_j, of rows as they are stored. Pure data and how to apply it."""
+"""Expansions, the basis of a kernel machine: k(x, z_j) for points z_j and rows as they are stored, as data and how to apply it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_sl
 TILE_ROWS = 256
 TILE_POINTS = 2048
 DENSE_BYTES = 32 << 20
-"""How much of the points is made dense at a time."""
+"""Bytes of the points that are made dense at a time."""
 WORKING_BYTES = 3 * DENSE_BYTES + 8 * TILE_ROWS * TILE_POINTS
-"""What applying an expansion holds beside its arguments and its own copy of a tile of rows, at most, for each thread that works."""
+"""Bytes of applying any expansion on one thread, at most, beside its arguments and its own copy of a tile of rows."""
 
 
 def points_at_a_time(columns: int) -> int:
-    """Return how many points with so many columns are made dense at a time."""
+    """Return how many points with this many columns are made dense at a time."""
     return max(1, min(TILE_POINTS, DENSE_BYTES // (8 * columns)))
 
 
-def working_bytes(columns: int) -> int:
-    """Return what applying an expansion on rows of so many columns holds, as ``WORKING_BYTES`` says of any and one thread."""
+def expansion_bytes(columns: int) -> int:
+    """Return the bytes of applying an expansion on rows of this many columns, on all threads."""
     return 3 * 8 * columns * points_at_a_time(columns) + threads() * 8 * TILE_ROWS * TILE_POINTS
 
 
@@ -42,7 +42,7 @@ class Expansion:
     """Points in the space the kernel sees, and the way there from stored rows: x -> (x - shift) scale, if any."""
 
     kernel: str
-    """The name of the kernel in ``kernels.KERNELS``, as models save it."""
+    """The name of the kernel in ``kernels.KERNELS``."""
     parameters: dict[str, float]
     """The kernel's parameters by name, gamma among them where it has one."""
     points: Rows
@@ -50,9 +50,9 @@ class Expansion:
     columns: int
     """Columns d of a stored row: dense rows with another number of them are refused, sparse ones with an index beyond."""
     shift: Float32 | None = None
-    """(d,) what is subtracted from each column of a stored row; None where ``scale`` is None."""
+    """(d,) subtracted from each column of a stored row; None where ``scale`` is None."""
     scale: Float32 | None = None
-    """(d,) what each column is then multiplied by; None: the kernel sees rows as they are stored."""
+    """(d,) the factor of each column then; None: the kernel sees rows as they are stored."""
 
     @property
     def _width(self) -> int:
@@ -62,8 +62,8 @@ class Expansion:
     def decision(self, X: Rows, weights: Float64, out: Float64, *, exact: bool = False) -> None:
         """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are.
 
-        ``exact``: of dense rows in float64 also where float32 would do. The order in which BLAS adds up a product depends on where a
-        row lies in its block, which in float32 is felt in the seventh digit.
+        ``exact``: dense rows in float64 also where float32 would do. The order in which BLAS adds up a product depends on where a
+        row lies in its block, which in float32 changes the seventh digit.
         """
         self._check(X)
         out[:] = weights[:, -1]
@@ -89,15 +89,15 @@ class Expansion:
             for start in range(first, last, TILE_ROWS):
                 stop = min(start + TILE_ROWS, last)
                 tile, total = values[: stop - start], sums[: stop - start]
-                rows = self._seen(row_slice(X, start, stop))
+                rows = self._apply_scaling(row_slice(X, start, stop))
                 kernel_block(rows, points, kernel, tile, by_differences=by_differences)
                 decision_values(Dense(tile), weights, total)
                 out[start:stop] += total
 
         in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * points.size))
 
-    def _seen(self, X: Rows) -> Rows:
-        """A copy of the rows as the kernel sees them."""
+    def _apply_scaling(self, X: Rows) -> Rows:
+        """Return a copy of the rows as the kernel sees them."""
         if self.scale is None or self.shift is None:
             return X
         if isinstance(X, Dense):
@@ -120,11 +120,11 @@ class Expansion:
             )
 
     def header(self) -> dict[str, Any]:
-        """What is not an array, as plain JSON."""
+        """Return all that is not an array, as plain JSON."""
         return {"kernel": self.kernel, "parameters": self.parameters, "columns": self.columns}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
+        """Return the arrays by name."""
         points = self.points
         if isinstance(points, Dense):
             found: dict[str, NDArray[Any]] = {"points": points.values}
@@ -135,16 +135,16 @@ class Expansion:
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
 
 
-def expansion_on(points: Rows, record: Any, columns: int, inner: Raw | Standardized) -> Expansion:
-    """The expansion on points that are given as the kernel sees them, through ``inner``."""
+def make_expansion(points: Rows, record: Any, columns: int, inner: Raw | Standardized) -> Expansion:
+    """Return the expansion on points that are given as the kernel sees them, through ``inner``."""
     name = next(name for name in KERNELS if KERNELS[name] is type(record))
     parameters = {key: float(value) for key, value in record._asdict().items()}
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     return Expansion(name, parameters, points._replace(bias=0.0), columns, shift, scale)
 
 
-def expansion_of(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Expansion:
-    """The expansion that ``header`` and ``tensors`` were made of; DataError, KeyError, TypeError for anything else."""
+def decode_expansion(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Expansion:
+    """Return the expansion of ``header`` and ``tensors``. Raises DataError, KeyError, TypeError where they are of none."""
     name, columns = str(header["kernel"]), header["columns"]
     parameters = {str(key): float(value) for key, value in header["parameters"].items()}
     kernel = KERNELS[name](**parameters)
@@ -160,7 +160,7 @@ def expansion_of(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Ex
 
 
 def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A tensor of the type and shape it must have (-1: any), all of it finite."""
+    """Return a tensor after checking its type, its shape (-1: any) and that it is finite."""
     array = tensors[name]
     fits = len(shape) == array.ndim and all(want in (-1, got) for want, got in zip(shape, array.shape, strict=True))
     if array.dtype != dtype or not fits or not np.isfinite(array).all():
@@ -169,7 +169,7 @@ def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple
 
 
 def _sparse(tensors: dict[str, NDArray[Any]], columns: int) -> CSR:
-    """CSR points whose every index lies inside; compiled passes do not check."""
+    """Return CSR points after checking every index, which compiled passes do not."""
     data = _array(tensors, "points.data", np.float32, (-1,))
     indices = _array(tensors, "points.indices", np.int32, (len(data),))
     indptr = _array(tensors, "points.indptr", np.int64, (-1,))

@@ -15,16 +15,16 @@ from streamsvm import durable
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.container import opened, pieces
 from streamsvm.errors import DataError
-from streamsvm.features.expansion import expansion_of
-from streamsvm.features.projection import Projection
+from streamsvm.features.expansion import decode_expansion
+from streamsvm.features.nystrom import Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import read_whole
 from streamsvm.rows import Dense
 
 FILE = "map.safetensors"
-LARGEST_MAP = 1 << 40
-"""Bytes; what it needs is part of the plan of whoever reads it."""
+MAX_BYTES = 1 << 40
+"""Bytes of the largest file that is read; its memory is part of the plan of the job that reads it."""
 
 
 def write_map(directory: Path, projection: Projection) -> str:
@@ -37,7 +37,7 @@ def write_map(directory: Path, projection: Projection) -> str:
 
 
 def _hashed(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest: hashlib._Hash) -> Iterator[Any]:
-    """The pieces of the file, each taken into the digest as it goes by."""
+    """Yield the pieces of the file, and add each to the digest."""
     for piece in pieces(tensors, {"expansion": json.dumps(header, sort_keys=True)}):
         digest.update(piece)
         yield piece
@@ -47,7 +47,7 @@ def read_map(directory: Path, sha256: str) -> Projection:
     """Read and verify the file. Raises DataError."""
     path = directory / FILE
     try:
-        raw = read_whole(path, LARGEST_MAP)
+        raw = read_whole(path, MAX_BYTES)
     except OSError:
         raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
@@ -55,7 +55,7 @@ def read_map(directory: Path, sha256: str) -> Projection:
     with opened(path, lambda why: _unusable(path, f"is no map: {why}")) as file:
         header = json.loads((file.metadata() or {})["expansion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    expansion = expansion_of(header, tensors)
+    expansion = decode_expansion(header, tensors)
     scaled = expansion.shift is not None and expansion.scale is not None
     inner = Standardized(expansion.shift, expansion.scale, 0.0) if scaled else Raw(0.0)  # type: ignore[arg-type]
     assert isinstance(expansion.points, Dense)

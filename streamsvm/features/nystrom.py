@@ -1,32 +1,140 @@
-"""Rows as Nystrom features (``features.projection``): made part by part in buffers of its own, or read from an embedding."""
+"""Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
+
+K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
+phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorized in float64; W is float32
+and from then on *is* the map. A linear solution w of the features is a kernel machine with the coefficients b = W w:
+prediction costs m, not m r.
+
+``Projection`` is the map as data; ``Nystrom`` makes features of raw blocks, part by part in buffers of its own; ``Embedded`` reads
+features that were stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.compute.blocks.operators import Factored, UnformedRows
-from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of
+from streamsvm.compute.blocks.operators import TILE, Factored, UnformedRows
+from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.kernel_values.rounding import (
     DIFFERENCES,
     SINGLE,
+    UNITS,
     arithmetic_for,
     dtype_of,
+    error_of,
+    exact_arithmetic,
+    reach_of,
 )
 from streamsvm.compute.threading import in_strips
-from streamsvm.features.expansion import Expansion
-from streamsvm.features.part_sizes import part_rows
-from streamsvm.features.projection import Projection
-from streamsvm.rows import Dense, Float32, Rows, row_count, row_slice
+from streamsvm.errors import DataError
+from streamsvm.features.expansion import Expansion, make_expansion
+from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.rows import Dense, Float32, Reach, Rows, row_count, row_slice
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
-STRIPS, STRIP_ROWS = 4, 256
-"""Strips of a part whose products are their own, and rows of one at least: where groups are few, or a pass is at its end,
-threads that have none of their own take them."""
+PART_BYTES = 16 << 20
+"""Bytes of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
+
+
+def part_rows(landmarks: int) -> int:
+    """Return the rows of a block that are mapped at a time, in float64 half as many.
+
+    They depend on the landmarks alone, and so do results.
+    """
+    return max(256, min(8192, PART_BYTES // (4 * landmarks) // 256 * 256))
+
+
+def map_bytes(landmarks: int, rank: int, *, factored: bool) -> int:
+    """Return the bytes the map holds for the rows at hand: kernel values, and features or the chosen rows of a Gram matrix."""
+    rows = part_rows(landmarks)
+    return 4 * rows * landmarks + (4 * TILE * landmarks if factored else 4 * rows * rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The landmarks, in the space the kernel sees, the way there from stored rows, and W."""
+
+    kernel: Any
+    """A record of ``kernels.py``."""
+    inner: Raw | Standardized
+    """The map of a stored row to what the kernel sees: nothing, or standardizing and centering."""
+    points: Points
+    """The m landmarks, as the kernel sees them."""
+    W: Array
+    """(m, r) float32; float64 of the same values where features are made in it."""
+
+    @property
+    def rank(self) -> int:
+        """Features r the map makes."""
+        return self.W.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of landmarks and W."""
+        return self.points.nbytes + self.W.nbytes
+
+    @property
+    def expansion(self) -> Expansion:
+        """The basis of the kernel machines that ``fold`` returns."""
+        columns = self.points.columns
+        points = Dense(np.ascontiguousarray(columns.T))
+        return make_expansion(points, self.kernel, len(columns), self.inner)
+
+    def to_float64(self) -> Projection:
+        """Return the same map with W in float64: products of values in float64 then copy nothing."""
+        return replace(self, W=self.W.astype(np.float64))
+
+    def rounding(self, farthest: Reach) -> tuple[float, float]:
+        """Return a bound of the error of sum_j b_j k(x, z_j), in the arithmetic of certificates, per sum |b_j|, and max |k(x, z)|.
+
+        Of rows within ``farthest`` where they are dense. Of sparse rows, whose columns are large one at a time, it is that of
+        rows no larger than the landmarks.
+        """
+        rows = Dense(np.ascontiguousarray(self.points.columns.T))
+        reach = reach_of(rows, np.square(rows.values, dtype=np.float64).sum(axis=1))
+        reach = reach._replace(dense=farthest.dense)
+        arithmetic = exact_arithmetic(self.kernel, reach, len(self.points.columns))
+        reach = reach.joined(farthest) if farthest.dense else reach
+        largest = float(self.kernel.largest(reach))
+        sums = (len(self.W) + 2) * UNITS[arithmetic] * largest
+        return error_of(self.kernel, reach, arithmetic) + sums, largest
+
+    @property
+    def full_bytes(self) -> int:
+        """Bytes of a thread that makes factored pairs in the arithmetic of certificates: kernel values, and landmarks in float64."""
+        m = len(self.W)
+        return map_bytes(m, self.rank, factored=True) + 2 * self.points.nbytes
+
+    def fold(self, solution: LinearSolution) -> KernelSolution:
+        """Return the same function as a kernel machine on the landmarks."""
+        coefficients = self.W.astype(np.float64) @ solution.w[:-1]
+        return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
+
+
+def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float) -> Projection:
+    """Factorize the landmarks' Gram matrix, without eigenvalues below ``cutoff`` times the largest.
+
+    Raises DataError when it has no positive eigenvalue.
+    """
+    values, vectors = np.linalg.eigh(symmetric_gram(points, kernel))
+    kept = values > cutoff * values[-1]
+    if not np.isfinite(values[-1]) or values[-1] <= 0.0:
+        raise DataError(
+            f"the kernel matrix of the landmarks has no positive eigenvalue (largest {values[-1]})",
+            hint="standardize the columns, or choose another kernel or gamma",
+        )
+    W = vectors[:, kept] / np.sqrt(values[kept])
+    return Projection(kernel, inner, points, np.ascontiguousarray(W[:, ::-1], np.float32))
+
+
+STRIPS, MIN_STRIP_ROWS = 4, 256
+"""Strips of a part, each a product of its own, and the rows of one at least. Idle threads take them where groups are few or a pass
+is at its end."""
 
 
 @dataclass(slots=True)
@@ -37,23 +145,23 @@ class Nystrom:
     """
 
     projection: Projection
-    """Landmarks and W; many maps may share one, which none of them changes."""
+    """Landmarks and W; maps may share one, which none of them changes."""
     bias: float
     """The value of the constant feature that is added to the r features; 0: there is none."""
     factored: bool = False
-    """Whether a part is kernel values and W, for solvers that do without features that are formed."""
+    """Whether a part is kernel values and W, for solvers that do without formed features."""
     exact: bool = False
-    """Whether kernel values are evaluated as certificates are, in float64, and features, half as many at a time, are sums in it."""
+    """Whether kernel values and features, half as many at a time, are in float64, as certificates are."""
     remade: bool = False
-    """Whether who keeps rows of a pair is to keep them as they are stored, and make their kernel values again."""
+    """Whether solvers that keep rows of a pair keep them as they are stored, and compute their kernel values again."""
     memory: Array | None = None
-    """Where kernel values may be written; None: the map has a place of its own."""
+    """A buffer for kernel values; None: the map allocates its own."""
     _values: Array = field(init=False)
     _features: Array = field(init=False)
     _points: Points = field(init=False)
     _by_differences: bool = field(init=False)
     _dense: bool | None = field(init=False, default=None)
-    """Whether the rows that were met are, on which the arithmetic depends; None: none were met."""
+    """Whether the rows met so far are dense, on which the arithmetic depends; None: none were met."""
 
     def __post_init__(self) -> None:
         m, r = self.projection.W.shape
@@ -63,7 +171,7 @@ class Nystrom:
         self._features = np.empty((rows // 2, r)) if self.exact else np.empty((rows, r), np.float32)
 
     def _prepare(self, X: Rows) -> None:
-        """Choose the arithmetic for such rows."""
+        """Choose the arithmetic for dense or for sparse rows."""
         dense = isinstance(X, Dense)
         if dense is self._dense:
             return
@@ -77,41 +185,41 @@ class Nystrom:
         self._values = self.memory.view(dtype_of(arithmetic)).reshape(-1, len(p.W))
 
     def in_full(self) -> Nystrom:
-        """The same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
+        """Return the same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self.memory)
 
     def in_single(self) -> Nystrom:
-        """The map as solvers see it."""
+        """Return the map as solvers see it."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, here or on another machine, has buffers of its own."""
+        """Copy without buffers: the copy, here or on another machine, allocates its own."""
         return Nystrom, (self.projection, self.bias, self.factored, self.exact, self.remade)
 
     @property
     def columns(self) -> int:
-        """Features the map makes."""
+        """The number of features."""
         return self.projection.rank
 
     @property
     def expansion(self) -> Expansion:
-        """The landmarks, which a folded solution is written in."""
+        """The landmarks, the basis of a folded solution."""
         return self.projection.expansion
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """The block as features; valid until the next is asked for. Standardizes the block in place."""
-        return self._cut(X, self._map)
+        """Yield the block as features, each part valid until the next. Standardizes the block in place."""
+        return self._map_parts(X, self._map)
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """The same without the features, of which nothing is made but of the rows that are kept; where such rows are not, as ``parts``."""
-        return self._cut(X, self._unformed if self.factored and self.remade else self._map)
+        """Yield rows whose features are only made if they are kept; where the map is not ``remade``, the same as ``parts``."""
+        return self._map_parts(X, self._unformed if self.factored and self.remade else self._map)
 
-    def _cut(self, X: Rows, seen: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
+    def _map_parts(self, X: Rows, form: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
         X = self.projection.inner.apply(X)
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
-            yield FeaturePart(start, stop, seen(row_slice(X, start, stop)))
+            yield FeaturePart(start, stop, form(row_slice(X, start, stop)))
 
     def _unformed(self, X: Rows) -> UnformedRows:
         p = self.projection
@@ -126,8 +234,12 @@ class Nystrom:
         return Dense(features, self.bias)
 
     def _fill(self, X: Rows, features: Array | None = None) -> Array:
-        """Fill the place there is for kernel values of some rows, and ``features`` (n, r) if given: strip by strip, which idle threads take."""
-        values, most, p = self._values[: row_count(X)], max(STRIP_ROWS, len(self._values) // STRIPS), self.projection
+        """Fill the buffer of kernel values for some rows, and ``features`` (n, r) if given, in strips that idle threads take."""
+        values, most, p = (
+            self._values[: row_count(X)],
+            max(MIN_STRIP_ROWS, len(self._values) // STRIPS),
+            self.projection,
+        )
 
         def fill(first: int, last: int) -> None:
             for start in range(first, last, most):
@@ -141,11 +253,11 @@ class Nystrom:
         return values
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
-        """The same function as a kernel machine on the landmarks."""
+        """Return the same function as a kernel machine on the landmarks."""
         return self.projection.fold(solution)
 
-    def into(self, X: Rows, out: Float32) -> None:
-        """Changes ``out`` (n, r): the features of rows that are already as the kernel sees them."""
+    def write_features(self, X: Rows, out: Float32) -> None:
+        """Write to ``out`` (n, r) the features of rows that are already as the kernel sees them."""
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
@@ -154,33 +266,33 @@ class Nystrom:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows that are features already, of a projection that is known: what ``jobs.embed.builder`` wrote."""
+    """Rows that are features already, of a known projection: what ``jobs.embed`` wrote."""
 
     projection: Projection
-    """The map the stored features were made with; here it only says what a solution stands for."""
+    """The map with which the stored features were made; it gives a solution its meaning."""
     bias: float
     """The value of the constant feature, which is not stored; 0: there is none."""
 
     @property
     def columns(self) -> int:
-        """Features of a stored row."""
+        """The number of features."""
         return self.projection.rank
 
     @property
     def expansion(self) -> Expansion:
-        """The landmarks, which a folded solution is written in."""
+        """The landmarks, the basis of a folded solution."""
         return self.projection.expansion
 
     def in_full(self) -> Nystrom:
-        """The map of the rows the embedding was made from, in the arithmetic of certificates, with pairs for parts."""
+        """Return the map of the rows that were embedded, in the arithmetic of certificates, with pairs for parts."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True)
 
     def in_single(self) -> Nystrom:
-        """The map of the rows the embedding was made from, in the arithmetic it was made in."""
+        """Return the map of the rows that were embedded, in the arithmetic in which they were."""
         return Nystrom(self.projection, self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """The block as it is stored, in one part, with the constant feature."""
+        """Yield the block as it is stored, in one part, with the constant feature."""
         yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
@@ -188,5 +300,5 @@ class Embedded:
         return self.parts(X)
 
     def fold(self, solution: LinearSolution) -> KernelSolution:
-        """The same function as a kernel machine on the landmarks."""
+        """Return the same function as a kernel machine on the landmarks."""
         return self.projection.fold(solution)

@@ -12,7 +12,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.calibration.calibrators import Calibration, read_calibration
 from streamsvm.container import opened
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
-from streamsvm.features.expansion import Expansion, expansion_of
+from streamsvm.features.expansion import Expansion, decode_expansion
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import FORMAT, KERNEL, LINEAR, VOTING_FORMAT, Model, hash_model
 from streamsvm.registry import load as load_name
@@ -117,7 +117,7 @@ def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array],
 
 def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:
     try:
-        expansion = expansion_of(header["expansion"], tensors)
+        expansion = decode_expansion(header["expansion"], tensors)
     except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _refuse_content(path) from error
     if row_count(expansion.points) != points:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.features.scaling import Raw, Standardized, centered, standardized
+from streamsvm.features.scaling import Raw, Standardized, center, fit_standardization
 from streamsvm.jobs.embed.kernel_request import kernel_record
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.run import fit
@@ -43,7 +43,7 @@ def rbf(X: Any, Z: Any, gamma: float) -> Any:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_centering_columns_far_from_zero_are_centered_and_the_others_left_alone(tmp_path: Path, sparse: bool) -> None:
     X, y = rows_of()
-    map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=sparse))
+    map_ = center(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=sparse))
     assert isinstance(map_, Standardized)
     assert map_.shift[0] == 0.0
     assert (map_.shift[1:] != 0.0).all()
@@ -65,7 +65,7 @@ def test_centering_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path
 def test_centering_column_that_some_sparse_row_lacks_is_not_centered(tmp_path: Path) -> None:
     X, y = rows_of()
     X[7, 1] = 0.0
-    map_ = centered(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=True))
+    map_ = center(Raw(1.0), store_of(tmp_path / "s", X, y, sparse=True))
     assert isinstance(map_, Standardized)
     assert (map_.shift != 0.0).tolist() == [False, False, True, True]
 
@@ -74,9 +74,9 @@ def test_centering_what_is_near_zero_or_standardized_stays_as_it_is(tmp_path: Pa
     X, y = noisy_rows()
     store = store_of(tmp_path / "s", X, y, sparse=False)
     raw = Raw(1.0)
-    assert centered(raw, store) is raw
-    scaled = standardized(store.statistics(), len(X), sparse=False, bias=1.0)
-    assert centered(scaled, store) is scaled
+    assert center(raw, store) is raw
+    scaled = fit_standardization(store.statistics(), len(X), sparse=False, bias=1.0)
+    assert center(scaled, store) is scaled
 
 
 @pytest.mark.parametrize("landmarks", [None, 60])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import UsageError
-from streamsvm.features.gamma import gamma_of, moments_seen
+from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
 from streamsvm.types import Statistics
 
 
@@ -20,26 +20,26 @@ def statistics(X):
 
 
 def test_gamma_scale_is_that_of_scikit_learn(X):
-    assert gamma_of("scale", X.mean(0), X.var(0)) == pytest.approx(1.0 / (3 * X.var()))
+    assert choose_gamma("scale", X.mean(0), X.var(0)) == pytest.approx(1.0 / (3 * X.var()))
 
 
 def test_gamma_mean_distance_is_the_mean_over_all_pairs(X):
     pairs = ((X[:, None] - X[None]) ** 2).sum(-1).mean()
-    assert gamma_of("mean-distance", X.mean(0), X.var(0)) == pytest.approx(1.0 / pairs)
+    assert choose_gamma("mean-distance", X.mean(0), X.var(0)) == pytest.approx(1.0 / pairs)
 
 
 def test_gamma_standardized_columns_are_seen_as_such(X):
-    mean, variance = moments_seen(statistics(X), len(X), X.mean(0), 1.0 / X.std(0))
+    mean, variance = moments_seen_by_kernel(statistics(X), len(X), X.mean(0), 1.0 / X.std(0))
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(variance, 1.0)
-    assert gamma_of("mean-distance", mean, variance) == pytest.approx(1.0 / 6.0)
+    assert choose_gamma("mean-distance", mean, variance) == pytest.approx(1.0 / 6.0)
 
 
 @pytest.mark.parametrize("rule", ["wide", 0.0, -1.0, "-2", "nan", float("inf")])
 def test_gamma_refuses_other_rules(rule):
     with pytest.raises(UsageError):
-        gamma_of(rule, np.zeros(2), np.ones(2))
+        choose_gamma(rule, np.zeros(2), np.ones(2))
 
 
 def test_gamma_takes_numbers(X):
-    assert gamma_of(0.25, X.mean(0), X.var(0)) == gamma_of("0.25", X.mean(0), X.var(0)) == 0.25
+    assert choose_gamma(0.25, X.mean(0), X.var(0)) == choose_gamma("0.25", X.mean(0), X.var(0)) == 0.25

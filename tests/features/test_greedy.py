@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.gram import points_of
-from streamsvm.features.greedy import Greedy, greedy_bytes, pivots, targets_of
-from streamsvm.features.landmarks import uniform_rows
+from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, greedy_bytes, make_targets
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed.kernel_map import draw_landmarks
 from streamsvm.jobs.embed.kernel_request import NystromRequest
@@ -28,7 +27,7 @@ def left(K, T, columns) -> float:
 def test_greedy_landmarks_each_column_is_the_one_that_leaves_least(targets):
     rng = np.random.default_rng(targets)
     K, T = rng.normal(size=(60, 12)), rng.normal(size=(60, targets))
-    taken = pivots(K.T @ K, K.T @ T, 8, first=11).tolist()
+    taken = choose_pivots(K.T @ K, K.T @ T, 8, first=11).tolist()
     assert taken[0] == 11
     for step in range(1, 8):
         rest = [j for j in range(12) if j not in taken[:step]]
@@ -38,8 +37,8 @@ def test_greedy_landmarks_each_column_is_the_one_that_leaves_least(targets):
 def test_greedy_landmarks_sums_are_those_of_all_rows():
     rng = np.random.default_rng(2)
     X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (500, 20))
-    T = targets_of(rng.integers(0, 2, 500), 2)
-    chooser = Greedy(points_of(Z), RBF(0.4), 1)
+    T = make_targets(rng.integers(0, 2, 500), 2)
+    chooser = GreedySelection(points_of(Z), RBF(0.4), 1)
     for start in range(0, 500, 130):
         chooser.add(Dense(X[start : start + 130]), T[start : start + 130])
     K = np.exp(-0.4 * np.square(X[:, None] - Z[None]).sum(2, dtype=np.float64))
@@ -51,8 +50,8 @@ def test_greedy_landmarks_sums_are_those_of_all_rows():
 def test_greedy_landmarks_row_of_weight_k_is_as_k_rows_and_one_of_weight_0_as_none():
     rng = np.random.default_rng(3)
     X, Z = (rng.normal(size=(n, 3)).astype(np.float32) for n in (200, 20))
-    T, weight = targets_of(rng.integers(0, 2, 200), 2), rng.integers(0, 4, 200)
-    weighted, copied = (Greedy(points_of(Z), RBF(0.4), 1) for _ in range(2))
+    T, weight = make_targets(rng.integers(0, 2, 200), 2), rng.integers(0, 4, 200)
+    weighted, copied = (GreedySelection(points_of(Z), RBF(0.4), 1) for _ in range(2))
     weighted.add(Dense(X), T, weight.astype(np.float32))
     copied.add(Dense(np.repeat(X, weight, axis=0)), np.repeat(T, weight, axis=0))
     np.testing.assert_allclose(weighted.gram, copied.gram, rtol=1e-9)
@@ -86,13 +85,13 @@ def test_the_landmarks_do_not_depend_on_the_chunks_and_explain_the_labels(form, 
     stores = [store_of(tmp_path / f"{size}.zarr", form(X), codes, size) for size in (1 << 20, 3000)]
     drawn = [draw_landmarks(request, store) for store in stores]
     assert np.array_equal(drawn[0].columns, drawn[1].columns)
-    T = targets_of(codes, 2)
+    T = make_targets(codes, 2)
 
     def unexplained(Z) -> float:
         K = np.exp(-0.5 * np.square(X[:, None] - Z[None]).sum(2))
         return left(np.concatenate([K, np.ones((ROWS, 1))], axis=1), T, list(range(21)))
 
-    by_chance = min(unexplained(X[uniform_rows(ROWS, 20, seed)]) for seed in range(5))
+    by_chance = min(unexplained(X[draw_uniform_rows(ROWS, 20, seed)]) for seed in range(5))
     assert unexplained(drawn[0].columns.T) < 0.8 * by_chance
 
 

@@ -8,10 +8,8 @@ import pytest
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
 from streamsvm.errors import DataError
-from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.part_sizes import part_rows
-from streamsvm.features.projection import projection_of
-from streamsvm.features.scaling import Raw, standardized
+from streamsvm.features.nystrom import Nystrom, make_projection, part_rows
+from streamsvm.features.scaling import Raw, fit_standardization
 from streamsvm.kernels import RBF, Laplacian, Polynomial, Sigmoid
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Dense
@@ -34,7 +32,7 @@ def dense_features(features, block):
 @pytest.mark.parametrize("kernel", [RBF(0.2), Laplacian(0.2), Polynomial(0.3, 1.0, 2.0)], ids=str)
 def test_nystrom_features_reproduce_the_kernel_of_the_landmarks(X, kernel):
     points = points_of(X[:M])
-    projection = projection_of(points, kernel, Raw(0.0), CUTOFF)
+    projection = make_projection(points, kernel, Raw(0.0), CUTOFF)
     phi = dense_features(Nystrom(projection, 0.0), Dense(X[:M])).astype(np.float64)
     K = symmetric_gram(points, kernel)
     assert np.abs(phi @ phi.T - K).max() < 2e-4 * np.abs(K).max()
@@ -42,34 +40,34 @@ def test_nystrom_features_reproduce_the_kernel_of_the_landmarks(X, kernel):
 
 def test_nystrom_eigenvalues_below_the_cut_are_left_out():
     Z = np.repeat(sparse_values(np.random.default_rng(1), 20, D), 3, axis=0)
-    projection = projection_of(points_of(Z), RBF(0.2), Raw(0.0), CUTOFF)
+    projection = make_projection(points_of(Z), RBF(0.2), Raw(0.0), CUTOFF)
     values = np.linalg.eigvalsh(symmetric_gram(points_of(Z), RBF(0.2)))
     assert projection.rank == np.sum(values > CUTOFF * values[-1]) <= 20
-    coarse = projection_of(points_of(Z), RBF(0.2), Raw(0.0), 1e-2)
+    coarse = make_projection(points_of(Z), RBF(0.2), Raw(0.0), 1e-2)
     assert 0 < coarse.rank == np.sum(values > 1e-2 * values[-1]) < projection.rank
     np.testing.assert_array_equal(coarse.W, projection.W[:, : coarse.rank])
 
 
 def test_nystrom_indefinite_kernel_keeps_its_positive_part(X):
-    projection = projection_of(points_of(X[:M]), Sigmoid(0.5, -1.0), Raw(0.0), CUTOFF)
+    projection = make_projection(points_of(X[:M]), Sigmoid(0.5, -1.0), Raw(0.0), CUTOFF)
     assert 0 < projection.rank < M
     assert np.isfinite(projection.W).all()
 
 
 def test_nystrom_kernel_without_a_positive_part_is_refused(X):
     with pytest.raises(DataError):
-        projection_of(points_of(X[:M]), Polynomial(0.0, 0.0, 1.0), Raw(0.0), CUTOFF)
+        make_projection(points_of(X[:M]), Polynomial(0.0, 0.0, 1.0), Raw(0.0), CUTOFF)
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.2), Laplacian(0.2), Polynomial(0.3, 1.0, 2.0)], ids=str)
 def test_nystrom_csr_and_dense_rows_have_the_same_features(X, kernel):
-    projection = projection_of(points_of(X[:M]), kernel, Raw(0.0), CUTOFF)
+    projection = make_projection(points_of(X[:M]), kernel, Raw(0.0), CUTOFF)
     dense, sparse = (dense_features(Nystrom(projection, 1.0), form(X[:500])) for form in (Dense, csr_of))
     np.testing.assert_allclose(dense, sparse, atol=3e-4 * np.abs(dense).max())
 
 
 def test_nystrom_parts_cover_the_block_and_the_factored_form_is_the_same(X):
-    projection = projection_of(points_of(X[:M]), RBF(0.2), Raw(0.0), CUTOFF)
+    projection = make_projection(points_of(X[:M]), RBF(0.2), Raw(0.0), CUTOFF)
     w = np.random.default_rng(2).normal(size=projection.rank + 1)
     found = []
     for factored in (False, True):
@@ -89,9 +87,9 @@ def test_nystrom_parts_cover_the_block_and_the_factored_form_is_the_same(X):
 def test_nystrom_model_of_a_solution_has_its_margins(X):
     """Through standardization, projection and back: f(x) from stored rows alone."""
     statistics = Statistics(X.mean(0, np.float64), X.var(0, dtype=np.float64) * N, X.min(0), X.max(0))
-    inner = standardized(statistics, N, sparse=False, bias=0.0)
+    inner = fit_standardization(statistics, N, sparse=False, bias=0.0)
     Z = inner.apply(Dense(X[:M].copy()))
-    projection = projection_of(points_of(Z.values), RBF(0.1), inner, CUTOFF)
+    projection = make_projection(points_of(Z.values), RBF(0.1), inner, CUTOFF)
     features = Nystrom(projection, 0.7, factored=True, exact=True)
     w = np.random.default_rng(2).normal(size=projection.rank + 1)
     expected = np.concatenate([operators.margins(p.X, w) for p in features.parts(Dense(X.copy()))])

@@ -16,7 +16,7 @@ from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, standardized
+from streamsvm.features.scaling import Raw, fit_standardization
 from streamsvm.losses import LOSSES, Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import DCD
@@ -331,7 +331,7 @@ def test_dcd_standardizing_on_the_fly_is_standardizing_beforehand(loss: Any, spa
     raw.values[:, 5] = 3.0  # constant: not scaled
     store = stored(raw, sparse=sparse)
     statistics = store.statistics()
-    features = standardized(statistics, len(raw.values), sparse=sparse, bias=1.0)
+    features = fit_standardization(statistics, len(raw.values), sparse=sparse, bias=1.0)
     np.testing.assert_allclose(statistics.mean, raw.values.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-9)
     deviation = raw.values.astype(np.float64).std(0)
     np.testing.assert_allclose(features.scale[:5], 1.0 / deviation[:5], rtol=1e-6)

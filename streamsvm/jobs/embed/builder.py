@@ -29,8 +29,7 @@ from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
-from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.projection import Projection
+from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.embed.distributed import EmbedWork, features_of

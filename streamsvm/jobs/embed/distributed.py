@@ -13,8 +13,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_path
 from streamsvm.features.mapfile import read_map
-from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.projection import Projection
+from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream
@@ -95,7 +94,7 @@ def _pieces(store: Store, projection: Projection, span: Span, rows: int) -> Iter
             while at < end:
                 stop = min(at + rows - (base + at) % rows, end)
                 out = np.empty((stop - at, projection.rank), np.float32)
-                features.into(row_slice(X, at, stop), out)
+                features.write_features(row_slice(X, at, stop), out)
                 yield Dense(out), loaded.chunk, slice(at, stop)
                 at = stop
 

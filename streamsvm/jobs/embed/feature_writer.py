@@ -13,10 +13,8 @@ from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.threading import end_all, start_all
-from streamsvm.features.landmarks import uniform_rows
-from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.part_sizes import part_rows
-from streamsvm.features.projection import Projection
+from streamsvm.features.landmarks import draw_uniform_rows
+from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.jobs.embed.kernel_map import chosen
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.rows import Dense, Float32, row_count
@@ -148,10 +146,12 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     """
     features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
-    for chunk, rows, _ in chosen(store, uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner):
+    for chunk, rows, _ in chosen(
+        store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner
+    ):
         for start in range(0, len(rows), most):
             part = take_rows(chunk.X, rows[start : start + most])
             found = values[: row_count(part)]
-            features.into(part, found)
+            features.write_features(part, found)
             np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)
     return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)

@@ -15,10 +15,18 @@ import numpy as np
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
 from streamsvm.errors import DataError
-from streamsvm.features.greedy import PIECE, SAMPLE, Greedy, candidates, targets_of
-from streamsvm.features.landmarks import leverage_sampler, spread_rows, uniform_rows, uniform_rows_of
-from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.projection import Projection
+from streamsvm.features.landmarks import (
+    GREEDY_SAMPLE_ROWS,
+    PIECE_ROWS,
+    GreedySelection,
+    count_candidates,
+    draw_spread_rows,
+    draw_uniform_rows,
+    draw_uniform_rows_of,
+    make_leverage_sampler,
+    make_targets,
+)
+from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int64, row_stack
@@ -34,7 +42,7 @@ def make_map(request: NystromRequest, store: Store, report: Report, depth: int =
 
 def map_of(request: NystromRequest, projection: Projection) -> Nystrom:
     """Return the map of a projection as it is asked for: what a solver is shown, in which precision."""
-    projection = projection.widened() if request.exact else projection
+    projection = projection.to_float64() if request.exact else projection
     return Nystrom(projection, request.bias, request.factored, request.exact, remade=request.kept_bytes > 0)
 
 
@@ -59,15 +67,15 @@ def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
     if request.sampling == GREEDY:
         return _greedily(request, store, depth)
     if request.sampling == "uniform" or count >= rows:
-        return uniform_rows(rows, count, request.seed)
+        return draw_uniform_rows(rows, count, request.seed)
     return {"kmeans++": _far_apart, "leverage": _by_leverage}[request.sampling](request, store, depth)
 
 
 def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
     """Of a uniform sample some times as large, those far from each other."""
-    first = uniform_rows(store.layout.rows, spread_candidates(request.landmarks, store.layout.rows), request.seed)
+    first = draw_uniform_rows(store.layout.rows, spread_candidates(request.landmarks, store.layout.rows), request.seed)
     sample = gather(store, first, request.inner, depth)
-    return first[spread_rows(sample, request.record, request.landmarks, request.seed + 1)]
+    return first[draw_spread_rows(sample, request.record, request.landmarks, request.seed + 1)]
 
 
 def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
@@ -77,22 +85,22 @@ def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
     spans = list(zip([0, *ends], ends, strict=False))
     shown = [span for chunk, span in enumerate(spans) if chunk not in set(request.held_out)]
     rows = sum(end - start for start, end in shown)
-    first = uniform_rows_of(shown, candidates(request.landmarks, rows), request.seed)
+    first = draw_uniform_rows_of(shown, count_candidates(request.landmarks, rows), request.seed)
     if request.landmarks >= rows:
         return first
-    sample = uniform_rows_of(shown, SAMPLE, request.seed + 1)
+    sample = draw_uniform_rows_of(shown, GREEDY_SAMPLE_ROWS, request.seed + 1)
     points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
-    chooser = Greedy(points, request.record, classes if classes > 2 else 1)
+    chooser = GreedySelection(points, request.record, classes if classes > 2 else 1)
     for piece in pieces(store, sample, inner, depth):
-        chooser.add(piece.X, targets_of(piece.codes, classes), piece.weight)
+        chooser.add(piece.X, make_targets(piece.codes, classes), piece.weight)
     return first[chooser.choose(request.landmarks)]
 
 
 def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
     """By leverages that a first, uniform sample estimates: one full pass more."""
-    first = uniform_rows(store.layout.rows, min(request.landmarks, FIRST_SAMPLE), request.seed)
+    first = draw_uniform_rows(store.layout.rows, min(request.landmarks, FIRST_SAMPLE), request.seed)
     points: Points = points_of(gather(store, first, request.inner, depth))
-    sampler = leverage_sampler(points, request.record, request.landmarks, request.seed)
+    sampler = make_leverage_sampler(points, request.record, request.landmarks, request.seed)
     for start, loaded in _read(store, range(len(store.layout.chunks)), depth):
         sampler.offer(request.inner.apply(loaded.chunk.X), start)
     return sampler.rows()
@@ -107,12 +115,12 @@ def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
 
 
 def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
-    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE at a time however the store is cut."""
+    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE_ROWS at a time however the store is cut."""
     waiting: list[Chunk] = []
     for chunk, here, _ in chosen(store, rows, inner, depth):
         taken = 0
         while taken < len(here):
-            room = PIECE - sum(len(part.codes) for part in waiting)
+            room = PIECE_ROWS - sum(len(part.codes) for part in waiting)
             now = here[taken : taken + room]
             taken += len(now)
             weight = None if chunk.weight is None else chunk.weight[now]

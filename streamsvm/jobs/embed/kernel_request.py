@@ -13,7 +13,7 @@ from streamsvm.config.checks import build
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
-from streamsvm.features.scaling import Raw, Standardized, centered
+from streamsvm.features.scaling import Raw, Standardized, center
 from streamsvm.jobs.options import KernelOptions
 from streamsvm.kernels import KERNELS
 from streamsvm.regular import is_file
@@ -22,7 +22,7 @@ from streamsvm.types import Kernel, Layout, Store, Term
 
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.gram import Points
-    from streamsvm.features.projection import Projection
+    from streamsvm.features.nystrom import Projection
 
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
@@ -130,10 +130,10 @@ class NystromRequest:
         return seen_layout(layout, self.landmarks, exact=self.exact, kept_bytes=self.kept_bytes)
 
     def projection(self, points: Points) -> Projection:
-        """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``projection_of`` raises."""
-        from streamsvm.features.projection import projection_of
+        """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``make_projection`` raises."""
+        from streamsvm.features.nystrom import make_projection
 
-        return projection_of(points, self.record, self.inner, self.cutoff)
+        return make_projection(points, self.record, self.inner, self.cutoff)
 
     def describe(self) -> JsonObject:
         """Return the request as plain JSON."""
@@ -230,7 +230,7 @@ def kernel_record(name: str, options: dict[str, float], gamma: str, store: Store
 
 def seen_by(kernel: Kernel, inner: Raw | Standardized, store: Store) -> Raw | Standardized:
     """Return the map from stored rows to what a kernel is evaluated on: near 0 where that changes nothing, else where they lie."""
-    return centered(inner, store) if kernel.translation_invariant() else where_they_lie(inner, store)
+    return center(inner, store) if kernel.translation_invariant() else where_they_lie(inner, store)
 
 
 def where_they_lie(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
@@ -257,16 +257,16 @@ def parameters_of(kernel: Kernel) -> dict[str, float]:
 
 def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
     """Return the width as a number; the statistics are read only if the rule needs them."""
-    from streamsvm.features.gamma import gamma_of, moments_seen
+    from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
 
     try:
-        return gamma_of(float(rule), np.zeros(1), np.zeros(1))
+        return choose_gamma(float(rule), np.zeros(1), np.zeros(1))
     except ValueError:
         pass
     scaled = isinstance(inner, Standardized)
     shift, scale = (inner.shift, inner.scale) if scaled else (None, None)  # type: ignore[union-attr]
-    mean, variance = moments_seen(store.statistics(), store.layout.rows, shift, scale)
-    return gamma_of(rule, mean, variance, city_block=city_block)
+    mean, variance = moments_seen_by_kernel(store.statistics(), store.layout.rows, shift, scale)
+    return choose_gamma(rule, mean, variance, city_block=city_block)
 
 
 def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False, kept_bytes: int = 0) -> Layout:
@@ -274,7 +274,7 @@ def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False, kept_byt
 
     ``exact``: the features are float64, half as many rows at a time. ``kept_bytes``: see ``NystromRequest``.
     """
-    from streamsvm.features.part_sizes import part_rows
+    from streamsvm.features.nystrom import part_rows
 
     part = part_rows(landmarks) // (2 if exact else 1)
     chunks = tuple(min(part, rows - start) for rows in layout.chunks for start in range(0, rows, part))
@@ -286,13 +286,12 @@ def memory_terms(request: NystromRequest, layout: Layout, later: int = 0, thread
     """Return the bytes of the map: landmarks, projection, buffers of each thread, and while it is made, what that takes
     beyond the buffers and beyond ``later``, which is taken only when the map is made.
     """
-    from streamsvm.features.greedy import greedy_bytes
-    from streamsvm.features.landmarks import sampler_bytes, spread_bytes
-    from streamsvm.features.part_sizes import part_rows, working_bytes
+    from streamsvm.features.landmarks import greedy_bytes, sampler_bytes, spread_bytes
+    from streamsvm.features.nystrom import map_bytes, part_rows
 
     m = request.landmarks
     points, precision = 4 * m * (layout.columns + 1), "float32 and float64" if request.exact else "float32"
-    buffers = threads * working_bytes(m, m, factored=request.factored)
+    buffers = threads * map_bytes(m, m, factored=request.factored)
     making = 36 * m * m + 3 * points
     if request.sampling == "leverage":
         making = max(making, sampler_bytes(min(m, FIRST_SAMPLE)) + points)

@@ -75,5 +75,5 @@ def _mapped(pieces: Iterator[Chunk], features: Nystrom) -> Generator[Chunk]:
     mine = copy.copy(features)
     for piece in pieces:
         out = np.empty((row_count(piece.X), features.columns), np.float32)
-        mine.into(piece.X, out)
+        mine.write_features(piece.X, out)
         yield piece._replace(X=Dense(out))

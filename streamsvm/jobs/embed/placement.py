@@ -131,7 +131,7 @@ def measured_map(columns: int, request: NystromRequest) -> MapCost:
     """Measure what making features and computing with them cost here and now, on random rows of that size."""
     from streamsvm.compute.blocks.operators import Factored, adjoint, margins
     from streamsvm.compute.kernel_values.gram import kernel_block, points_of
-    from streamsvm.features.part_sizes import part_rows
+    from streamsvm.features.nystrom import part_rows
 
     m, random = request.landmarks, np.random.default_rng(0)
     X = Dense(random.random((PROBE_ROWS, columns), np.float32))

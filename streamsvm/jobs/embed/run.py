@@ -17,8 +17,8 @@ from streamsvm.config.units import mib
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, executor_for, task_limit
 from streamsvm.errors import UsageError
-from streamsvm.features.part_sizes import part_rows
-from streamsvm.features.scaling import scaling_of
+from streamsvm.features.nystrom import part_rows
+from streamsvm.features.scaling import choose_scaling
 from streamsvm.jobs.embed.builder import Builder, EmbedResult
 from streamsvm.jobs.embed.kernel_request import NystromRequest, memory_terms, pieces_term, request_of
 from streamsvm.jobs.options import EmbedJob
@@ -38,7 +38,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
-        inner = scaling_of(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
+        inner = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_of(job, store, inner)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")

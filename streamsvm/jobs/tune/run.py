@@ -29,7 +29,7 @@ from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Run
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
-from streamsvm.features.expansion import Expansion, working_bytes
+from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs import folds as folding
@@ -156,7 +156,7 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
     if problems[0].kernel is None:
         return values + 8 * sum(one.components for one in problems)
     points = layout.rows * (2 * bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + 8 * len(problems))
-    return values + points + working_bytes(layout.columns)
+    return values + points + expansion_bytes(layout.columns)
 
 
 def errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:

@@ -13,7 +13,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.features.scaling import scaling_of
+from streamsvm.features.scaling import choose_scaling
 from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
 from streamsvm.jobs.options import EmbedJob
@@ -99,7 +99,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
             job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
             rows, facts = centered_rows(X)
             store = _stored(rows, X.shape[1], facts)
-            inner = scaling_of(store, standardize=job.standardize, every=False, bias=0.0)
+            inner = choose_scaling(store, standardize=job.standardize, every=False, bias=0.0)
             request = request_of(job, store, inner)
             assert request is not None  # a job of features has landmarks
             self._offsets = offsets_of_store(facts)

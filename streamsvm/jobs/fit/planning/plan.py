@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, Standardized, scaling_of, typical_reach
+from streamsvm.features.scaling import Raw, Standardized, choose_scaling, typical_reach
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
 from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
@@ -283,7 +283,7 @@ def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
 def features_of(job: FitJob, store: Store) -> Raw | Standardized:
     """The map from stored rows to what the solver sees."""
     about_origin = bool(job.one_class) and job.kernel == "linear"
-    found = scaling_of(
+    found = choose_scaling(
         store,
         standardize=job.standardize,
         every=bool(job.standardize_all),
