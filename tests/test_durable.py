@@ -376,7 +376,7 @@ def test_durable_what_was_put_aside_is_given_back_when_nothing_took_its_place(tm
 # -- nobody else writes -----------------------------------------------------------------------------------------------
 
 MAY_OPEN: dict[str, str] = {
-    "store/hdf5/part.py": "the HDF5 library writes through a file object that durable opens",
+    "store/hdf5.py": "the HDF5 library writes through a file object that durable opens",
     "__main__.py": "gives standard streams that are closed the null device",
     "store/format/row_ids.py": "pyarrow writes the file, which is synced before the store is committed",
     "locks.py": "a lock is a file that must not be replaced while it is held",

@@ -222,12 +222,12 @@ def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Pat
     """The option ``data`` for rows of a program, and what has to be said of their labels."""
     from streamsvm.jobs.ingest.given import column_of
     from streamsvm.model import load
-    from streamsvm.store.sources.arrow import parquet_file
+    from streamsvm.store.sources.arrow import spill_to_parquet
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
     if not (schema and (gives_batches(X) or is_dask_frame(X))):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
     named = y is None or isinstance(y, str)
-    path = parquet_file(X, scratch, None if named else {"y": column_of(y)})
+    path = spill_to_parquet(X, scratch, None if named else {"y": column_of(y)})
     return {"data": (str(path),)} | ({} if y is None else {"label": y if named else "y"})

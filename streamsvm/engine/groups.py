@@ -34,8 +34,7 @@ from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.schedule.plan import epoch_order, visit_seed
 from streamsvm.schedule.stream import Loaded, Stream
 from streamsvm.store.read.retry import retries
-from streamsvm.store.views.cached import CachedChunks, Resident
-from streamsvm.store.views.subset import Section
+from streamsvm.store.views import CachedChunks, Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, RowState, State, Store, Visit
 
 

@@ -20,7 +20,7 @@ from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.manifest import FILE
-from streamsvm.store.views.subset import Section
+from streamsvm.store.views import Section
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk, Store
 

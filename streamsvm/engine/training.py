@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.engine.block import ActiveProblem
 from streamsvm.schedule.budget import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, Report, State, Status, Stop
+
+if TYPE_CHECKING:
+    from streamsvm.engine.block import ActiveProblem
 
 REPORT_SECONDS = 0.2
 """Between two reports of progress, at least."""
@@ -167,6 +169,8 @@ class Training:
 
     def active(self) -> list[ActiveProblem]:
         """Return the problems that are not done."""
+        from streamsvm.engine.block import ActiveProblem  # which loads numba
+
         return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
 
     def begin(self, stop: Stop, solver: AnySolver) -> None:

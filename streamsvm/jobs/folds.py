@@ -21,7 +21,7 @@ from streamsvm.jobs.tune.job import LossWeight
 from streamsvm.rows import Int32
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import EVERY_ROW, Layout, Problem, Store, Term
 
 CHUNKS_PER_FOLD = 8

@@ -23,7 +23,7 @@ from streamsvm.store import create
 from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
 from streamsvm.store.generators.draws import Generator
 from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
-from streamsvm.store.write.building import all_locked, require_space, store_outputs
+from streamsvm.store.write.building import lock_all, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
 
@@ -54,7 +54,7 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
             if at >= end:
                 break
 
-    with all_locked(list(ends)):
+    with lock_all(list(ends)):
         claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
         for path, end in ends.items():
             durable.write_stream(path, pieces(start, end))
@@ -110,7 +110,7 @@ def _generator(job: SynthJob) -> Generator:
 
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
     """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
-    with all_locked(list(ends)), ExitStack() as undo:
+    with lock_all(list(ends)), ExitStack() as undo:
         claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
         writers = []
         for path in ends:

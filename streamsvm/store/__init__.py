@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 STORES = Registry(
     "store",
     {
-        "zarr": "streamsvm.store.zarr.store:open_zarr",
-        "hdf5": "streamsvm.store.hdf5.store:open_hdf5",
-        "memory": "streamsvm.store.views.memory:MemoryStore",
+        "zarr": "streamsvm.store.zarr:open_zarr",
+        "hdf5": "streamsvm.store.hdf5:open_hdf5",
+        "memory": "streamsvm.store.views:MemoryStore",
     },
 )
 """By format, what opens a store once its manifest is read; ``memory`` is the format of a store that is not on disk."""
-MEDIA = Registry(
-    "store format", {"zarr": "streamsvm.store.zarr.store:ZarrMedium", "hdf5": "streamsvm.store.hdf5.store:HDF5Medium"}
+BACKENDS = Registry(
+    "store format", {"zarr": "streamsvm.store.zarr:ZarrBackend", "hdf5": "streamsvm.store.hdf5:HDF5Backend"}
 )
-"""By format, what writes a store (``store.write.backend.Medium``)."""
+"""By format, what writes a store (``store.write.backend.StoreBackend``)."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 """The file names that choose a format; every other name is a Zarr store."""
 
@@ -49,7 +49,7 @@ def open_store(
 
     root = Path(path)
     if foreign_format(root) is not None:
-        from streamsvm.store.foreign.row_arrays import Keys
+        from streamsvm.store.foreign.matrices import Keys
         from streamsvm.store.foreign.store import ForeignStore
 
         return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))
@@ -70,7 +70,7 @@ def create(
 ) -> StoreWriter:
     """Return a writer for a new store at ``path``.
 
-    ``chunk_bytes`` is the size of a chunk before compression, ``store_format`` a name of ``MEDIA`` (None goes by the
+    ``chunk_bytes`` is the size of a chunk before compression, ``store_format`` a name of ``BACKENDS`` (None goes by the
     suffix). Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may
     replace; SecurityError for a link.
     """
@@ -86,9 +86,9 @@ def create(
     name = store_format or SUFFIXES.get(path.suffix, "zarr")
     if name == "hdf5" and compression == "auto":
         compression = "none"
-    medium = MEDIA[name]()
+    backend = BACKENDS[name]()
     replaces = (path / manifest.FILE).exists()
-    return StoreWriter(path, sparse, chunk_bytes, medium, replaces, encoding, compression)
+    return StoreWriter(path, sparse, chunk_bytes, backend, replaces, encoding, compression)
 
 
 def read_chunk(store: Store, chunk: int, into: Handle) -> Chunk:

@@ -26,7 +26,7 @@ from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Stop, SupportSolution
 from tests.contract.references import Optimum, optimum_of, shape_of
 

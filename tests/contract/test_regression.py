@@ -25,8 +25,8 @@ from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.solvers.dcd import DCD, Joint
-from streamsvm.store.format.numbers import Numbers
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.format.labels import Numbers
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 
 ROWS, COLUMNS, C = 200, 4, 0.3

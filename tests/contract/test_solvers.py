@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Stop
 from tests.arrays import csr_of
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError, SecurityError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows
-from streamsvm.store import MEDIA, STORES, create, open_store, read_chunk
+from streamsvm.store import BACKENDS, STORES, create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Store
 
 ROWS, COLUMNS = 1000, 7
-ON_DISK = list(MEDIA)
+ON_DISK = list(BACKENDS)
 PART_BYTES = (1 << 20) + 30_000
 """Of HDF5 stores here: several parts."""
 
@@ -56,7 +56,7 @@ def build(name: str, path: Path, case: tuple[bool, bool], step: int = 130, chunk
     else:
         writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes, store_format=name)
         if name == "hdf5":
-            writer.medium.part_bytes = PART_BYTES
+            writer.backend.part_bytes = PART_BYTES
     for a in range(0, ROWS, step):
         b = min(a + step, ROWS)
         writer.append(rows_of(sparse, a, b), CODES[a:b], WEIGHT[a:b] if weighted else None)
@@ -287,15 +287,15 @@ def _matrix(X: Any) -> Any:
 
 def _seal(path: Path) -> None:
     """Describe part 0 anew, as somebody who wants to be believed would."""
-    from streamsvm.store.hdf5.h5_file import gaps, opened, units_of
-    from streamsvm.store.hdf5.part import index_crc
+    from streamsvm.store.hdf5 import chunks_of, gaps, index_crc
+    from streamsvm.store.hdf5 import open_h5 as opened
 
     part = path / "part-00000.h5"
     units: list[Any] = []
     with opened(part) as file:
         for name in ("X", "y"):
             if file.get(name, getlink=True).__class__ is h5py.HardLink and file[name].chunks:
-                units += units_of(file[name], part, allow_fill=True)
+                units += chunks_of(file[name], part, allow_fill=True)
     found = manifests.read(path)
     index = gaps(units, part.stat().st_size)
     entry = manifests.PartFile(part.name, found.files[0].chunks, part.stat().st_size, index, index_crc(part, index))

@@ -201,13 +201,13 @@ def test_threads_store_of_tables_is_that_of_one_thread(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks of CSV are parsed side by side."""
-    sources, parsing, by = tables_at(tmp_path, kind), csv_parsing.parse, set[str]()
+    sources, parsing, by = tables_at(tmp_path, kind), csv_parsing.parse_block, set[str]()
 
     def parse(*given: Any) -> Any:
         by.add(threading.current_thread().name.rpartition("_")[0])
         return parsing(*given)
 
-    monkeypatch.setattr(csv_parsing, "parse", parse)
+    monkeypatch.setattr(csv_parsing, "parse_block", parse)
     found = []
     for threads in (1, 2, 5):
         store = tmp_path / "s.zarr"

@@ -13,7 +13,7 @@ from streamsvm.engine.executor import Executor, Joins, SerialExecutor, Task, Thr
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Visit
 
 THREADS = 3

@@ -19,7 +19,7 @@ from streamsvm.errors import InterruptedRun
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
 from streamsvm.store.sources.ahead import ahead, in_order
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Visit
 
 

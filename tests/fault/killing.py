@@ -111,7 +111,7 @@ def run(trial: dict[str, Any]) -> None:
     """Execute one job by name, with journals and checkpoints as often as can be."""
     from streamsvm.config.job_file import STEPS, load, make_job
     from streamsvm.engine import checkpoint
-    from streamsvm.store.hdf5 import store as hdf5_store
+    from streamsvm.store import hdf5 as hdf5_store
     from streamsvm.store.write import writer
 
     writer.SYNC_EVERY, hdf5_store.PART_BYTES = 2, SMALL_PART

@@ -12,8 +12,8 @@ import pytest
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import verify
+from streamsvm.store import hdf5 as hdf5_store
 from streamsvm.store import open_store
-from streamsvm.store.hdf5 import store as hdf5_store
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, write_table
 from tests.fault.killing import SMALL_PART
 

@@ -26,7 +26,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import open_store
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Stop
 from tests.fault.golden import CHUNK, FITS, NYSTROM, RBF, ROWS, fit_job, ingested, placed, write_table
 from tests.fault.test_alignment import SOURCES

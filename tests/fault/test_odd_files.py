@@ -85,7 +85,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sealed_again(store: Path, manifest: manifests.Manifest) -> None:
     """Write a manifest whose seal is right, whatever it says."""
-    (store / "manifest.json").write_bytes(manifests.sealed(msgspec.json.encode(manifest)))
+    (store / "manifest.json").write_bytes(manifests.manifest_file(msgspec.json.encode(manifest)))
 
 
 FILES = {"s.zarr": ("manifest.json", "statistics.safetensors", "X/c.0.0", "y/c.0"), "s.h5": ("part-00000.h5",)}

@@ -21,7 +21,7 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import verify
 from streamsvm.store import open_store
 from streamsvm.store.write import writer
-from streamsvm.store.zarr.store import ZarrMedium
+from streamsvm.store.zarr import ZarrBackend
 from tests.fault.golden import digest_of, ingest_job, write_table
 
 CHOICES = 2
@@ -162,19 +162,19 @@ def rename_first(path: Path, pieces: Any) -> None:
 
 def manifest_first(patch: pytest.MonkeyPatch) -> None:
     """Finish the arrays after the manifest."""
-    commit, finish = writer.StoreWriter.commit, ZarrMedium.finish
+    commit, finish = writer.StoreWriter.commit, ZarrBackend.finish
     late: list[Callable[[], None]] = []
 
-    def postponed(medium: ZarrMedium, columns: int) -> None:
-        medium._arrays.finish()
-        late.append(lambda: finish(medium, columns))
+    def postponed(backend: ZarrBackend, columns: int) -> None:
+        backend._arrays.finish()
+        late.append(lambda: finish(backend, columns))
 
     def mutant(self: writer.StoreWriter, *arguments: Any) -> Any:
         found = commit(self, *arguments)
         late.pop()()
         return found
 
-    patch.setattr(ZarrMedium, "finish", postponed)
+    patch.setattr(ZarrBackend, "finish", postponed)
     patch.setattr(writer.StoreWriter, "commit", mutant)
 
 

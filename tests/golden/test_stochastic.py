@@ -16,7 +16,7 @@ from streamsvm.engine.loop import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.rows import CSR
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Stop
 
 LAMBDA = 1e-3

@@ -32,7 +32,7 @@ from streamsvm.solvers.rounding import (
     rounding_of_primal,
     steepness,
 )
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import DUAL, EVERY_ROW, Certificate, LinearSolution, Problem, Status
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)

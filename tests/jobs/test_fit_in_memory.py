@@ -19,7 +19,7 @@ from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Layout, Problem
 
 

@@ -20,7 +20,7 @@ from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import open_source, options_from
-from streamsvm.store.write.external_shuffle import Spool
+from streamsvm.store.write.shuffle import Spool
 
 
 def run(root: Path, content: bytes | None = None, name: str = "a.csv", **options: Any) -> Any:
@@ -57,7 +57,7 @@ def numbered(rows: int) -> bytes:
 
 def test_ingest_shuffle_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = contents(run(tmp_path, numbered(30_000), shuffle=True, seed=3).store)[0]
-    monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 50_000)
+    monkeypatch.setattr("streamsvm.store.write.shuffle.RUN_BYTES", 50_000)
     assert np.array_equal(contents(run(tmp_path, shuffle=True, seed=3, chunk_bytes=4096).store)[0], first)
     assert not np.array_equal(contents(run(tmp_path, shuffle=True, seed=4).store)[0], first)
     assert sorted(p.name for p in tmp_path.iterdir() if "shuffle" in p.name) == []
@@ -80,7 +80,7 @@ def ids_of(numbers: Any, kind: str) -> Any:
 def test_ingest_spool_keeps_rows_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], sparse: bool, weighted: bool, named: str
 ) -> None:
-    monkeypatch.setattr("streamsvm.store.write.external_shuffle.RUN_BYTES", 700)
+    monkeypatch.setattr("streamsvm.store.write.shuffle.RUN_BYTES", 700)
     spool, at = Spool(tmp_path / "spool", 1), 0
     for size in sizes:
         number = np.arange(at, at + size, dtype=np.float32)

@@ -17,7 +17,7 @@ from streamsvm.jobs.fit_in_memory import fit_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.store.format.labels import REST
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Status
 
 ROWS, COLUMNS = 300, 4

@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.planning.problems import checked_cost, costs_of_loss
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
 from streamsvm.solvers.newton.sample import least_rows, sample_rows
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 
 CHUNKS, COLUMNS = (5_000,) * 40, 200
 

@@ -14,7 +14,7 @@ from streamsvm.jobs.apply.metrics import Ranking, lower_edges, sort_keys
 from streamsvm.losses import Hinge
 from streamsvm.model import Model
 from streamsvm.rows import Dense
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from tests.arrays import csr_of
 
 RNG = np.random.default_rng(4)

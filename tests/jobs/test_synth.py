@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.jobs.synth import _share_out, bytes_per_row
 from streamsvm.rows import Dense
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types.data import Batch
 from tests.arrays import csr_of, sparse_values
 

@@ -26,7 +26,7 @@ from streamsvm.jobs.tune.results import map_lines
 from streamsvm.jobs.tune.run import planned, tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import silent
 from tests.arrays import csr_of
 

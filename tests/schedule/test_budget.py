@@ -24,7 +24,7 @@ from streamsvm.rows import Dense
 from streamsvm.schedule import budget, control_groups
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, memory_limit
 from streamsvm.store import create, open_store
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Layout, Term
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value

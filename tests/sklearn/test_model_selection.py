@@ -22,8 +22,7 @@ from sklearn.model_selection import (
 
 import streamsvm as sv
 from streamsvm.sklearn import StreamKFold, StreamRows, StreamSVC, StreamSVCCV
-from streamsvm.store.views.selected import SelectedRows
-from streamsvm.store.views.sliced import SlicedStore
+from streamsvm.store.views import SelectedRows, SlicedStore
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(600, 5)).astype(np.float32)

@@ -20,8 +20,7 @@ from streamsvm.features.scaling import Raw, fit_standardization
 from streamsvm.losses import LOSSES, Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import DCD
-from streamsvm.store.views.cached import Resident
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore, Resident
 from streamsvm.types import Certificate, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value

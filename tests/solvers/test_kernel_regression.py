@@ -27,7 +27,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create, open_store
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Status, Stop
 from tests.axes import each_value
 

@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.run import fit
 from streamsvm.losses import Logistic
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Stop
 from tests.axes import each_value
 

@@ -26,7 +26,7 @@ from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.newton.model import Descent, model_at, polished_dual
 from streamsvm.solvers.newton.sample import PrioritySampler
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows

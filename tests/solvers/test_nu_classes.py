@@ -18,7 +18,7 @@ from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point import InteriorPoint
 from streamsvm.solvers.nu import MARGIN, NuClasses
 from streamsvm.solvers.one_class import primal_of_weights
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem
 from tests.solvers.kernel_problems import solve
 

@@ -11,16 +11,16 @@ import pytest
 from streamsvm.errors import DataError
 from streamsvm.store.sources import csv_faults
 from streamsvm.store.sources.csv_dialect import Dialect, split
-from streamsvm.store.sources.csv_faults import FEW_LINES, Columns, Sieve, check_line
-from streamsvm.store.sources.csv_parsing import TEXT, conversions
+from streamsvm.store.sources.csv_faults import FEW_LINES, BadLineFilter, ExpectedColumns, check_line
+from streamsvm.store.sources.csv_parsing import TEXT, group_conversions
 from streamsvm.store.sources.input import Input
 from streamsvm.store.sources.source import Rejects
 from tests.axes import each_value
 
 NAMES = ("a", "b", "y")
 DIALECT = Dialect(",", True, NAMES, skipped=1)
-NUMBERS = Columns(frozenset({"a"}), frozenset({"b"}), "y")
-WORDS = Columns(frozenset(), frozenset({"a", "b"}), "y")
+NUMBERS = ExpectedColumns(frozenset({"a"}), frozenset({"b"}), "y")
+WORDS = ExpectedColumns(frozenset(), frozenset({"a", "b"}), "y")
 GOOD = [b"1,u,p", b"2.5,v,q", b'-3,"u,v",p', b'4,"a ""b""",q', b"", b"\r", b"5,w,p\r"]
 ODD = [
     *(b"x,u,p", b"1,u", b"1,u,p,q", b"nan,u,p", b"inf,u,p", b"1e99,u,p", b",u,p", b"1,,p", b"1,u,", b"+1,u,p", b"NA,u,p"),
@@ -28,17 +28,17 @@ ODD = [
 ]  # fmt: skip
 
 
-def sifted(path: Path, lines: list[bytes], columns: Columns) -> tuple[list[bytes], list[int]]:
+def filter_lines(path: Path, lines: list[bytes], columns: ExpectedColumns) -> tuple[list[bytes], list[int]]:
     """The lines that are left, and the numbers of the others."""
     path.write_bytes(b"".join(line + b"\n" for line in [b"a,b,y", *lines]))
     types = {name: pa.float32() if name in columns.numbers else TEXT for name in NAMES}
     rejects = Rejects()
     with Input(path) as stream:
-        found = b"".join(Sieve(stream, DIALECT, columns, conversions(NAMES, types), rejects).blocks())
+        found = b"".join(BadLineFilter(stream, DIALECT, columns, group_conversions(NAMES, types), rejects).blocks())
     return found.split(b"\n")[1:-1], [number for _, number, _, _ in rejects.lines]
 
 
-def is_good(line: bytes, columns: Columns) -> bool:
+def is_good(line: bytes, columns: ExpectedColumns) -> bool:
     """Whether a line is in order by itself."""
     try:
         check_line(line.removesuffix(b"\r"), "", DIALECT, columns)
@@ -48,24 +48,26 @@ def is_good(line: bytes, columns: Columns) -> bool:
 
 
 @each_value(("missing", [False, True]), ("columns", [NUMBERS, WORDS]), ("share", [0.002, 0.05, 0.8]))
-def test_the_lines_left_are_those_in_order(tmp_path: Path, columns: Columns, share: float, missing: bool) -> None:
+def test_the_lines_left_are_those_in_order(
+    tmp_path: Path, columns: ExpectedColumns, share: float, missing: bool
+) -> None:
     columns, rng = columns._replace(missing=missing), np.random.default_rng(int(1000 * share))
     for _ in range(3):
         odd = rng.random(600) < share
         lines = [ODD[rng.integers(len(ODD))] if is_odd else GOOD[rng.integers(len(GOOD))] for is_odd in odd]
         good = [is_good(line, columns) for line in lines]
-        left, rejected = sifted(tmp_path / "a.csv", lines, columns)
+        left, rejected = filter_lines(tmp_path / "a.csv", lines, columns)
         assert left == [line for line, kept in zip(lines, good, strict=True) if kept]
         assert rejected == [number for number, kept in enumerate(good, 2) if not kept]
 
 
 @pytest.mark.parametrize("columns", [NUMBERS, WORDS], ids=["numbers", "words"])
 def test_few_lines_are_looked_at_for_a_bad_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: Columns
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: ExpectedColumns
 ) -> None:
     looked: list[str] = []
 
-    def look(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+    def look(line: bytes, where: str, dialect: Dialect, columns: ExpectedColumns) -> None:
         looked.append(where)
         check_line(line, where, dialect, columns)
 
@@ -73,7 +75,7 @@ def test_few_lines_are_looked_at_for_a_bad_one(
     lines = [b"%d,u,p" % k for k in range(150_000)]
     lines[10] = lines[90_000] = lines[140_000] = b"1,u"
     assert len(b"\n".join(lines)) > 1 << 20
-    assert sifted(tmp_path / "a.csv", lines, columns)[1] == [12, 90_002, 140_002]
+    assert filter_lines(tmp_path / "a.csv", lines, columns)[1] == [12, 90_002, 140_002]
     assert 3 <= len(looked) <= 3 * FEW_LINES
 
 

@@ -25,7 +25,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.foreign.row_arrays import Keys
+from streamsvm.store.foreign.matrices import Keys
 from streamsvm.store.foreign.store import ForeignStore
 from streamsvm.store.sources import SourceOptions, open_source
 
@@ -152,8 +152,8 @@ def test_foreign_arrays_matrices_whose_parts_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     """The indptr is looked at in pieces, and never held as a whole."""
-    monkeypatch.setattr("streamsvm.store.foreign.row_arrays.INDPTR_ROWS", 64)
-    monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SLICE_BYTES", 512)
+    monkeypatch.setattr("streamsvm.store.foreign.matrices.INDPTR_ROWS", 64)
+    monkeypatch.setattr("streamsvm.store.foreign.matrices.SLICE_BYTES", 512)
     path, harmed = tmp_path / "a.h5", SPARSE.indptr.copy()
     match harm:
         case "falls":
@@ -495,8 +495,8 @@ def test_foreign_arrays_matrix_by_columns_is_read_by_rows(
     by_columns = annotated(tmp_path / f"columns.{suffix}", SPARSE.tocsc())
     expected = sv.ingest(by_rows, tmp_path / "rows-store.zarr", labels_key="obs/kind")
     for spans in (1, 4):
-        monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SPAN_ENTRIES", -(-SPARSE.nnz // spans))
-        monkeypatch.setattr("streamsvm.store.foreign.row_arrays.SLICE_BYTES", (4 << 20) // (100 if spans > 1 else 1))
+        monkeypatch.setattr("streamsvm.store.foreign.matrices.SPAN_ENTRIES", -(-SPARSE.nnz // spans))
+        monkeypatch.setattr("streamsvm.store.foreign.matrices.SLICE_BYTES", (4 << 20) // (100 if spans > 1 else 1))
         found = sv.ingest(by_columns, tmp_path / "columns-store.zarr", labels_key="obs/kind", overwrite=True)
         assert found.counts == expected.counts
         one, other = (sv.open_store(tmp_path / f"{name}-store.zarr") for name in ("rows", "columns"))

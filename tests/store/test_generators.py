@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import UsageError
+from streamsvm.errors import ExistsError, UsageError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import CSR, Dense, Rows, row_count
@@ -147,3 +147,22 @@ def test_generator_table_has_the_columns_asked_for_and_every_row_a_level_of_each
 def test_generator_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"columns|positive"):
         GENERATORS["table"](rows=10, **settings)
+
+
+@pytest.mark.parametrize("name", ["table", "names"])
+def test_a_file_begins_with_the_rows_of_a_shorter_one(tmp_path: Path, name: str) -> None:
+    long, short, parts = (tmp_path / f"{which}.csv" for which in ("long", "short", "parts"))
+    synth(SynthJob(name, str(long), rows=70_000))
+    synth(SynthJob(name, str(short), rows=3_000))
+    synth(SynthJob(name, str(parts), rows=3_000, test_fraction=0.25))
+    assert long.read_text().startswith(short.read_text())
+    assert long.read_text().count("\n") == 70_001
+    held_out = (tmp_path / "parts.test.csv").read_text()
+    assert parts.read_text() + held_out.partition("\n")[2] == short.read_text()
+    with pytest.raises(ExistsError):
+        synth(SynthJob(name, str(short), rows=3_000))
+    synth(SynthJob(name, str(short), rows=3_000, seed=1, overwrite=True))
+    assert not long.read_text().startswith(short.read_text())
+    short.write_text("what somebody wrote\n")
+    with pytest.raises(ExistsError):
+        synth(SynthJob(name, str(short), rows=3_000, overwrite=True))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.store.format import line_text
-from streamsvm.store.format.line_text import joined, line_bytes, texts_of
+from streamsvm.store.format.line_text import join_columns, line_bytes, texts_of
 
 ROWS = 30_000
 
@@ -40,7 +40,7 @@ def by_hand(columns: list[np.ndarray]) -> bytes:
 def test_csv_output_lines_are_those_of_repr_and_csv(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_text, "MANY", many)
     found = columns(np.random.default_rng(0))
-    lines = line_bytes(joined([texts_of(column) for column in found])).splitlines()
+    lines = line_bytes(join_columns([texts_of(column) for column in found])).splitlines()
     assert len(lines) == ROWS
     for line, expected in zip(lines, by_hand(found).splitlines(), strict=True):
         assert line == expected

@@ -15,7 +15,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
-from streamsvm.store.sources.proposals import recognized
+from streamsvm.store.sources.planning import recognize_text
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from streamsvm.store.sources.proposals import recognized
     ],
 )
 def test_what_a_column_holds(texts: list[str | None], kind: tuple[str, str]) -> None:
-    assert recognized(pa.array(texts, pa.string())) == kind
+    assert recognize_text(pa.array(texts, pa.string())) == kind
 
 
 ROWS: list[tuple[Any, ...]] = [

@@ -8,8 +8,8 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.rows import CSR, Dense
-from streamsvm.store.format.row_layout import density, in_layout, take, to_csr, to_dense
+from streamsvm.rows import CSR, Dense, row_where
+from streamsvm.store.format.row_layout import density, in_layout, to_csr, to_dense
 
 
 def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -35,7 +35,7 @@ def test_row_layout_dense_to_sparse_and_back(seed: int, rows: int, columns: int)
 def test_row_layout_takes_rows_in_order(seed: int, rows: int, columns: int) -> None:
     values = matrix(seed, rows, columns)
     chosen = np.random.default_rng(seed).random(rows) < 0.5
-    dense, sparse = take(Dense(values), chosen), take(to_csr(Dense(values)), chosen)
+    dense, sparse = row_where(Dense(values), chosen), row_where(to_csr(Dense(values)), chosen)
     assert isinstance(dense, Dense)
     assert isinstance(sparse, CSR)
     assert np.array_equal(dense.values, values[chosen])

@@ -22,7 +22,7 @@ from streamsvm.rows import CSR
 from streamsvm.store.format.row_layout import to_dense
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.schema import TEXT, Column
-from streamsvm.store.sources.text import DocumentCounts, document_counts_from, terms_of, text_hash, weighted
+from streamsvm.store.sources.text import DocumentCounts, document_counts_from, terms_of, text_hash, weigh
 
 BITS, WHOLE = 7, 2**64
 BASE = 0x9E3779B97F4A7C15
@@ -74,8 +74,8 @@ def test_text_columns_terms_are_what_the_definition_says(texts: list[str], form:
 def test_text_columns_values_have_length_1_and_fall_with_frequency(texts: list[str]) -> None:
     column = Column("t", TEXT, form="words", text_bits=BITS)
     terms = terms_of(pa.array(texts, pa.string()), column)
-    counts = DocumentCounts(0, np.zeros(2**BITS, np.uint32)).added(terms, np.ones(len(texts), np.int64))
-    values = weighted(terms, counts.idf())
+    counts = DocumentCounts(0, np.zeros(2**BITS, np.uint32)).add(terms, np.ones(len(texts), np.int64))
+    values = weigh(terms, counts.idf())
     for k, text in enumerate(texts):
         found = slow_counts(text, "words", "t")
         rows = {p: sum(p in slow_counts(other, "words", "t") for other in texts) for p in found}

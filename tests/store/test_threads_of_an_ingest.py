@@ -17,9 +17,8 @@ from streamsvm.rows import Dense, Rows
 from streamsvm.store import create
 from streamsvm.store.sources.ahead import in_order
 from streamsvm.store.write import chunker
-from streamsvm.store.write.background import Background
-from streamsvm.store.write.writer import StoreWriter
-from streamsvm.store.zarr.store import ZarrMedium
+from streamsvm.store.write.writer import Background, StoreWriter
+from streamsvm.store.zarr import ZarrBackend
 
 ROWS = 64
 
@@ -53,14 +52,14 @@ def append(writer: StoreWriter, parts: int) -> None:
 
 def watch(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[threading.Thread]:
     """Call ``act`` whenever a chunk is written, and note by whom."""
-    by, write = list[threading.Thread](), ZarrMedium.write
+    by, write = list[threading.Thread](), ZarrBackend.write
 
-    def watched(self: ZarrMedium, values: Any) -> None:
+    def watched(self: ZarrBackend, values: Any) -> None:
         by.append(threading.current_thread())
         act()
         write(self, values)
 
-    patch.setattr(ZarrMedium, "write", watched)
+    patch.setattr(ZarrBackend, "write", watched)
     return by
 
 

@@ -47,7 +47,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.store import create
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from tools.fuzz.independent import Bound, Features, Gram, Rows, U, kernel_values, primal, solve
 
 FIRST_LOSSES = ("hinge", "squared_hinge", "huber")

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 
 NAMES = ("a", "b", "c", "d")
 """Of classes, in the order of their codes."""

@@ -16,7 +16,7 @@ from streamsvm.engine.loop import FitLoop, RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.options import KernelOptions
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Stop, silent
 from tools.measure.datasets import Data, Split, rows_of
 from tools.measure.harness import Row

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamsvm.engine.loop import FitLoop
 from streamsvm.rows import Float64
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Stop
 from tools.measure.datasets import Data, load, primal
 from tools.measure.fits import WHOLE, certificate_of, store_of, trainer_of

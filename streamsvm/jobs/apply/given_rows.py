@@ -18,11 +18,11 @@ from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_da
 from streamsvm.model import Model
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, spilled
+from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, spill
 from streamsvm.store.sources.blocks import TABLE, frame_source
 from streamsvm.store.sources.missing import Filling, filling_from
 from streamsvm.store.sources.offsets import offsets_from
-from streamsvm.store.sources.sliced import LabeledArray, SlicedArray
+from streamsvm.store.sources.open_arrays import LabeledArray, OpenArraySource
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""
@@ -62,14 +62,14 @@ def _of_table(model: Model, X: Any) -> Iterator[Rows]:
         return
     options = source_options(model, UNLABELED)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
-        source = frame_source([spilled(X, Path(directory))], options, TABLE)
+        source = frame_source([spill(X, Path(directory))], options, TABLE)
         yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
 
 
 def _of_slices(model: Model, X: Any) -> Iterator[Rows]:
     """The rows of an array that is read in slices."""
     filling = _filling(model, X.shape[1])
-    source = SlicedArray(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
+    source = OpenArraySource(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
     yield from (_stored(model, batch.X, filling) for batch in source.batches())
 
 
@@ -100,7 +100,7 @@ def _filling(model: Model, columns: int) -> Filling | None:
 
 
 def _stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
-    moved = offsets_from(model.provenance.get("encoding")).applied(X)
+    moved = offsets_from(model.provenance.get("encoding")).apply(X)
     return moved if filling is None else filling.apply(moved)
 
 

@@ -40,7 +40,7 @@ from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count
 from streamsvm.schedule.cores import wanted_threads
-from streamsvm.store.format.line_text import Texts, joined, line_bytes, quoted, texts_of
+from streamsvm.store.format.line_text import Texts, join_columns, line_bytes, quote_field, texts_of
 from streamsvm.store.format.row_ids import parquet_pieces, parquet_tables
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
@@ -99,14 +99,14 @@ class PredictionTable:
     def prepared(self, decision: Float64) -> list[Array] | Texts:
         """Return of decision values (n, k) what ``finished`` makes the rest of: any thread may do this."""
         columns = self._outputs(decision)
-        return joined([texts_of(column) for column in columns]) if self.textual else columns
+        return join_columns([texts_of(column) for column in columns]) if self.textual else columns
 
     def finished(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
         """Return what is written of rows that were prepared, with their ids (n,), or from the number ``start`` on."""
         if not self.textual:
             return self._named([*self._first(len(prepared[0]), ids, start), *prepared])
         first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
-        return line_bytes(joined([*first, prepared]))
+        return line_bytes(join_columns([*first, prepared]))
 
     def _named(self, columns: list[Array]) -> Table:
         return dict(zip(self.names, columns, strict=True))
@@ -135,13 +135,13 @@ class PredictionTable:
 
     def lines_of(self, table: Table) -> Piece:
         """Return a table as it is written: as lines where the job's file is one of lines."""
-        return line_bytes(joined([texts_of(column) for column in table.values()])) if self.textual else table
+        return line_bytes(join_columns([texts_of(column) for column in table.values()])) if self.textual else table
 
     def write(self, pieces: Iterable[Piece]) -> None:
         """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
         out, tables = Path(self.job.out), cast(Iterable[Table], pieces)
         lines = cast(Iterable[bytes], pieces)
-        header = (",".join(map(quoted, self.names)) + "\n").encode()
+        header = (",".join(map(quote_field, self.names)) + "\n").encode()
         if self.job.to_stdout:
             for piece in chain([header], lines):
                 sys.stdout.buffer.write(_shown(piece) if sys.stdout.isatty() else piece)

@@ -28,16 +28,15 @@ from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.format.labels import REST, label_text
+from streamsvm.store.format.labels import REST, Numbers, label_text
 from streamsvm.store.format.manifest import FILE as MANIFEST
-from streamsvm.store.format.numbers import Numbers
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
 from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.source import Rejects
-from streamsvm.store.write.journal import FILE as JOURNAL
+from streamsvm.store.write.writer import JOURNAL_FILE as JOURNAL
 from streamsvm.types import Term, Visit
 
 DEPTH = 1
@@ -166,7 +165,7 @@ class RowBatches:
         with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
                 truth = self._truth_of(loaded.chunk.codes)
-                yield RowBatch(self.offsets.applied(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
+                yield RowBatch(self.offsets.apply(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
 
     def _truth_of(self, codes: Array) -> Array | None:
         """What rows of a store are in truth; None where it holds classes and the model predicts numbers, or the other way round."""

@@ -47,7 +47,7 @@ from streamsvm.store.format import manifest
 from streamsvm.store.format.column_encoding import Encoding
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
-from streamsvm.store.write.journal import LARGEST_JOURNAL
+from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import Report, Store
 
 

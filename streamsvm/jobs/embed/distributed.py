@@ -17,7 +17,7 @@ from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.rows import Dense, row_count, row_slice
 from streamsvm.schedule.plan import visit_seed
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.views.subset import Section
+from streamsvm.store.views import Section
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk, Store, Visit
 

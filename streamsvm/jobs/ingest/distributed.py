@@ -18,8 +18,7 @@ from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.stores import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.store.format.labels import Census, labels_from
-from streamsvm.store.format.numbers import Numbers
+from streamsvm.store.format.labels import Census, Numbers, labels_from
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.store.sources.files import with_rows
 from streamsvm.store.sources.source import NO_ROWS

@@ -20,9 +20,9 @@ from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.arrow import one_column, spilled
+from streamsvm.store.sources.arrow import one_column, spill
 from streamsvm.store.sources.blocks import TABLE, frame_source
-from streamsvm.store.sources.sliced import labeled_array, sliced_source
+from streamsvm.store.sources.open_arrays import label_array, open_array_source
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}
@@ -59,8 +59,8 @@ def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> I
     labels = job.label if given.y is None else given.y
     weight = job.weight if given.weight is None else given.weight
     labels, weight = (column_of(what) if is_lazy(what) else what for what in (labels, weight))
-    rows = labeled_array(given.X, labels, weight)
-    return ingest_from(job, lambda options: sliced_source(rows, options), report)
+    rows = label_array(given.X, labels, weight)
+    return ingest_from(job, lambda options: open_array_source(rows, options), report)
 
 
 def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
@@ -78,7 +78,7 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
             beside = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
             sweep_beside(beside)
             directory: Path = stack.enter_context(scratch_beside(beside))
-            return frame_source([spilled(given.X, directory, arrays)], options, TABLE)
+            return frame_source([spill(given.X, directory, arrays)], options, TABLE)
 
         return ingest_from(job, opened, report)
 

@@ -14,7 +14,7 @@ from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.offsets import EXACT, FAR_FROM_ZERO, Offsets, name_of, offsets_from
+from streamsvm.store.sources.offsets import FAR_FROM_ZERO, LARGEST_EXACT, Offsets, name_of, offsets_from
 from streamsvm.store.sources.schema import CATEGORY, HASHED, TEXT
 from streamsvm.types import Statistics, Store
 
@@ -159,7 +159,7 @@ def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
     low, high = values[: len(values) - many + 1], values[many - 1 :]
     step = np.spacing(np.abs(low).astype(np.float32)).astype(np.float64)
     crowded = high - low <= CROWDED * step
-    rounded = np.abs(low) > EXACT if whole else (np.abs(low) > EXACT / 4) | (high > low)
+    rounded = np.abs(low) > LARGEST_EXACT if whole else (np.abs(low) > LARGEST_EXACT / 4) | (high > low)
     places = np.flatnonzero(crowded & rounded)
     return float(low[places[0]]) if len(places) else None
 
@@ -181,7 +181,7 @@ def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
     values[:, offsets.columns] += offsets.values
     whole = (values == np.floor(values)).all(axis=0) & (np.abs(values).max(axis=0) > 1000.0)
     # above 2^24 neighbors have become equal, two by two, or four by four, but where they are stored less an offset
-    least = np.where(np.abs(values).max(axis=0) > EXACT, UNIQUE_ROUNDED, UNIQUE)
+    least = np.where(np.abs(values).max(axis=0) > LARGEST_EXACT, UNIQUE_ROUNDED, UNIQUE)
     least[offsets.columns] = UNIQUE
     return [int(j) for j in np.flatnonzero(whole) if len(np.unique(values[:, j])) >= least[j] * rows]
 
@@ -206,7 +206,7 @@ def precision_warnings(
         text = "float32 keeps little of columns this far from 0: " + _listed(shown)
         found.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
     if ids:
-        lost = [j for j in ids if largest[j] > EXACT]
+        lost = [j for j in ids if largest[j] > LARGEST_EXACT]
         note = f"; above 16,777,216 different ones are stored as the same: {_names(names, lost)}" if lost else ""
         found.append(f"ids rather than quantities, it seems: {_names(names, ids)}; leave them out with --drop{note}")
     return found

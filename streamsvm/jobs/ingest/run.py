@@ -34,8 +34,17 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.cores import wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.labels import Census, Labels, alike, check_codings, label_coder, label_type, type_to_record
-from streamsvm.store.format.numbers import TARGET, Numbers
+from streamsvm.store.format.labels import (
+    TARGET,
+    Census,
+    Labels,
+    Numbers,
+    check_codings,
+    label_coder,
+    label_type,
+    similar_texts,
+    type_to_record,
+)
 from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.ahead import ahead
@@ -45,7 +54,7 @@ from streamsvm.store.sources.keyed import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import Rejects
-from streamsvm.store.write.building import Opener, all_locked, journaled, repairing, require_space, store_outputs
+from streamsvm.store.write.building import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
 
@@ -198,7 +207,7 @@ def _test_facts(job: IngestJob) -> JsonObject:
 
 def _recorded(file: SourceFile) -> JsonObject:
     """A source as the manifest has it."""
-    facts = {name: value for name, value in asdict(file).items() if name != "read"}
+    facts = {name: value for name, value in asdict(file).items() if name not in ("read", "oddities")}
     return facts | {"name": source_name(file.name)}
 
 
@@ -287,7 +296,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     if isinstance(counts.coder, Numbers):
         facts[TARGET] = counts.coder.facts()
     committed = stores.commit(counts.coder.table(), columns, facts)
-    same = alike(getattr(counts.coder, "classes", ()))
+    same = similar_texts(getattr(counts.coder, "classes", ()))
     shown = ", ".join(quote(text, 24) for text in same[:6])
     notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
     return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
@@ -356,7 +365,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
         files=job.sources,
         width=partial(table_width, job.sources, job.options()),
     )
-    with executor_for(job, executor) as found, all_locked(job.targets()), threading.use_threads(memory.threads):
+    with executor_for(job, executor) as found, lock_all(job.targets()), threading.use_threads(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
             result = _begun(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
@@ -383,7 +392,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         size, form, packed = chunk_bytes, job.store_format, job.compression
         return create(path, sparse=sparse, chunk_bytes=size, overwrite=True, store_format=form, compression=packed)
 
-    with all_locked(job.targets()), threading.use_threads(memory.threads):
+    with lock_all(job.targets()), threading.use_threads(memory.threads):
         claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
         for target in job.targets():
             sweep_beside(target)
@@ -392,7 +401,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
 
 
 def _outputs(job: IngestJob) -> list[Output]:
-    """All an ingest writes. Whether a store that is there is gone on with is decided by its journal (``journaled``)."""
+    """All an ingest writes. Whether a store that is there is gone on with is decided by its journal (``resumable_builds``)."""
     found = store_outputs(job.targets(), continues=True)
     found.append(Output(parts_path(job.store), PARTS, continues=True))
     return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job.store), REJECTS, continues=True)]
@@ -407,8 +416,8 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
-            return _filled(job, report, repairing(job.sources), source, options.rejects)
-        opener = journaled(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
+            return _filled(job, report, repairs(job.sources), source, options.rejects)
+        opener = resumable_builds(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
         return _filled(job, report, opener, source, options.rejects)
 
 

@@ -16,20 +16,18 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
-from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.durable import temporary_beside
 from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import DataError, InterruptedRun, StorageError
-from streamsvm.rows import Float32, Rows, row_count
-from streamsvm.store.format.labels import Labels, added, few_labels
+from streamsvm.rows import Float32, Rows, row_count, row_where
+from streamsvm.store.format.labels import Labels, add_counts, note_labels
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
-from streamsvm.store.format.row_layout import in_layout, take
+from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceFile
-from streamsvm.store.write.background import Background
 from streamsvm.store.write.building import Opener
-from streamsvm.store.write.external_shuffle import RUN_BYTES, Spool, hashes
-from streamsvm.store.write.writer import StoreWriter
+from streamsvm.store.write.shuffle import RUN_BYTES, Spool, hashes
+from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report
 
 STRATUM = 100
@@ -53,6 +51,8 @@ class HoldOut:
 
         ``split`` is of the rows' groups or of the value that decides; see ``Batch.split``.
         """
+        from streamsvm.compute.random import STEP, mix_bits
+
         if split is not None and split.dtype == np.bool_:
             decided: NDArray[np.bool_] = split
             return decided
@@ -178,7 +178,7 @@ class Stores:
         for k, mask in enumerate((~chosen, chosen)):
             if mask.any():
                 weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
-                self._append(k, take(X, mask), codes[mask], weight, ids)
+                self._append(k, row_where(X, mask), codes[mask], weight, ids)
         return int(np.count_nonzero(chosen))
 
     def _append(self, store: int, X: Rows, codes: Array, weight: Float32 | None, ids: Array | None) -> None:
@@ -243,8 +243,8 @@ class IngestCounts:
         X = in_layout(batch.X, sparse=stores.sparse, columns=columns)
         self.test_rows += stores.append(batch, X, codes, self.rows)
         self.rows += rows
-        self.counts = added(self.counts, codes)
-        few_labels(batch.labels, self.labels.setdefault(file, set()))
+        self.counts = add_counts(self.counts, codes)
+        note_labels(batch.labels, self.labels.setdefault(file, set()))
 
     def report_progress(self, report: Report, files: Sequence[SourceFile], total: int, *, last: bool = False) -> None:
         """Report how many of ``total`` bytes were read of ``files``, unless that was done a moment ago."""

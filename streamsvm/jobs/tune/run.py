@@ -63,7 +63,7 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
-from streamsvm.store.write.journal import LARGEST_JOURNAL
+from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import (
     EVERY_ROW,
     FeatureMap,

@@ -149,7 +149,7 @@ def of_rows(model: Model, X: StreamRows) -> Float64:
     values = np.empty((len(X), len(model.weights)))
     moved = moved_from(model, X.store().facts)
     for rows, places in X.blocks():
-        values[places] = model.decision(moved.applied(rows))
+        values[places] = model.decision(moved.apply(rows))
     return values[:, 0] if values.shape[1] == 1 else values
 
 

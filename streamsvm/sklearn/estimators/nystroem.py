@@ -23,7 +23,7 @@ from streamsvm.sklearn.rows.checked import as_value_errors, centered_rows, check
 from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.arrays import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import silent
 
 
@@ -113,7 +113,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         check_is_fitted(self)
         X = checked(self, X, reset=False)
         with as_value_errors():
-            rows = self._offsets.applied(rows_of(X, "X", exact=bool(len(self._offsets.columns))))
+            rows = self._offsets.apply(rows_of(X, "X", exact=bool(len(self._offsets.columns))))
         if isinstance(rows, Dense):
             rows = Dense(rows.values.copy())  # the map standardizes in place
         found = np.empty((X.shape[0], self._projection.rank))

@@ -18,8 +18,8 @@ from streamsvm.kinds_of_rows import UNREADABLE, check_readable, is_frame, is_laz
 from streamsvm.rows import Float64, Int32, Rows, row_slice
 from streamsvm.sklearn.rows.merged import is_small, merged
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.offsets import offsets_needed, rows_to_see
-from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.sources.offsets import find_offsets, sample_rows
+from streamsvm.store.views import MemoryStore
 
 NUMBERS = (np.float64, np.float32)
 """The types of X that are taken as they are; others become the first."""
@@ -133,10 +133,10 @@ def store_of(
 def centered_rows(X: Any) -> tuple[Rows, JsonObject]:
     """Return rows as an ingest has them, columns that float32 cannot hold less an offset, and what is recorded of that."""
     width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
-    offsets = offsets_needed(lambda exact: rows_of(X[: rows_to_see(width)], "X", exact=exact))
+    offsets = find_offsets(lambda exact: rows_of(X[: sample_rows(width)], "X", exact=exact))
     if offsets is None or not len(offsets.columns):
         return rows_of(X, "X"), {}
-    return offsets.applied(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
+    return offsets.apply(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
 
 
 def balanced(codes: Int32, weights: Float64 | None, classes: int) -> Array:

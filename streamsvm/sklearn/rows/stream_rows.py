@@ -20,8 +20,7 @@ from streamsvm.schedule.plan import epoch_visits
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, typed_labels
-from streamsvm.store.views.selected import SelectedRows
-from streamsvm.store.views.sliced import SlicedStore
+from streamsvm.store.views import SelectedRows, SlicedStore
 from streamsvm.types import Store
 
 

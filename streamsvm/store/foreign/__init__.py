@@ -1,7 +1,7 @@
 """Arrays other programs wrote, in HDF5 files and Zarr directories: read by their libraries, once they are found harmless.
 
-They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that
-nothing points elsewhere, that no foreign code is asked for, and how much memory a chunk needs.
+They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that nothing points to
+other files, that no filter plugin is needed, and how much memory a chunk needs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from streamsvm.errors import DataError, StorageError, UsageError
 from streamsvm.regular import is_file, is_folder, open_regular
 
 if TYPE_CHECKING:
-    from streamsvm.store.foreign.row_arrays import Foreign, Keys
+    from streamsvm.store.foreign.matrices import Foreign, Keys
 
 MANIFEST = "manifest.json"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS = 12
-"""A user block has 512, 1024, ... bytes: so many sizes are tried, up to 1 MiB."""
+"""HDF5 may begin after a user block of 512, 1024, ... bytes: the number of sizes that are tried, up to 1 MiB."""
 NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they were written cannot be noticed"
 
 
@@ -39,7 +39,7 @@ def foreign_format(path: Path) -> str | None:
 
 
 def _is_hdf5(file: BinaryIO) -> bool:
-    """Return whether a file is HDF5: it begins with its signature, perhaps after a block of its user, as MATLAB has one."""
+    """Return whether a file is HDF5: it begins with the signature, perhaps after a user block, as MATLAB writes one."""
     for at in (0, *(512 << k for k in range(USER_BLOCKS))):
         file.seek(at)
         found = file.read(len(HDF5_MAGIC))
@@ -51,10 +51,10 @@ def _is_hdf5(file: BinaryIO) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is a store of ours, perhaps one that was never finished."""
+    """Whether a folder is a store of ours, perhaps unfinished."""
     if (path / MANIFEST).exists():
         return True
-    from streamsvm.store.foreign.zarr_metadata import attributes
+    from streamsvm.store.foreign.zarr_arrays import attributes
 
     return "streamsvm" in attributes(path)
 

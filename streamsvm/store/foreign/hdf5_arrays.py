@@ -9,10 +9,17 @@ import numpy as np
 
 from streamsvm.aliases import Array, ByName, DType
 from streamsvm.errors import DataError, quote
-from streamsvm.store.foreign.members import features_of, labels_of, names_of
-from streamsvm.store.foreign.row_arrays import Foreign, Keys, RowArray, check_rows, unreadable
-from streamsvm.store.hdf5 import h5_file
-from streamsvm.store.hdf5.h5_file import H5Object
+from streamsvm.store.foreign.matrices import (
+    Foreign,
+    Keys,
+    RowArray,
+    check_rows,
+    features_of,
+    labels_of,
+    names_of,
+    read_error,
+)
+from streamsvm.store.hdf5 import H5Object, chunks_of, find, is_filtered, member, open_h5, require_plain
 
 
 class H5Array:
@@ -21,7 +28,7 @@ class H5Array:
     def __init__(self, dataset: H5Object, path: Path, *, allow_fill: bool) -> None:
         import h5py
 
-        self._dataset = h5_file.plain(dataset, path)
+        self._dataset = require_plain(dataset, path)
         self._path = path
         self.name = f"{path}:{dataset.name.lstrip('/')}"
         self._turned = "MATLAB_class" in dataset.attrs and len(dataset.shape) == 2  # it writes columns first
@@ -29,11 +36,11 @@ class H5Array:
         check_rows(self.name, self.shape)
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype: DType = dataset.dtype
-        self.sliced = not h5_file.filtered(dataset)
+        self.sliced = not is_filtered(dataset)
         chunk = dataset.chunks[::-1] if dataset.chunks and self._turned else dataset.chunks
         self.chunk: tuple[int, ...] = chunk or (max(1, self.shape[0]), *self.shape[1:])
         if dataset.chunks:
-            h5_file.units_of(dataset, path, allow_fill=allow_fill)
+            chunks_of(dataset, path, allow_fill=allow_fill)
         elif not allow_fill and dataset.size and dataset.id.get_offset() is None and not _compact(dataset):
             found = f"'{dataset.name}' of {path} was never written: it would read as fill values"
             raise DataError(found, code="E-CHUNKS", hint="write it again; if it is meant to be, pass --allow-fill")
@@ -48,7 +55,7 @@ class H5Array:
             return self._dataset[start:stop]
         except (OSError, RuntimeError) as error:
             text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
-            raise unreadable(error, text, "E-HDF5", "get the file again") from error
+            raise read_error(error, text, "E-HDF5", "get the file again") from error
 
 
 def _compact(dataset: H5Object) -> bool:
@@ -68,18 +75,18 @@ class H5File:
         """Return 'array', 'group' or None. Raises SecurityError for what lies in another file."""
         import h5py
 
-        found = h5_file.find(self._file, key, self._path, soft_links=True)
+        found = find(self._file, key, self._path, soft_links=True)
         return None if found is None else "array" if isinstance(found, h5py.Dataset) else "group"
 
     def attributes(self, key: str) -> ByName:
         """Return the attributes of a member."""
-        return dict(h5_file.member(self._file, key, self._path, soft_links=True).attrs)
+        return dict(member(self._file, key, self._path, soft_links=True).attrs)
 
     def array(self, key: str, *, may_lack_chunks: bool = False) -> RowArray:
         """Open a dataset. Raises DataError, SecurityError."""
         import h5py
 
-        found = h5_file.member(self._file, key, self._path, soft_links=True)
+        found = member(self._file, key, self._path, soft_links=True)
         if not isinstance(found, h5py.Dataset):
             raise DataError(
                 f"{quote(key)} of {self._path} is a group, not an array", code="E-LAYOUT", hint="name an array"
@@ -88,13 +95,13 @@ class H5File:
 
     def members(self, key: str) -> list[str]:
         """Return the names in a group."""
-        return list(h5_file.member(self._file, key, self._path, soft_links=True) if key else self._file)
+        return list(member(self._file, key, self._path, soft_links=True) if key else self._file)
 
 
 def open_file(path: Path, keys: Keys) -> Foreign:
     """Open the arrays of a file that ``keys`` names. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
     with ExitStack() as stack:
-        file = H5File(stack.enter_context(h5_file.opened(path)), path, allow_fill=keys.allow_fill)
+        file = H5File(stack.enter_context(open_h5(path)), path, allow_fill=keys.allow_fill)
         labels = None if keys.labels is None else labels_of(file, keys.labels)
         features = features_of(file, keys.features)
         names = names_of(file, keys.features, features.columns)

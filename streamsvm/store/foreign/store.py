@@ -1,4 +1,4 @@
-"""A foreign array as a store: it is read in place, in chunks of whole rows, and never copied into a store of ours."""
+"""A foreign array as a store: it is read in place, in chunks of whole rows, and not copied into a store of ours."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
-from streamsvm.store.foreign.row_arrays import Keys, RowArray, SparseColumns
+from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.keyed import check_chunk
-from streamsvm.store.sources.offsets import deciding_rows, name_of, offsets_from, offsets_needed
+from streamsvm.store.sources.offsets import find_offsets, name_of, offsets_from, rows_that_decide
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20
+"""Labels that are read at a time."""
 EXACT_BLOCKS = 5
-"""Blocks of memory that reading a chunk in float64, less its offsets, takes beside the chunk."""
-SHOWN = 5
-"""Columns that a notice names."""
+"""Copies of a chunk in memory while it is read in float64, less its offsets."""
+COLUMNS_SHOWN = 5
+"""The most columns that a notice names."""
 
 
 @dataclass(slots=True)
-class Taken:
-    """What was read of a chunk; the library that read it made the memory."""
+class ForeignBuffer:
+    """The rows of a chunk; the library that reads them allocates the memory."""
 
     nbytes: int
-    """Bytes a chunk takes while it is read, for the plan of memory."""
+    """Bytes of a chunk while it is read, for the plan of memory."""
     X: Rows | None = None
     """The rows that were fetched last."""
 
@@ -62,9 +63,9 @@ class ForeignStore:
             )
         check_chunk(features, memory)
         self.name, self.root = str(path), path
-        self._codes, census = codes_of(labels)
+        self._codes, census = read_codes(labels)
         self._features, self._step = features, features.step
-        self._offsets = offsets_needed(self._first_rows) or offsets_from(None)
+        self._offsets = find_offsets(self._first_rows) or offsets_from(None)
         chunks, nonzeros = self._sizes()
         self.layout = Layout(features.columns, chunks, nonzeros, census.table(), tuple(census.counts))
         self._crcs: list[int] = []
@@ -77,8 +78,8 @@ class ForeignStore:
         if len(self._offsets.columns):
             encoding["offsets"] = self._offsets.to_json()
             shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*self._offsets, strict=True)]
-            more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-            notice += f"; read from another zero, as float32 keeps little of them where they lie: {', '.join(shown[:SHOWN])}{more}"
+            more = f" and {len(shown) - COLUMNS_SHOWN} more" if len(shown) > COLUMNS_SHOWN else ""
+            notice += f"; read from another zero, as float32 keeps little of them where they lie: {', '.join(shown[:COLUMNS_SHOWN])}{more}"
         self.facts: JsonObject = {
             "names": None if names is None else list(names),
             "encoding": encoding,
@@ -135,16 +136,16 @@ class ForeignStore:
         """Yield nothing: nothing but the chunks can be checked."""
         return iter(())
 
-    def buffers(self) -> Taken:
+    def buffers(self) -> ForeignBuffer:
         """Return new memory for one chunk; see ``types.Store.buffers``."""
         exact = EXACT_BLOCKS * self.layout.block_bytes if len(self._offsets.columns) else 0
-        return Taken(self.layout.block_bytes + self._features.chunk_bytes + exact)
+        return ForeignBuffer(self.layout.block_bytes + self._features.chunk_bytes + exact)
 
-    def fetch(self, chunk: int, into: Taken) -> None:
+    def fetch(self, chunk: int, into: ForeignBuffer) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         into.X = self._read(chunk)
 
-    def check(self, chunk: int, into: Taken) -> Chunk:
+    def check(self, chunk: int, into: ForeignBuffer) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         assert into.X is not None
         start = chunk * self._step
@@ -163,15 +164,15 @@ class ForeignStore:
     def _read(self, chunk: int) -> Rows:
         start, exact = chunk * self._step, bool(len(self._offsets.columns))
         X = self._features.read(start, min(start + self._step, self._features.rows), exact=exact)
-        return self._offsets.applied(X)
+        return self._offsets.apply(X)
 
     def _first_rows(self, exact: bool) -> Rows | None:
-        """The rows by which offsets are decided: those that an ingest decides by; None where they cannot be read."""
+        """The rows that decide the offsets, the same as in an ingest; None where they cannot be read."""
         try:
             X = self._features.read(0, min(self._step, self._features.rows), exact=exact)
         except StreamSVMError:  # it is raised again when they are read in their turn
             return None
-        return deciding_rows(X)
+        return rows_that_decide(X)
 
     def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Rows and, of CSR, entries of each chunk."""
@@ -183,7 +184,7 @@ class ForeignStore:
         )
 
 
-def codes_of(labels: RowArray) -> tuple[Array, Census]:
+def read_codes(labels: RowArray) -> tuple[Array, Census]:
     """Return the class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError
     E-LABEL.
     """
@@ -208,7 +209,7 @@ def _crc(X: Rows) -> int:
 
 
 def _writable(X: Rows) -> Rows:
-    """A visit may change what it is given."""
+    """Return rows that a visit may change."""
     if isinstance(X, Dense):
         return Dense(_own(X.values))
     return CSR(_own(X.data), _own(X.indices), _own(X.indptr))

@@ -1,18 +1,258 @@
-"""Arrays in a Zarr directory (v2 or v3), read through zarr-python after their metadata was judged by us."""
+"""The metadata of foreign Zarr arrays: a closed list of codecs, every chunk accounted for, sizes before memory."""
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, ByName
-from streamsvm.store.foreign import zarr_metadata
-from streamsvm.store.foreign.members import features_of, labels_of, names_of
-from streamsvm.store.foreign.row_arrays import Foreign, Keys, RowArray, check_rows, unreadable
-from streamsvm.store.foreign.zarr_metadata import ArrayMeta
+from streamsvm.aliases import Array, ByName, DType, JsonObject
+from streamsvm.errors import DataError, SecurityError, quote
+from streamsvm.regular import read_whole
+from streamsvm.store.foreign.matrices import (
+    Foreign,
+    Keys,
+    RowArray,
+    check_rows,
+    features_of,
+    labels_of,
+    names_of,
+    read_error,
+)
+
+LARGEST_METADATA = 16 << 20
+MOST_CHUNKS = 10**7
+CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
+"""The codecs of Zarr v2 that are read. Neither list has one that makes objects or runs code ('pickle')."""
+FIXED_TEXT = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1)}
+"""Types of text of one length: the letter numpy has for them, and the bytes of a character."""
+HINT = "write the array again"
+HINT_FILL = "copy what is missing; if it is meant to be, pass --allow-fill"
+LARGEST_TEXT = 1024
+"""Bytes of an item of text of any length, on the average of a chunk."""
+ABSENT = 2**64 - 1
+
+
+class ArrayMeta(NamedTuple):
+    """What there is to know of an array before it is read."""
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    """The shape of what is one file."""
+    dtype: DType
+    prefix: str
+    """What the names of chunk files begin with."""
+    separator: str
+    """What stands between the numbers of a chunk's name: '.' or '/'."""
+    codec: str
+    """The name of the codec that compresses; empty where none does."""
+    inner: tuple[int, ...] | None = None
+    """The shape of the chunks within a shard; None where a file is one chunk."""
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks."""
+        return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one chunk once it is unpacked."""
+        return math.prod(self.chunk) * self.dtype.itemsize
+
+    def key(self, index: tuple[int, ...]) -> str:
+        """Return the name of a chunk's file; it is made of numbers and never taken from a file."""
+        return self.prefix + self.separator.join(map(str, index))
+
+
+def node_type(directory: Path) -> str | None:
+    """Return 'array' or 'group', or None where there is neither."""
+    if (directory / "zarr.json").is_file():
+        found: str | None = _read(directory / "zarr.json").get("node_type")
+        return found
+    return next((kind for kind in ("array", "group") if (directory / f".z{kind}").is_file()), None)
+
+
+def attributes(directory: Path) -> JsonObject:
+    """Return the attributes of a group or array. Raises DataError E-META."""
+    if (directory / "zarr.json").is_file():
+        found = _read(directory / "zarr.json").get("attributes", {})
+        if not isinstance(found, dict):
+            raise DataError(f"the attributes of {directory} are no table", code="E-META", hint=HINT)
+        return found
+    path = directory / ".zattrs"
+    return _read(path) if path.is_file() else {}
+
+
+def array_meta(directory: Path) -> ArrayMeta:
+    """Read the metadata of an array and refuse what must not be read. Raises DataError E-META, SecurityError."""
+    if directory.is_symlink():
+        raise SecurityError(f"{directory} is a link to somewhere else", hint="name the directory itself")
+    v3 = directory / "zarr.json"
+    try:
+        return _check_meta(
+            _v3(_read(v3), v3) if v3.is_file() else _v2(_read(directory / ".zarray"), directory / ".zarray")
+        )
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"{directory} is described in a way we do not know: {error}", code="E-META", hint=HINT
+        ) from error
+
+
+def _check_meta(meta: ArrayMeta) -> ArrayMeta:
+    """The same, if there can be such an array. Raises ValueError."""
+    if len(meta.chunk) != len(meta.shape) or (meta.inner is not None and len(meta.inner) != len(meta.shape)):
+        raise ValueError(f"chunks of {meta.chunk} in an array of {meta.shape}")
+    if meta.separator not in (".", "/"):
+        raise ValueError(f"{quote(meta.separator, 40)} between the numbers of a chunk's name")
+    if 0 in meta.chunk or 0 in (meta.inner or ()):
+        raise ValueError(f"chunks of {meta.inner or meta.chunk}")
+    if meta.chunks > MOST_CHUNKS:
+        raise ValueError(f"{meta.chunks} chunks")
+    return meta
+
+
+def _v3(node: JsonObject, path: Path) -> ArrayMeta:
+    if node["node_type"] != "array" or node["chunk_grid"]["name"] != "regular":
+        raise ValueError("no array with a regular grid")
+    chunk = _sizes(node["chunk_grid"]["configuration"]["chunk_shape"])
+    encoding = node["chunk_key_encoding"]
+    separator = encoding.get("configuration", {}).get("separator", "/" if encoding["name"] == "default" else ".")
+    prefix = f"c{separator}" if encoding["name"] == "default" else ""
+    names = [codec["name"] for codec in node["codecs"]]
+    inner = None
+    if names == ["sharding_indexed"]:
+        sharding = node["codecs"][0]["configuration"]
+        inner = _sizes(sharding["chunk_shape"])
+        if sharding.get("index_location", "end") != "end":
+            raise ValueError("the index of a shard is not at its end")
+        names += [codec["name"] for codec in sharding["codecs"]]
+    _check_codecs(names, CODECS, path)
+    return ArrayMeta(_sizes(node["shape"]), chunk, _dtype(node["data_type"]), prefix, separator, _codec(names), inner)
+
+
+def _v2(node: JsonObject, path: Path) -> ArrayMeta:
+    parts = [p for p in (node.get("compressor"), *(node.get("filters") or ())) if p]
+    names = [part["id"] for part in parts]
+    _check_codecs(names, COMPRESSORS, path)
+    dtype = _dtype(node["dtype"])
+    return ArrayMeta(
+        _sizes(node["shape"]), _sizes(node["chunks"]), dtype, "", node.get("dimension_separator", "."), _codec(names)
+    )
+
+
+def _check_codecs(names: list[str], known: set[str], path: Path) -> None:
+    if unknown := [name for name in names if name not in known]:
+        found = f"{path} asks for the codec {quote(unknown[0], 40)}"
+        raise SecurityError(found, hint=f"codecs that are accepted: {', '.join(sorted(known))}")
+
+
+def _codec(names: list[str]) -> str:
+    return next((name for name in names if name in ("blosc", "zstd")), "")
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    sizes = tuple(int(v) for v in values)
+    if any(v < 0 for v in sizes):
+        raise ValueError(f"impossible sizes {sizes}")
+    return sizes
+
+
+def _dtype(name: Any) -> DType:
+    if isinstance(name, dict) and name.get("name") in FIXED_TEXT:
+        letter, width = FIXED_TEXT[name["name"]]
+        return np.dtype(f"{letter}{int(name['configuration']['length_bytes']) // width}")
+    if not isinstance(name, str):
+        raise TypeError(f"a type of {quote(name, 40)}")
+    return np.dtype("U") if name in ("string", "|O") else np.dtype(name)
+
+
+def _read(path: Path) -> JsonObject:
+    try:
+        node = json.loads(read_whole(path, LARGEST_METADATA, follow=True))
+    except (OSError, ValueError, RecursionError) as error:
+        raise read_error(error, f"{path} cannot be read", "E-META", HINT) from error
+    if not isinstance(node, dict):
+        raise DataError(f"{path} does not describe anything", code="E-META", hint=HINT)
+    return node
+
+
+def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
+    """Raise DataError E-CHUNKS when a chunk is missing and E-CRC when one is empty; SecurityError for one elsewhere."""
+    missing, total = [], 0
+    for index in _grid(meta, 0, meta.shape[0] if meta.shape else 0):
+        path = directory / meta.key(index)
+        total += 1
+        if path.is_symlink():
+            raise SecurityError(f"{path} is a link to somewhere else", hint="copy the array with its chunks")
+        if not path.is_file() or (meta.inner and _holes(path, meta, index)):
+            missing.append(path)
+        elif path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", code="E-CRC", hint="copy the array again")
+    if missing and not allow_fill:
+        found = f"{len(missing)} of {total} chunks of {directory} are missing, the first is {missing[0].name}"
+        raise DataError(f"{found}: they would read as fill values", code="E-CHUNKS", hint=HINT_FILL)
+
+
+def _holes(shard: Path, meta: ArrayMeta, place: tuple[int, ...]) -> bool:
+    """Whether the shard at a ``place`` of the grid lacks an inner chunk that has a part of the array: its index, at its
+    end, is of offsets and lengths, then a crc32c. Inner chunks outside the array are never written.
+    """
+    assert meta.inner is not None
+    grid = tuple(-(-c // i) for c, i in zip(meta.chunk, meta.inner, strict=True))
+    count = math.prod(grid)
+    with open(shard, "rb") as file:
+        file.seek(max(0, shard.stat().st_size - 16 * count - 4))
+        index = np.frombuffer(file.read(16 * count), "<u8").reshape(-1, 2)
+    if len(index) < count:
+        return True
+    absent = (index[:, 0] == ABSENT).reshape(grid)
+    inside = [-(-min(c, n - k * c) // i) for n, c, i, k in zip(meta.shape, meta.chunk, meta.inner, place, strict=True)]
+    return bool(absent[tuple(slice(0, end) for end in inside)].any())
+
+
+def _grid(meta: ArrayMeta, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+    """The chunks that rows [start, stop) lie in."""
+    rows = range(start // meta.chunk[0], -(-stop // meta.chunk[0]))
+    others = (range(-(-n // c)) for n, c in zip(meta.shape[1:], meta.chunk[1:], strict=True))
+    sides = (rows, *others)
+    return product(*sides) if all(sides) else iter(())  # where there is no column there may be 2^63 rows
+
+
+def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None:
+    """Raise DataError E-LIMIT when a chunk would unpack to more bytes than a chunk has, going by its own header."""
+    if meta.codec not in ("blosc", "zstd") or meta.inner:
+        return
+    for index in _grid(meta, start, stop):
+        path = directory / meta.key(index)
+        if not path.is_file():
+            continue
+        with open(path, "rb") as file:
+            found = _unpacked_size(file.read(32), meta.codec)
+        if found is None:
+            continue
+        of_text = meta.dtype.itemsize == 0 and 0 <= found <= LARGEST_TEXT * math.prod(meta.chunk)
+        if found != meta.chunk_bytes and not of_text:
+            text = f"{path} unpacks to {found} bytes, expected {meta.chunk_bytes or 'text'}"
+            raise DataError(text, code="E-LIMIT", hint="get the array again")
+
+
+def _unpacked_size(head: bytes, codec: str) -> int | None:
+    if codec == "blosc":
+        return int.from_bytes(head[4:8], "little") if len(head) >= 16 else -1
+    import zstandard
+
+    try:
+        size = zstandard.frame_content_size(head)
+    except zstandard.ZstdError:
+        return -1
+    return None if size < 0 else int(size)
 
 
 class ZArray:
@@ -23,26 +263,26 @@ class ZArray:
     def __init__(self, root: Path, key: str, *, allow_fill: bool) -> None:
         self._directory = root / key if key else root
         self.name = f"{root}:{key}" if key else str(root)
-        self._meta: ArrayMeta = zarr_metadata.array_meta(self._directory)
+        self._meta: ArrayMeta = array_meta(self._directory)
         self.shape, self.chunk, self.dtype = self._meta.shape, self._meta.chunk, self._meta.dtype
         check_rows(self.name, self.shape)
-        zarr_metadata.check_chunks(self._directory, self._meta, allow_fill=allow_fill)
+        check_chunks(self._directory, self._meta, allow_fill=allow_fill)
         self._array: Any = None
 
     def read(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-META, E-CRC, StorageError."""
-        zarr_metadata.check_sizes(self._directory, self._meta, start, stop)
+        check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:
-            self._array = _opened(self._directory, self.name)
+            self._array = _open_array(self._directory, self.name)
         try:
             values = np.asarray(self._array[start:stop])
             return np.array(values.tolist(), np.str_) if self.dtype.kind == "U" else values
         except Exception as error:  # whatever codecs say of damaged data
             text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
-            raise unreadable(error, text, "E-CRC", "get the array again") from error
+            raise read_error(error, text, "E-CRC", "get the array again") from error
 
 
-def _opened(directory: Path, name: str) -> Any:
+def _open_array(directory: Path, name: str) -> Any:
     """The array. Raises DataError E-META for metadata that zarr-python does not take."""
     import zarr
 
@@ -52,7 +292,7 @@ def _opened(directory: Path, name: str) -> Any:
             warnings.simplefilter("ignore")
             return zarr.open_array(directory, mode="r")
     except Exception as error:  # whatever it says of metadata
-        raise unreadable(error, f"the metadata of {name} cannot be read", "E-META", "write the array again") from error
+        raise read_error(error, f"the metadata of {name} cannot be read", "E-META", "write the array again") from error
 
 
 class ZDirectory:
@@ -64,11 +304,11 @@ class ZDirectory:
 
     def kind(self, key: str) -> str | None:
         """Return 'array', 'group' or None."""
-        return zarr_metadata.node_type(self._path / key.strip("/"))
+        return node_type(self._path / key.strip("/"))
 
     def attributes(self, key: str) -> ByName:
         """Return the attributes of a member."""
-        return zarr_metadata.attributes(self._path / key.strip("/"))
+        return attributes(self._path / key.strip("/"))
 
     def array(self, key: str, *, may_lack_chunks: bool = False) -> RowArray:
         """Open an array. Raises DataError, SecurityError."""

@@ -105,7 +105,6 @@ class Buffer:
     """Memory for one chunk: a flat array of bytes for each array of the store."""
 
     arrays: ByName
-    """The bytes by name of the array."""
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,7 @@
 """Compressed units: blosc-lz4 with byte shuffle, inside the crc32c; read whole, checked, then unpacked.
 
-It pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); on measured numbers it saves a tenth
-and costs more time than it saves. ``worth_it`` tries it on one chunk.
+It pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); of measured numbers it saves a tenth and costs more
+time than that saves. ``try_compression`` decides by one chunk.
 """
 
 from __future__ import annotations
@@ -23,31 +23,29 @@ LEVEL = 5
 SHUFFLE = 1
 """Blosc's number for a shuffle of bytes."""
 LEAST_RATIO = 1.4
-"""The ratio of compression from which fewer bytes from disk are worth unpacking: a disk of 1.5 GB/s against 2.5 GB/s of
-unpacking."""
-FINER = 8
-"""How much smaller units of compressed CSR arrays are. A chunk begins and ends inside units, and those two are unpacked
-whole; small units keep that to an eighth."""
+"""The least ratio of compression that saves time: a disk of 1.5 GB/s against unpacking at 2.5 GB/s."""
+SMALLER = 8
+"""The factor by which units of compressed CSR arrays are smaller: a chunk begins and ends inside units, and these two are unpacked whole."""
 LEAST_UNIT = 1024
 SCRATCH = "unpacked"
-CORRUPT = "restore the file, or ingest again"
+HINT_CORRUPT = "restore the file, or ingest again"
 
 
-def stored(name: str) -> str:
-    """Return the name of the buffer the compressed units of an array are read into."""
+def packed_name(name: str) -> str:
+    """Return the name of the buffer for the compressed units of an array."""
     return f"{name} packed"
 
 
-def described(spec: ArraySpec) -> JsonObject:
-    """Return the codec as ``zarr.json`` describes it."""
+def describe_codec(spec: ArraySpec) -> JsonObject:
+    """Return the codec for ``zarr.json``."""
     options = {"typesize": np.dtype(spec.dtype).itemsize, "cname": LZ4, "clevel": LEVEL, "shuffle": "shuffle"}
     return {"name": "blosc", "configuration": options | {"blocksize": 0}}
 
 
-def finer(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
+def with_small_units(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
     """Return the arrays with smaller units where compressed units and chunks do not coincide."""
     return {
-        name: spec._replace(unit=max(LEAST_UNIT, spec.unit // FINER)) if name in packed and name in ENTRIES else spec
+        name: spec._replace(unit=max(LEAST_UNIT, spec.unit // SMALLER)) if name in packed and name in ENTRIES else spec
         for name, spec in specs.items()
     }
 
@@ -61,18 +59,18 @@ def pack(values: Array) -> bytes:
     return packed
 
 
-def worth_it(values: Mapping[str, Array]) -> dict[str, str]:
-    """Return the names of the arrays that become small enough, by compressing those of one chunk."""
+def try_compression(values: Mapping[str, Array]) -> dict[str, str]:
+    """Compress the arrays of one chunk; return the codecs of those that become small enough."""
     names = [name for name in (MATRIX, *ENTRIES) if name in values and values[name].nbytes]
     return {name: LZ4 for name in names if values[name].nbytes >= LEAST_RATIO * len(pack(values[name]))}
 
 
-def chosen(compression: str, values: Mapping[str, Array]) -> dict[str, str]:
-    """Return the codecs by array, as asked for. Raises UsageError."""
+def choose_codecs(compression: str, values: Mapping[str, Array]) -> dict[str, str]:
+    """Return the codecs by array for an option of ``CHOICES``. Raises UsageError."""
     if compression not in CHOICES:
         raise UsageError(f"there is no compression '{compression}'", hint=f"choose from {', '.join(CHOICES)}")
     if compression == "auto":
-        return worth_it(values)
+        return try_compression(values)
     return {name: LZ4 for name in (MATRIX, *ENTRIES) if name in values}
 
 
@@ -85,15 +83,13 @@ def read_units(array: UnitArray, start: int, stop: int, into: Array) -> None:
 
 
 def buffer_bytes(array: UnitArray, start: int, stop: int) -> dict[str, int]:
-    """Return the bytes that unpacking items [start, stop) needs, by buffer, beside room for the items."""
+    """Return the bytes that unpacking items [start, stop) needs beside the items, by buffer."""
     packed = sum(place.nbytes for place in _places(array, start, stop))
-    return {stored(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
+    return {packed_name(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
 
 
 def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any]) -> None:
-    """Unpack items [start, stop) into the third of ``buffers``: what ``read_units`` read, room for one unit, the items.
-    Raises DataError E-CRC.
-    """
+    """Unpack items [start, stop). ``buffers``: the bytes that ``read_units`` read, scratch for one unit, the items. Raises DataError E-CRC."""
     packed, scratch, into = buffers
     at = out = 0
     for segment in segments(array.spec, start, stop):
@@ -108,22 +104,22 @@ def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any
 
 
 def _unpack_unit(place: Place, packed: Array, into: Array) -> None:
-    """Nothing is unpacked that is not what was written."""
+    """Unpack one unit, after its checksum and its size were checked."""
     from numcodecs import blosc
 
     found = crc32c(packed.data)
     if found != place.crc:
         text = f"{place.path} is corrupt: crc32c {found:08x}, expected {place.crc:08x}"
-        raise DataError(text, code="E-CRC", hint=CORRUPT)
+        raise DataError(text, code="E-CRC", hint=HINT_CORRUPT)
     blosc.use_threads = False
     size = int.from_bytes(packed[4:8].tobytes(), "little")  # what blosc's header says it will write
     if size != into.nbytes:
         text = f"{place.path} unpacks to {size} bytes, expected {into.nbytes}"
-        raise DataError(text, code="E-CRC", hint=CORRUPT)
+        raise DataError(text, code="E-CRC", hint=HINT_CORRUPT)
     try:
         blosc.decompress(packed, into)
     except (ValueError, RuntimeError) as error:
-        raise DataError(f"{place.path} cannot be unpacked: {error}", code="E-CRC", hint=CORRUPT) from error
+        raise DataError(f"{place.path} cannot be unpacked: {error}", code="E-CRC", hint=HINT_CORRUPT) from error
 
 
 def _places(array: UnitArray, start: int, stop: int) -> list[Place]:

@@ -1,4 +1,4 @@
-"""Labels of any kind to class codes, and the table that says what each code stands for."""
+"""Labels: how they are written, and coders that turn them into class codes, or check and summarize them where they are numbers to predict."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.rows import Int32
-from streamsvm.store.format.numbers import Numbers
+from streamsvm.rows import Float64, Int32
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
 
 MOST_CLASSES = 1000
@@ -24,7 +23,9 @@ LARGEST_LABEL = 2.0**53
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
-"""The ways two classes are numbered: files that use different ones do not mean the same by '1'."""
+"""The usual codings of two classes; files with different codings do not mean the same by '1'."""
+TARGET = "target"
+"""The name of the facts of a store about the numbers to predict."""
 HINT_REGRESSION = "to predict numbers pass --task regression, to split them in two classes --label-threshold"
 
 
@@ -47,7 +48,7 @@ def label_text(label: Any) -> str:
 
 
 def sort_key(label: str) -> tuple[int, float, str]:
-    """Return the key by which classes are sorted: numbers by value, before text by its letters; 'rest', which is what was not asked for, before all."""
+    """Return the sort key of a class: numbers by value, before text; 'rest' before all."""
     if label == REST:
         return -1, 0.0, label
     try:
@@ -92,9 +93,27 @@ def _is_number(text: str) -> bool:
         return False
 
 
+def as_labels(values: Array, name: str) -> Array:
+    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
+    kind = values.dtype.kind
+    if kind in "US":
+        return values.astype(np.str_)
+    if kind not in "fiub":
+        hint = "labels are numbers or text, one a row"
+        raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=hint)
+    return values.astype({"b": np.bool_, "i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
+
+
+def labels_from(texts: Sequence[str], kind: str) -> Array:
+    """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
+    if kind in "biu":
+        return np.array([int(text) for text in texts], {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind])
+    return np.array(texts, np.float64 if kind == "f" else np.str_)
+
+
 @dataclass(slots=True)
 class Census:
-    """Hands out class codes in the order of first appearance, and counts the rows of each."""
+    """A coder that gives class codes in the order of first appearance, and counts the rows of each."""
 
     classes: list[str] = field(default_factory=list)
     """The labels seen so far; a label's code is its index."""
@@ -109,7 +128,7 @@ class Census:
             self._learn(labels)
         known, codes = self._known[labels.dtype.kind]
         found = codes[np.searchsorted(known, labels)]
-        self.counts = added(self.counts, found)
+        self.counts = add_counts(self.counts, found)
         return found
 
     @property
@@ -160,10 +179,9 @@ class Census:
 
 @dataclass(slots=True)
 class Positive:
-    """One class against all others: code 1 for the label ``positive``, 0 for the rest."""
+    """A coder of one class against all others: code 1 for the label ``positive``, 0 for the rest."""
 
     positive: str
-    """The label of the positive class."""
     _all: Census = field(default_factory=Census)
 
     @property
@@ -189,7 +207,7 @@ class Positive:
 
 @dataclass(slots=True)
 class Threshold:
-    """Numbers cut in two classes: code 1 from ``threshold`` on, 0 below."""
+    """A coder of two classes of numbers: code 1 from ``threshold`` on, 0 below."""
 
     threshold: float
     """The smallest label of the positive class."""
@@ -217,29 +235,68 @@ class Threshold:
         return names
 
 
-def as_labels(values: Array, name: str) -> Array:
-    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
-    kind = values.dtype.kind
-    if kind in "US":
-        return values.astype(np.str_)
-    if kind not in "fiub":
-        hint = "labels are numbers or text, one a row"
-        raise DataError(f"{name} holds {values.dtype}", code="E-LABEL", hint=hint)
-    return values.astype({"b": np.bool_, "i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
+@dataclass(slots=True)
+class Numbers:
+    """A coder for regression: its codes are the numbers themselves, float64."""
 
+    rows: int = 0
+    mean: float = 0.0
+    M2: float = 0.0
+    """The sum of squared differences from the mean."""
+    least: float = float("inf")
+    most: float = float("-inf")
 
-def labels_from(texts: Sequence[str], kind: str) -> Array:
-    """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
-    if kind in "biu":
-        return np.array([int(text) for text in texts], {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind])
-    return np.array(texts, np.float64 if kind == "f" else np.str_)
+    def codes(self, labels: Array) -> Float64:
+        """Return the numbers (n,) float64. Raises DataError E-LABEL, naming the first row that has none."""
+        if labels.dtype.kind == "U":
+            labels = self._parse(labels)
+        found = labels.astype(np.float64)
+        self._check(~np.isnan(found), labels, "the label is missing or NaN", "remove the rows without a label")
+        self._check(np.isfinite(found), labels, "the label is infinite", "correct or remove such rows")
+        self._count(found)
+        return found
+
+    def table(self) -> tuple[str, ...]:
+        """Return no classes."""
+        return ()
+
+    def facts(self) -> JsonObject:
+        """Return a summary of the numbers as plain JSON; spread: their standard deviation."""
+        spread = float(np.sqrt(self.M2 / max(1, self.rows)))
+        return {"mean": self.mean, "spread": spread, "least": self.least, "most": self.most}
+
+    def _parse(self, labels: Array) -> Float64:
+        found = np.full(len(labels), np.nan)
+        for k, text in enumerate(labels.tolist()):
+            try:
+                found[k] = float(text)
+            except ValueError:
+                said = f"the label {quote(text)} is no number" if text.strip() else "the label is empty"
+                self._check(np.arange(len(labels)) != k, labels, said, "correct the row, or check --label")
+        return found
+
+    def _check(self, right: NDArray[np.bool_], labels: Array, said: str, hint: str) -> None:
+        if not right.all():
+            row = self.rows + int(np.argmin(right)) + 1
+            raise DataError(f"row {row} of all rows read: {said}", code="E-LABEL", hint=hint)
+
+    def _count(self, found: Float64) -> None:
+        """Merge the moments of a batch (Chan, Golub and LeVeque)."""
+        if not len(found):
+            return
+        n, mean = len(found), float(found.mean())
+        delta, total = mean - self.mean, self.rows + n
+        self.M2 += float(np.square(found - mean).sum()) + delta * delta * self.rows * n / total
+        self.mean += delta * n / total
+        self.rows = total
+        self.least, self.most = min(self.least, float(found.min())), max(self.most, float(found.max()))
 
 
 Labels = Census | Positive | Threshold | Numbers
 
 
 def label_coder(positive: str | None, threshold: float | None, task: str = CLASSIFICATION) -> Labels:
-    """Return what turns labels into codes as the user asked; for regression they are the numbers. Raises UsageError."""
+    """Return the coder of labels that the user asked for. Raises UsageError."""
     if task == REGRESSION:
         if positive is not None or threshold is not None:
             option = "--label-threshold" if positive is None else "--positive"
@@ -254,7 +311,7 @@ def label_coder(positive: str | None, threshold: float | None, task: str = CLASS
     return Census() if threshold is None else Threshold(threshold)
 
 
-def added(counts: Sequence[int], codes: Array) -> list[int]:
+def add_counts(counts: Sequence[int], codes: Array) -> list[int]:
     """Return ``counts`` of each code with those of ``codes`` added; the list is longer when there are new codes."""
     found = np.array(class_counts(codes, len(counts)))
     found[: len(counts)] += np.array(counts, found.dtype)
@@ -266,16 +323,16 @@ def class_counts(codes: Array, classes: int = 1) -> list[int]:
     return [len(codes)] if codes.dtype.kind == "f" else np.bincount(codes, minlength=classes).tolist()
 
 
-def alike(texts: Iterable[str]) -> list[str]:
-    """Return texts that differ from another one by case or by the blanks around them only, beside each other."""
+def similar_texts(texts: Iterable[str]) -> list[str]:
+    """Return the texts that differ from another only by case or blanks, next to each other."""
     groups: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         groups[" ".join(text.casefold().split())].append(text)
     return [text for group in groups.values() if len(group) > 1 for text in group]
 
 
-def few_labels(labels: Array, found: set[str]) -> None:
-    """Add the distinct labels of one batch to ``found``, which is left alone once it has more than two."""
+def note_labels(labels: Array, found: set[str]) -> None:
+    """Add the distinct labels of one batch to ``found``, unless it has more than two already."""
     if len(found) <= 2:
         known = labels[0] == labels
         others = labels[~known]
@@ -283,7 +340,7 @@ def few_labels(labels: Array, found: set[str]) -> None:
 
 
 def check_codings(files: Mapping[str, set[str]]) -> None:
-    """Refuse files that number two classes differently, by the labels of each file. Raises DataError E-LABEL."""
+    """Raise DataError E-LABEL for files that code two classes differently, by the labels of each file."""
     coded = {name: labels for name, labels in files.items() if labels in BINARY_CODINGS}
     for name, labels in coded.items():
         first = next(iter(coded))

@@ -1,4 +1,4 @@
-"""Columns as the text of lines, which several threads may make at once.
+"""Columns as lines of text, by several threads at once.
 
 pyarrow writes the columns of large blocks: it gives up the interpreter's lock, and numbers take a sixth of the time that
 ``repr`` takes. Of few rows its import would cost more than it saves. The text is the same either way.
@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.aliases import Array
 
 MANY = 1 << 15
-"""Rows of a block from which on pyarrow is worth its import."""
+"""From this number of rows on pyarrow is worth its import."""
 Texts: TypeAlias = Any
 """The text of each of some rows: a list of str or, of many rows, an array of strings of pyarrow."""
 LEAST, MOST = 1e-4, 1e10
@@ -24,7 +24,7 @@ LEAST, MOST = 1e-4, 1e10
 
 
 def texts_of(column: Array) -> Texts:
-    """Return a column (n,) as fields: numbers as they are told apart, objects as text, in quotes where that needs them."""
+    """Return a column (n,) as fields: numbers with the digits that tell them apart, objects as text, in quotes where it needs them."""
     if column.dtype == object:
         return _of_objects(column)
     if len(column) < MANY:
@@ -32,7 +32,7 @@ def texts_of(column: Array) -> Texts:
     return _of_numbers(column)
 
 
-def joined(columns: Sequence[Texts]) -> Texts:
+def join_columns(columns: Sequence[Texts]) -> Texts:
     """Return the fields of each row with commas between them, (n,); all columns are of the same rows."""
     if len(columns) == 1:
         return columns[0]
@@ -55,7 +55,7 @@ def line_bytes(rows: Texts) -> bytes:
     return bytes(memoryview(data)[ends[0] : ends[-1]])
 
 
-def quoted(text: str) -> str:
+def quote_field(text: str) -> str:
     """Return a field of CSV."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow([text])
@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
 
 def _of_objects(column: Array) -> Texts:
     values = column.tolist()
-    fields = {value: quoted(str(value)) for value in set(values)}
+    fields = {value: quote_field(str(value)) for value in set(values)}
     texts = list(map(fields.__getitem__, values))
     if len(texts) < MANY:
         return texts

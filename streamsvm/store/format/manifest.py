@@ -36,7 +36,6 @@ class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says of one chunk."""
 
     rows: int
-    """The number of its rows."""
     nonzeros: int | None
     """Its stored entries; None in a dense store."""
     counts: list[int]
@@ -49,11 +48,8 @@ class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of several files a store consists of."""
 
     name: str
-    """Its name in the store's directory."""
     chunks: int
-    """How many chunks it holds."""
     nbytes: int
-    """Its size."""
     index: list[tuple[int, int]]
     """Where what is not payload lies, as (offset, length)."""
     crc: int
@@ -70,13 +66,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     """'dense', 'csr', or a kind of dense store with encoded columns (``column_encoding.KINDS``)."""
     columns: int
-    """The number of features."""
     classes: list[str]
     """The label each class code stands for; empty where the target is a number, and y an array of float64."""
     chunk_rows: int
     """Rows of a full chunk."""
     chunks: list[ChunkEntry]
-    """The chunks, in order."""
     units: dict[str, list[int]]
     """By array, the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
     statistics: str
@@ -136,7 +130,7 @@ def _around(body: bytes) -> tuple[bytes, bytes]:
     return b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":', b"}\n"
 
 
-def sealed(body: bytes) -> bytes:
+def manifest_file(body: bytes) -> bytes:
     """Return the whole file of a manifest."""
     before, after = _around(body)
     return before + body + after
@@ -221,7 +215,7 @@ def _parse(raw: bytes, root: Path) -> Manifest:
 
 
 def _adds_up(m: Manifest) -> bool:
-    """Whether a manifest, sealed by whomever, can be that of a store: what else is made of it relies on this."""
+    """Whether a manifest, whoever sealed it, can be that of a store; everything that is read from it relies on this."""
     if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:

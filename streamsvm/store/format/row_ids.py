@@ -109,7 +109,7 @@ class GrowingFile(RawIOBase):
         """Return how many bytes were written."""
         return self._position
 
-    def taken(self) -> bytes:
+    def take_content(self) -> bytes:
         """Return what was written since the last call."""
         found, self.content = bytes(self.content), bytearray()
         return found
@@ -126,10 +126,10 @@ def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
         if writer is None:
             writer = pq.ParquetWriter(sink, table.schema.with_metadata({PREDICTIONS: b"1"}), write_page_checksum=True)
         writer.write_table(table.cast(writer.schema), row_group_size=GROUP_ROWS)
-        yield sink.taken()
+        yield sink.take_content()
     if writer is not None:
         writer.close()
-        yield sink.taken()
+        yield sink.take_content()
 
 
 def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:

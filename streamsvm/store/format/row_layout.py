@@ -1,39 +1,28 @@
-"""Rows from one layout to the other, and some rows out of many, all of it vectorized."""
+"""Rows from one layout, dense or CSR, to the other."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.rows import CSR, Dense, Rows
 
 DENSE_FROM = 0.5
-"""The share of filled places from which a matrix is smaller when all places are stored: 4 bytes against 8 an entry."""
+"""From this share of entries on dense rows are smaller: 4 bytes for each against 8."""
 
 
 def to_dense(X: CSR, columns: int) -> Dense:
-    """Return the same rows with all places, (n, columns) float32."""
+    """Return CSR rows as dense ones, (n, columns) float32."""
     values = np.zeros((len(X.indptr) - 1, columns), np.float32)
     values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
     return Dense(values, X.bias)
 
 
 def to_csr(X: Dense) -> CSR:
-    """Return the same rows without their zeros."""
+    """Return dense rows as CSR, without their zeros."""
     filled = X.values != 0
     indptr = np.zeros(len(X.values) + 1, np.int64)
     np.cumsum(np.count_nonzero(filled, axis=1), out=indptr[1:])
     return CSR(X.values[filled], np.nonzero(filled)[1].astype(np.int32), indptr, X.bias)
-
-
-def take(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    """Return the rows where ``chosen`` (n,) is true, in order, copied."""
-    if isinstance(X, Dense):
-        return Dense(X.values[chosen], X.bias)
-    lengths = np.diff(X.indptr)
-    entries = np.repeat(chosen, lengths)
-    indptr = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
-    return CSR(X.data[entries], X.indices[entries], indptr, X.bias)
 
 
 def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
@@ -47,7 +36,7 @@ def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
 
 
 def density(X: Rows, columns: int) -> float:
-    """Return the share of places that are filled."""
+    """Return the share of entries that are stored."""
     if isinstance(X, Dense):
         return 1.0
     return len(X.data) / max(1, columns * (len(X.indptr) - 1))

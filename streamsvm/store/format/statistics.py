@@ -29,7 +29,6 @@ class Moments:
     """Merges the moments of one chunk after another; columns may appear as it goes (svmlight)."""
 
     rows: int = 0
-    """Rows so far."""
     counts: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Stored entries of each column of CSR rows."""
     mean: Float64 = field(default_factory=_zeros)

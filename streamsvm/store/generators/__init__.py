@@ -9,9 +9,9 @@ GENERATORS = Registry(
     {
         "susy": "streamsvm.store.generators.susy:Susy",
         "table": "streamsvm.store.generators.table:Table",
-        "sparse-text": "streamsvm.store.generators.sparse_text:SparseText",
-        "separable": "streamsvm.store.generators.shapes:Separable",
-        "two-moons": "streamsvm.store.generators.shapes:TwoMoons",
+        "sparse-text": "streamsvm.store.generators.simple:SparseText",
+        "separable": "streamsvm.store.generators.simple:Separable",
+        "two-moons": "streamsvm.store.generators.simple:TwoMoons",
     },
 )
 

@@ -41,7 +41,6 @@ class FileGenerator(Protocol):
     """A data set that is made as rows of text."""
 
     header: tuple[str, ...]
-    """The names of the columns."""
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all rows in order; they depend on the seed alone, and not on how many are asked for."""

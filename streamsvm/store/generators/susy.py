@@ -66,7 +66,7 @@ class Measured(NamedTuple):
     """The angle of the missing momentum."""
 
 
-def _measured(rng: np.random.Generator, n: int) -> Measured:
+def _draw_measured(rng: np.random.Generator, n: int) -> Measured:
     pt1 = np.float32(0.6) * rng.standard_gamma(2.0, n, np.float32)
     eta1, eta2 = rng.standard_normal((2, n), np.float32)
     phi1, phi2, phi_met = np.float32(np.pi) * (2 * rng.random((3, n), np.float32) - 1)
@@ -80,7 +80,7 @@ def _beta_3_2(rng: np.random.Generator, n: int) -> Float32:
     return np.maximum(np.minimum(np.maximum(a, b), np.maximum(c, d)), np.maximum(np.minimum(a, b), np.minimum(c, d)))
 
 
-def _derived(q: Measured, smear: Float32) -> tuple[Float32, ...]:
+def _derive(q: Measured, smear: Float32) -> tuple[Float32, ...]:
     """The ten high-level columns. ``smear``: relative errors (4, n)."""
     ratio = q.met / (q.pt1 + q.pt2 + q.met + np.float32(0.1))
     axial = q.met * np.cos(q.phi_met - q.phi1) * (1 + smear[1])
@@ -140,8 +140,8 @@ class Susy:
 
     def _drawn(self, k: int) -> tuple[Float32, Float32, np.random.Generator]:
         rng = np.random.default_rng((self.seed, k))
-        q = _measured(rng, self.draw_rows)
-        derived = _derived(q, np.float32(0.15) * rng.standard_normal((4, self.draw_rows), np.float32))
+        q = _draw_measured(rng, self.draw_rows)
+        derived = _derive(q, np.float32(0.15) * rng.standard_normal((4, self.draw_rows), np.float32))
         Z = np.stack([*q, *derived])
         for z, (name, (mean, deviation)) in zip(Z, STANDARD.items(), strict=True):
             if name in SKEWED:

@@ -107,13 +107,13 @@ class Table:
         rng, rule = np.random.default_rng((self.seed, k)), self.rule()
         z, levels = _drawn(rng, self.draw_rows, self)
         score = _score(rng, z, levels, rule)
-        return Batch(self._encoded(z, levels, rule), signs(score > rule.threshold))
+        return Batch(self._encode(z, levels, rule), signs(score > rule.threshold))
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
         """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
-    def _encoded(self, z: Float64, levels: Int32, rule: Rule) -> CSR:
+    def _encode(self, z: Float64, levels: Int32, rule: Rule) -> CSR:
         """One entry per numeric column and one per categorical variable, in every row."""
         n, q = z.shape
         entries = q + levels.shape[1]

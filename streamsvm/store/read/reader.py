@@ -32,18 +32,14 @@ class Part(NamedTuple):
     """Some chunks in arrays of their own: all of a Zarr store, or one file of an HDF5 store."""
 
     chunks: int
-    """The number of chunks."""
     arrays: dict[str, UnitArray]
-    """The arrays by name."""
 
 
 class ItemRange(NamedTuple):
     """Items of an array that belong to a chunk."""
 
     array: UnitArray
-    """The array."""
     start: int
-    """The chunk's first item."""
     stop: int
     """The end of the chunk's items."""
     padded: int
@@ -144,7 +140,9 @@ class DiskStore:
         try:
             for name, found in self._ranges(chunk).items():
                 if found.array.packed:
-                    compression.read_units(found.array, found.start, found.stop, into.arrays[compression.stored(name)])
+                    compression.read_units(
+                        found.array, found.start, found.stop, into.arrays[compression.packed_name(name)]
+                    )
                 else:
                     view = memoryview(into.arrays[name])[: found.nbytes]
                     past = self._past_cache and name.startswith(MATRIX)
@@ -186,7 +184,7 @@ class DiskStore:
 
     def _unpack(self, chunk: int, name: str, found: ItemRange, into: Buffer) -> None:
         try:
-            stored, scratch = into.arrays[compression.stored(name)], into.arrays[compression.SCRATCH]
+            stored, scratch = into.arrays[compression.packed_name(name)], into.arrays[compression.SCRATCH]
             compression.unpack(found.array, found.start, found.stop, (stored, scratch, into.arrays[name]))
         except DataError as error:
             raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error

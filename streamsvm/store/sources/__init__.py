@@ -36,8 +36,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
     from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
-    from streamsvm.store.sources.missing import filled
-    from streamsvm.store.sources.offsets import at_same_offsets, centered
+    from streamsvm.store.sources.missing import prepare_source
 
     options = options or SourceOptions()
     if not paths:
@@ -54,14 +53,13 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     if name not in TABLES:
         refuse_partitions(files, ())
 
-    def opened() -> Source:
+    def open_rows() -> Source:
         source: Source = SOURCES[name](files, options)
         if len(files) < len(named):
             source.notices[NO_ROWS] = len(named) - len(files)
         return source
 
-    source = centered(opened(), options)
-    return source if options.missing == "error" else filled(source, lambda: at_same_offsets(source, opened()), options)
+    return prepare_source(open_rows, options)
 
 
 def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:
@@ -82,8 +80,8 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
 
 def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     from streamsvm.store.sources import parquet
-    from streamsvm.store.sources.csv_dialect import dialect_of
-    from streamsvm.store.sources.csv_parsing import head_of
+    from streamsvm.store.sources.csv_dialect import detect_dialect
+    from streamsvm.store.sources.csv_parsing import read_head
     from streamsvm.store.sources.files import detect, table_form
     from streamsvm.store.sources.json_lines import first_keys
 
@@ -96,7 +94,7 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
         return parquet.table_width(path)
     if form not in ("csv", "jsonl"):
         return NO_TABLE
-    names = dialect_of(str(path), head_of(path), options).names if form == "csv" else first_keys(path)
+    names = detect_dialect(str(path), read_head(path), options).names if form == "csv" else first_keys(path)
     return TableWidth(str(path), len(names), width_bytes(names))
 
 

@@ -1,8 +1,9 @@
-"""The one door for tables that a program has: anything that gives Arrow record batches, one at a time.
+"""Tables that a program has: anything that gives Arrow record batches, one at a time, spilled to a file and read as a table.
 
-An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may
-give them once only, and what becomes of text columns wants all rows before the first is stored. So they are written to one
-file, and read from it by the rules of files: the store is that of the same table in a file.
+An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may give its
+rows only once, and what becomes of text columns must be known of all rows before the first is stored. So the rows are written to a file
+of record batches, and read from it by the rules of files: the store is that of the same table in a file. Unlike in Parquet nothing has
+to be known of all batches: a table of any width is written and read in the memory of one batch, which is a few MiB.
 """
 
 from __future__ import annotations
@@ -39,44 +40,72 @@ BATCH_BYTES = 8 << 20
 """Bytes of a batch of numbers."""
 MOST_ROWS = 65_536
 """Rows of a batch."""
+ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 HINT_TYPES = "give every column values of one type"
 HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
-ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
-
-
 Block: TypeAlias = Any
-"""A block as a program has it: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
+"""A block of a program: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
 
 
 class BlocksPart(NamedTuple):
-    """What a worker made of a group of blocks."""
+    """The file or folder that a group of blocks was written to."""
 
     path: Path
-    """Where it is: a file of record batches, or a folder of arrays."""
+    """A file of record batches, or a folder of arrays."""
     first: int
-    """The number of the first block."""
     rows: tuple[int, ...]
     """Rows of each block; a block may be empty."""
     sparse: bool = False
-    """Whether the rows are CSR."""
     columns: int = 0
     """The number of columns of an array."""
 
     def place(self, row: int) -> tuple[int, int]:
-        """The block that row ``row`` of the part is in, and which of its rows it is, from 0."""
+        """Return the number of the block that holds row ``row`` of the part, and the number of the row in it, from 0."""
         ends = np.cumsum(self.rows)
         block = int(np.searchsorted(ends, row, side="right"))
         return self.first + block, row - int(ends[block] - self.rows[block])
 
 
-def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
-    """Write all rows of a table to a file in ``directory``, with columns (n,) more of what lies ``beside`` it.
+class RecordBatchSource(TableSource):
+    """Files of record batches. To a model they are the same as Parquet files of the same table."""
+
+    form = "parquet"
+
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        with _open(path) as reader:
+            return {field.name: stored_type(field.type) for field in reader.schema}
+
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
+        with _open(path, columns) as reader:
+            for batch in reader:
+                for start in range(0, batch.num_rows, rows):
+                    yield as_stored(batch.slice(start, rows))
+        file.read = file.size
+
+
+@contextmanager
+def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatchReader]:
+    """Open some columns of a file, mapped into memory instead of read."""
+    with pa.memory_map(str(path)) as mapped:
+        options = None
+        if columns is not None:
+            with pa.ipc.open_stream(mapped) as whole:
+                wanted = set(columns)
+                places = [k for k, name in enumerate(whole.schema.names) if name in wanted]
+            options = pa.ipc.IpcReadOptions(included_fields=places)
+            mapped.seek(0)
+        with pa.ipc.open_stream(mapped, options=options) as reader:
+            yield reader
+
+
+def spill(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
+    """Write all rows of a table to a file in ``directory``, with the columns (n,) ``beside`` it.
 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
-    path, rows = directory / "000000.arrow", _Rows(beside or {})
+    path, rows = directory / "000000.arrow", _RowWriter(beside or {})
     try:
-        durable.write_stream(path, rows.pieces(reader_of(X if _gives_batches(X) else _sunk(X, directory))))
+        durable.write_stream(path, rows.pieces(reader_of(X if _gives_batches(X) else _sink(X, directory))))
     except ARROW_ERRORS as error:
         raise DataError(
             f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
@@ -85,16 +114,101 @@ def spilled(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> 
     return BlocksPart(path, 0, (rows.count,))
 
 
-def parquet_file(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> Path:
-    """The same as a Parquet file, for what reads files by their names. Raises what ``spilled`` raises."""
+def spill_to_parquet(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> Path:
+    """Write all rows of a table to a Parquet file, as ``spill`` does."""
     path = directory / "rows.parquet"
-    durable.write_stream(path, as_parquet(spilled(X, directory, beside).path))
+    durable.write_stream(path, parquet_of(spill(X, directory, beside).path))
     return path
 
 
+class _RowWriter:
+    """Turns record batches into the bytes of a file, with columns beside them, and counts the rows."""
+
+    def __init__(self, beside: dict[str, Array]) -> None:
+        self.count = 0
+        self._beside = {name: _values(name, values) for name, values in beside.items()}
+
+    def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
+        """The bytes of the file."""
+        schema = self._schema(reader.schema)
+        yield from record_batch_file(schema, (self._convert(batch, schema) for batch in reader))
+
+    def check(self) -> None:
+        """Raise DataError unless there are rows, and one value beside for each."""
+        if not self.count:
+            raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
+        for name, values in self._beside.items():
+            if len(values) != self.count:
+                found = f"there are {self.count} rows and {len(values)} values of {name}"
+                raise DataError(found, code="E-ROWS", hint="one a row")
+
+    def _schema(self, given: pa.Schema) -> pa.Schema:
+        fields = [pa.field(str(field.name), _file_type(field.type)) for field in given]
+        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
+
+    def _convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
+        self.count += batch.num_rows
+        short = [batch.num_rows - len(column) for column in beside]  # which ``check`` refuses
+        columns = [*batch.columns, *(_with_nulls(column, by) for column, by in zip(beside, short, strict=True))]
+        stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.record_batch(stored, schema)
+
+
+def _with_nulls(values: pa.Array, by: int) -> pa.Array:
+    """The values, followed by so many nulls."""
+    return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
+
+
+def _file_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column in the file: text for views, which no encoder reads, and for columns without values."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    return kind
+
+
+def _values(name: str, values: Array) -> pa.Array:
+    """Labels or weights as an Arrow array. Raises DataError E-DTYPE."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except ARROW_ERRORS as error:
+        found = f"the values of {name}: {quote(str(error), 120)}"
+        raise DataError(found, code="E-DTYPE", hint="give numbers or text, of one type") from error
+
+
+def batch_rows(columns: int) -> int:
+    """Return how many rows of so many columns are read or written at a time."""
+    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
+
+
+def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the bytes of a file of record batches."""
+    sink, rows = GrowingFile(), batch_rows(len(schema))
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            for start in range(0, batch.num_rows, rows):
+                writer.write_batch(batch.slice(start, rows))
+                yield sink.take_content()
+    yield sink.take_content()
+
+
+def parquet_of(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet file of the same rows, a row group for each batch."""
+    sink = GrowingFile()
+    with _open(path) as reader, pq.ParquetWriter(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.take_content()
+    yield sink.take_content()
+
+
 def reader_of(X: Any) -> pa.RecordBatchReader:
-    """Return the record batches of a table in order, made as they are asked for."""
-    X = _of_stored_table(X) if is_stored_table(X) else X
+    """Return the record batches of a table in order, computed as they are asked for."""
+    X = _stored_table_reader(X) if is_stored_table(X) else X
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
@@ -104,9 +218,9 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
     if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
-        return _of_lazy(X) if is_lazy_frame(X) else _of_pandas(X)
+        return _lazy_reader(X) if is_lazy_frame(X) else _pandas_reader(X)
     if isinstance(X, Relation | FormerRelation) or is_dask_frame(X):
-        return _of_dask(X) if is_dask_frame(X) else _of_duckdb(X)
+        return _dask_reader(X) if is_dask_frame(X) else _duckdb_reader(X)
     return pa.RecordBatchReader.from_stream(X)
 
 
@@ -133,11 +247,11 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 
 def _gives_batches(X: Any) -> bool:
-    """Whether it is anything but a lazy frame of an earlier polars, which gives all of its rows at once, or to a file."""
+    """Whether a table gives batches; a lazy frame of an earlier polars gives all of its rows at once, or writes them to a file."""
     return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
 
 
-def _of_duckdb(X: Relation | FormerRelation) -> pa.RecordBatchReader:
+def _duckdb_reader(X: Relation | FormerRelation) -> pa.RecordBatchReader:
     """The rows of a relation as they are computed."""
     rows = batch_rows(len(X.columns))
     return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
@@ -151,19 +265,19 @@ def dask_blocks_of(X: Any) -> Iterator[Any]:
         yield block.compute()
 
 
-def _of_dask(X: Any) -> pa.RecordBatchReader:
-    """The rows of a data frame of dask, partition by partition; the types of its columns are those of the first that has rows."""
+def _dask_reader(X: Any) -> pa.RecordBatchReader:
+    """The rows of a dask data frame, partition by partition; the first with rows says the types of the columns."""
     parts = (part for part in dask_blocks_of(X) if len(part))
     first = next(parts, None)
     if first is None:
         raise DataError("the data frame holds no rows", code="E-EMPTY", hint="check what it was made of")
     schema = reader_of(first).schema
-    tables = (_of_pandas(part, schema) for part in chain([first], parts))
+    tables = (_pandas_reader(part, schema) for part in chain([first], parts))
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table))
 
 
-def _of_stored_table(X: Any) -> Any:
-    """The rows of a table in files of its own, as Arrow has them: a data set, or a reader of record batches."""
+def _stored_table_reader(X: Any) -> Any:
+    """A Delta, Iceberg, Lance or Hugging Face table as an Arrow data set or a reader of record batches."""
     if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
         return X.to_pyarrow_dataset()
     if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
@@ -179,24 +293,24 @@ def _of_stored_table(X: Any) -> Any:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _of_lazy(X: Any) -> pa.RecordBatchReader:
+def _lazy_reader(X: Any) -> pa.RecordBatchReader:
     """The rows of a lazy frame of polars as they are computed.
 
-    What polars writes to a file it holds as row groups first, which of 100 columns is 0.3 GB more than batches of rows are.
+    A file that polars writes would take more memory: it holds row groups first, of 100 columns 0.3 GB more than batches of rows.
     """
     schema = reader_of(X.head(0).collect()).schema
     frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
     return pa.RecordBatchReader.from_batches(schema, (batch for frame in frames for batch in reader_of(frame)))
 
 
-def _sunk(X: Any, directory: Path) -> pd.Dataset:
-    """A lazy frame by way of a file."""
+def _sink(X: Any, directory: Path) -> pd.Dataset:
+    """Write a lazy frame to a file."""
     X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(1))
     return pd.dataset(directory / "lazy.parquet")
 
 
-def _of_pandas(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """A data frame of pandas, some rows at a time, without its index, with types of its own or those of ``schema``. Raises DataError E-DTYPE."""
+def _pandas_reader(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """The rows of a pandas data frame without its index, of its own types or those of ``schema``. Raises DataError E-DTYPE."""
     check_frame(frame, "")
     frame = frame.rename(columns=str)
     try:
@@ -210,123 +324,6 @@ def _of_pandas(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchRea
         for start in range(0, len(frame), rows)
     )
     return pa.RecordBatchReader.from_batches(schema, (batch.replace_schema_metadata(None) for batch in batches))
-
-
-def _values(name: str, values: Array) -> pa.Array:
-    """Labels or weights as Arrow has them. Raises DataError E-DTYPE."""
-    try:
-        return pa.array(values, from_pandas=True)
-    except ARROW_ERRORS as error:
-        found = f"the values of {name}: {quote(str(error), 120)}"
-        raise DataError(found, code="E-DTYPE", hint="give numbers or text, of one type") from error
-
-
-class _Rows:
-    """Record batches on their way to a file, counted, with columns beside them."""
-
-    def __init__(self, beside: dict[str, Array]) -> None:
-        self.count = 0
-        self._beside = {name: _values(name, values) for name, values in beside.items()}
-
-    def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
-        """The bytes of the file."""
-        schema = self._schema(reader.schema)
-        yield from written(schema, (self._stored(batch, schema) for batch in reader))
-
-    def check(self) -> None:
-        """Raise DataError unless there is one value beside for every row, and any row."""
-        if not self.count:
-            raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
-        for name, values in self._beside.items():
-            if len(values) != self.count:
-                found = f"there are {self.count} rows and {len(values)} values of {name}"
-                raise DataError(found, code="E-ROWS", hint="one a row")
-
-    def _schema(self, given: pa.Schema) -> pa.Schema:
-        fields = [pa.field(str(field.name), _stored(field.type)) for field in given]
-        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
-
-    def _stored(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
-        self.count += batch.num_rows
-        short = [batch.num_rows - len(column) for column in beside]  # told of when all rows are counted
-        columns = [*batch.columns, *(_filled(column, by) for column, by in zip(beside, short, strict=True))]
-        stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.record_batch(stored, schema)
-
-
-def _filled(values: pa.Array, by: int) -> pa.Array:
-    """The values and so many missing ones."""
-    return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type a column has in the file: views are what no encoder of ours reads, columns of nothing are of text."""
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
-        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
-    return kind
-
-
-def batch_rows(columns: int) -> int:
-    """Return how many rows of so many columns are taken at a time."""
-    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
-
-
-def written(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield the bytes of a file of record batches."""
-    sink, rows = GrowingFile(), batch_rows(len(schema))
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            for start in range(0, batch.num_rows, rows):
-                writer.write_batch(batch.slice(start, rows))
-                yield sink.taken()
-    yield sink.taken()
-
-
-def as_parquet(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of the same rows, a row group for each batch."""
-    sink = GrowingFile()
-    with _opened(path) as reader, pq.ParquetWriter(sink, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            yield sink.taken()
-    yield sink.taken()
-
-
-class RecordBatchSource(TableSource):
-    """Such files; see ``Source``. To a model they are what the same table in Parquet is."""
-
-    form = "parquet"
-
-    def _types(self, path: Path) -> dict[str, pa.DataType]:
-        with _opened(path) as reader:
-            return {field.name: stored_type(field.type) for field in reader.schema}
-
-    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        with _opened(path, columns) as reader:
-            for batch in reader:
-                for start in range(0, batch.num_rows, rows):
-                    yield as_stored(batch.slice(start, rows))
-        file.read = file.size
-
-
-@contextmanager
-def _opened(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatchReader]:
-    """Some columns of a file, mapped into memory instead of read."""
-    with pa.memory_map(str(path)) as mapped:
-        options = None
-        if columns is not None:
-            with pa.ipc.open_stream(mapped) as whole:
-                wanted = set(columns)
-                places = [k for k, name in enumerate(whole.schema.names) if name in wanted]
-            options = pa.ipc.IpcReadOptions(included_fields=places)
-            mapped.seek(0)
-        with pa.ipc.open_stream(mapped, options=options) as reader:
-            yield reader
 
 
 def check_frame(frame: Block, place: str) -> None:
@@ -351,7 +348,7 @@ def check_values(frame: Block) -> None:
 
 
 def arrow_refusal(parts: Sequence[Block]) -> str | None:
-    """What Arrow says of a column that it does not take, in parts."""
+    """Return the error of Arrow for a column, in parts, that it does not take; None where it takes it."""
     import pandas as pd
 
     try:

@@ -7,7 +7,6 @@ Tables become record batches of Arrow, which are read by the rules of files; arr
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,12 +30,11 @@ from streamsvm.store.sources.arrow import (
     RecordBatchSource,
     arrow_refusal,
     check_frame,
-    written,
+    record_batch_file,
 )
-from streamsvm.store.sources.missing import filled
-from streamsvm.store.sources.offsets import at_same_offsets, centered
+from streamsvm.store.sources.missing import prepare_source
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.source import BaseSource, Source, SourceFile, WrappedSource
 from streamsvm.types import Batch
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
@@ -53,20 +51,20 @@ def write_frames(
     """
     import pandas as pd
 
-    frames = [_joined(block, beside, f"partition {k}") for k, block in enumerate(blocks, first)]
+    frames = [_with_columns(block, beside, f"partition {k}") for k, block in enumerate(blocks, first)]
     _check_columns(frames, first)
     for k, frame in enumerate(frames, first):
         check_frame(frame, f"partition {k}, ")
     try:  # all at once: Arrow takes milliseconds for each
         table = _table(pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0])
     except ARROW_ERRORS as error:
-        raise _told(frames, first) from error
+        raise _name_column(frames, first) from error
     path = directory / f"{number:06d}.arrow"
-    durable.write_stream(path, written(table.schema, table.to_batches()))
+    durable.write_stream(path, record_batch_file(table.schema, table.to_batches()))
     return BlocksPart(path, first, tuple(map(len, frames)))
 
 
-def _joined(block: tuple[Block, ...], names: Sequence[str], place: str) -> Block:
+def _with_columns(block: tuple[Block, ...], names: Sequence[str], place: str) -> Block:
     """The frame of a block with the columns beside it; rows are matched by their order. Raises DataError E-ROWS."""
     frame, *columns = block
     for name, values in zip(names, columns, strict=True):
@@ -98,8 +96,8 @@ def _check_columns(frames: Sequence[Block], first: int) -> None:
             raise DataError(found, code="E-SCHEMA", hint="give every partition the columns of the first")
 
 
-def _told(frames: Sequence[Block], first: int) -> DataError:
-    """What is wrong with a column, in the first partition where it is: it has no type, or another than before."""
+def _name_column(frames: Sequence[Block], first: int) -> DataError:
+    """Return the error for the first partition with a column that Arrow does not take, or of another type than before."""
     for k, frame in enumerate(frames):
         for name in frame.columns:
             said = arrow_refusal([frame[name]])
@@ -197,29 +195,23 @@ def of_rows(values: Array, rows: int, name: str, what: str) -> Array:
 
 
 FRAME, ARRAY = "partition", "block"
-"""What people call the pieces of a data frame, and of an array."""
+"""What messages call the pieces of a data frame, and of an array."""
 TABLE = "the table"
-"""What they call a table that is one piece; its rows are counted from its own first."""
+"""What messages call a table that is one piece; its rows are counted from its first."""
 
 
-class ArrayParts:
-    """The rows of an array, from the parts that were written of it; see ``Source``."""
-
-    exact = False
+class ArrayPartSource(BaseSource):
+    """The rows of an array, from the parts that were written of it."""
 
     def __init__(self, parts: Sequence[BlocksPart]) -> None:
-        self.names: tuple[str, ...] | None = None
-        self.id_column: str | None = None
+        super().__init__()
         widths = {part.columns for part in parts}
         if len(widths) > 1:
             raise DataError(f"blocks have {min(widths)} to {max(widths)} columns", code="E-SCHEMA", hint="one array")
         if len({part.sparse for part in parts}) > 1:
             raise DataError("some blocks are sparse and some are not", code="E-SCHEMA", hint="make all of them alike")
         self._parts, self.sparse = parts, parts[0].sparse
-        self.columns: int | None = parts[0].columns
-        self.proposals: list[str] = []
-        self.sources: list[SourceFile] = []
-        self.notices: dict[str, int] = Counter()
+        self.columns = parts[0].columns
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
@@ -231,7 +223,7 @@ class ArrayParts:
             file.rows = sum(part.rows)
 
     def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
         return {"format": "npy", "options": {"label": None}, "columns": self.columns}
 
 
@@ -264,35 +256,26 @@ def _array(part: BlocksPart, name: str) -> Array:
     return np.load(part.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
 
-class ToldByBlock:
-    """A source of parts whose errors, and whose list of files, name the blocks the rows are from; see ``Source``."""
-
-    exact = False
+class BlockSource(WrappedSource):
+    """A source over written blocks; its errors and its list of files name the blocks."""
 
     def __init__(self, source: Source, parts: Sequence[BlocksPart], noun: str) -> None:
-        self._source, self._noun = source, noun
-        self._parts = {str(part.path): part for part in parts}
-        self.columns, self.names, self.sparse = source.columns, source.names, source.sparse
-        self.proposals, self.notices, self.sources = source.proposals, source.notices, source.sources
-        self.id_column = source.id_column
+        super().__init__(source)
+        self._parts, self._noun = {str(part.path): part for part in parts}, noun
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
         try:
-            yield from self._source.batches()
+            yield from self.source.batches()
         except StreamSVMError as error:
-            raise told_by_block(error, self._parts, self._noun) from error
-        self.columns = self._source.columns
+            raise name_blocks(error, self._parts, self._noun) from error
+        self.columns = self.source.columns
         for file in self.sources:
             file.name = _blocks(self._parts[file.name], self._noun)
 
-    def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
-        return self._source.encoding()
 
-
-def told_by_block(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
-    """The error in words of blocks and their rows, counted from 0 and from 1."""
+def name_blocks(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
+    """Return the error with blocks and their rows, counted from 0 and from 1, in place of files and rows."""
     for path, part in parts.items():
         said = partial(_place, part, noun)
         error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", said, error.message)
@@ -317,20 +300,15 @@ def _blocks(part: BlocksPart, noun: str) -> str:
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """The rows of a data frame, whose parts are called ``noun``. Raises what ``open_source`` raises."""
+    """Return the rows of a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source`` raises."""
     by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
     try:
-        source = centered(RecordBatchSource(paths, options), options)
-        if options.missing != "error":
-            source = filled(source, lambda: at_same_offsets(source, RecordBatchSource(paths, options)), options)
+        source = prepare_source(lambda: RecordBatchSource(paths, options), options)
     except StreamSVMError as error:
-        raise told_by_block(error, by_path, noun) from error
-    return ToldByBlock(source, parts, noun)
+        raise name_blocks(error, by_path, noun) from error
+    return BlockSource(source, parts, noun)
 
 
 def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
-    """The rows of an array. Raises DataError."""
-    source = centered(ArrayParts(parts), options)
-    if options.missing != "error":
-        source = filled(source, lambda: at_same_offsets(source, ArrayParts(parts)), options)
-    return ToldByBlock(source, parts, ARRAY)
+    """Return the rows of an array as a source. Raises DataError."""
+    return BlockSource(prepare_source(lambda: ArrayPartSource(parts), options), parts, ARRAY)

@@ -1,4 +1,7 @@
-"""Cells of a table as numbers: what stands in a column may be written as text."""
+"""Cells of a table (Arrow) as numbers, dates, labels, ids and weights; what cannot be read is named with its row.
+
+Text is read in the ways that people write numbers, amounts of money, dates, yes and no.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from streamsvm.errors import DataError, quote
 from streamsvm.rows import Float32
 from streamsvm.store.format.labels import as_labels
 
+Arrow: TypeAlias = Any
+"""An array, column, table or option object of pyarrow, which ships no types."""
+
 
 class BadCell(Exception):
     """A value that cannot be a feature: the row within the batch, the column, code and text of the error."""
@@ -24,22 +30,65 @@ class BadCell(Exception):
         self.row, self.column, self.code, self.text, self.hint = row, column, code, text, hint
 
     def error(self, where: str, rows_before: int) -> DataError:
-        """Return the error as the user sees it; rows are counted from 1."""
+        """Return the error for the user; rows are counted from 1."""
         place = f"{where} row {rows_before + self.row + 1}, column {quote(self.column)}"
         return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
 
 
-Arrow: TypeAlias = Any
-"""An array, column, table or option object of pyarrow, which ships no types."""
+CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
+AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
+"""An amount of money, a percentage, or a number with thousands separators; parentheses mean that it is negative."""
+COMMA_AMOUNT = (
+    rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)?(?:,\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
+)
+"""The same with a decimal comma: 1.234,56."""
+TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
+ISO, EPOCH = "iso", "epoch"
+DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
+"""The forms of dates that are recognized in text."""
+TWO_DIGIT_YEARS = "1930 to 2029"
+"""The range of years of two digits (%y), as in spreadsheets."""
+NEXT_CENTURY = "30"
+"""Two digits from this on mean a year of the twentieth century."""
+UTC_ZONE = "UTC"
+"""The zone recorded for texts that end with an offset from UTC."""
+UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
+"""Names of the zone that times without a zone are taken to be in."""
+YEAR_SECONDS = 365.2425 * 86400
+YEAR_2000 = 946_684_800
+"""Seconds from 1970 to 2000."""
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Seconds since 1970 of the beginning of the year 1 and the end of the year 9999."""
+EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).strftime(form) for form in DATES} | {
+    ISO: "1997-02-28"
+}
+_DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+"""Month and day as ISO 8601 writes them, but for February 29."""
+_LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_HOUR = r"(?:[01]\d|2[0-3])"
+_OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
+"""How far local time is ahead of UTC, or behind."""
+_WITH_OFFSET = rf":\d\d(?:\.\d+)?{_OFFSET}$"
+_ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
+"""The end of a time of day with a zone."""
+_TIME = rf"{_HOUR}(?::[0-5]\d(?::[0-5]\d)?(?:\.\d+)?(?:Z|{_OFFSET})?)?"
+_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME})?$"
+MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
+RECORDED_MISSING_HINT = (
+    "the model was trained without missing values: remove the rows, or train again with ingest's missing"
+)
+"""The hint for new rows that a model is applied to."""
+WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or remove such rows"
+WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return what the values of a type are kept as: programs that know an extension see it, others do not."""
+    """Return the type in which the values of an extension type are stored; any other type as it is."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose columns of extension types are what they are kept as."""
+    """Return a batch with columns of extension types as they are stored."""
     if not any(isinstance(field.type, pa.BaseExtensionType) for field in batch.schema):
         return batch
     columns = [c.storage if isinstance(c.type, pa.BaseExtensionType) else c for c in batch.columns]
@@ -55,7 +104,7 @@ def numbers(values: Arrow, name: str) -> Arrow:
     try:
         return values.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        row, found = first_failing(values, float)
+        row, found = first_unreadable(values, float)
         text = f"expected a number, found {quote(found)}"
         raise BadCell(row, name, "E-PARSE", text, "give the column the kind it had in training") from error
 
@@ -70,39 +119,14 @@ def by_value(values: Arrow) -> Arrow:
     return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
-def first_failing(values: Arrow, read: Any) -> tuple[int, Any]:
-    """Return row and text of the first value that ``read`` raises ValueError or TypeError for."""
+def first_unreadable(values: Arrow, read: Any) -> tuple[int, Any]:
+    """Return row and text of the first value for which ``read`` raises ValueError or TypeError."""
     for row, value in enumerate(values.to_pylist()):
         try:
             read(value) if value is not None else None
         except (ValueError, TypeError):
             return row, value
     return 0, values[0].as_py()
-
-
-CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
-AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
-"""An amount of money, a share in percent, or a number whose thousands are apart; in parentheses it is negative."""
-COMMA_AMOUNT = (
-    rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)?(?:,\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
-)
-"""The same as it is written where the comma is before the fraction: 1.234,56."""
-TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
-ISO, EPOCH = "iso", "epoch"
-DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
-"""The forms of dates that are recognized as text."""
-TWO_DIGIT_YEARS = "1930 to 2029"
-"""What years of two digits (%y) mean, as in spreadsheets."""
-NEXT_CENTURY = "30"
-"""The first two digits that mean a year of the twentieth century."""
-UTC_ZONE = "UTC"
-"""The zone of texts that end with an offset: they are points in time, whatever the clock on the wall showed."""
-YEAR_SECONDS = 365.2425 * 86400
-YEAR_2000 = 946_684_800
-"""Seconds from 1970 to 2000."""
-FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Of the year 1 and of the year 9999, since 1970: what calendars are made for."""
-WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
 def _texts(values: Arrow) -> tuple[Any, Any]:
@@ -112,7 +136,7 @@ def _texts(values: Arrow) -> tuple[Any, Any]:
     return pc.utf8_trim_whitespace(values.dictionary.cast(pa.string())), values.indices
 
 
-def _spread(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
+def _take_by_row(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
     """What each row has of what its text means. Raises BadCell for a text that means nothing and that a row has:
     dictionaries hold texts of rows before and after, and categories of no row.
     """
@@ -132,18 +156,19 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
-    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12 and '5 %' is 0.05; with ``comma`` '1.234,50' is
-    1234.5. Raises BadCell.
+    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05, and with ``comma`` '1.234,50' is 1234.5.
+
+    Raises BadCell.
     """
     if not is_text(values.type):
         return numbers(values, name)
     texts, rows = _texts(values)
     expected = "an amount such as 1.234,50" if comma else "an amount"
-    return _spread(amounts_of(texts, comma=comma), rows, texts, name, expected)
+    return _take_by_row(amounts_of(texts, comma=comma), rows, texts, name, expected)
 
 
 def amounts_of(texts: Any, *, comma: bool = False) -> Any:
-    """Return texts as float64, null where one is no amount; ``comma``: as it is written before a fraction."""
+    """Return texts as float64, null where one is no amount; ``comma``: with a decimal comma."""
     good = pc.match_substring_regex(texts, COMMA_AMOUNT if comma else AMOUNT)
     good = pc.and_(good, pc.match_substring_regex(texts, r"\d"))
     if comma:
@@ -158,11 +183,11 @@ def amounts_of(texts: Any, *, comma: bool = False) -> Any:
 
 
 def booleans(values: Arrow, name: str) -> Arrow:
-    """Return yes and no, in any of the usual ways to write them, as float64 of 1 and 0. Raises BadCell."""
+    """Return yes and no, in any of the usual spellings, as float64 of 1 and 0. Raises BadCell."""
     if not is_text(values.type):
         return numbers(values, name)
     texts, rows = _texts(values)
-    return _spread(booleans_of(texts), rows, texts, name, "yes or no")
+    return _take_by_row(booleans_of(texts), rows, texts, name, "yes or no")
 
 
 def booleans_of(texts: Any) -> Any:
@@ -176,8 +201,8 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     """Return points in time as timestamps in seconds of UTC, read by one of ``DATES`` or as seconds since 1970
     (``EPOCH``). Times without a zone are taken for times of UTC.
 
-    ``zone``: the time zone that the column had in training, empty where it had none; None asks nothing. Raises BadCell,
-    also for a time with a zone where there was none, and without one where there was one.
+    ``zone``: the time zone of the column in training, empty where it had none; None accepts any. Raises BadCell, also for a time
+    with a zone where there was none, and without one where there was one.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         if zone is not None and values.null_count < len(values):
@@ -188,7 +213,7 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     if form == EPOCH:
         return _since_1970(numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
-    found = _spread(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+    found = _take_by_row(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
     if form == ISO and zone is not None:
         other = has_other_zone(texts, zone)
         if pc.any(other).as_py():
@@ -251,28 +276,8 @@ def _since_1970(seconds: Any, name: str) -> Any:
     return pc.floor(known).cast(pa.int64()).cast(pa.timestamp("s"))
 
 
-EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).strftime(form) for form in DATES} | {
-    ISO: "1997-02-28"
-}
-
-
-_DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
-"""Month and day as ISO 8601 writes them, but for February 29."""
-_LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_HOUR = r"(?:[01]\d|2[0-3])"
-_OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
-"""How far local time is ahead of UTC, or behind."""
-_WITH_OFFSET = rf":\d\d(?:\.\d+)?{_OFFSET}$"
-_ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
-"""The end of a time of day that says its zone."""
-_TIME = rf"{_HOUR}(?::[0-5]\d(?::[0-5]\d)?(?:\.\d+)?(?:Z|{_OFFSET})?)?"
-_ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME})?$"
-UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
-"""Names of the zone whose clock times without a zone are taken for."""
-
-
 def dates_of(texts: Any, form: str) -> Any:
-    """Return texts as timestamps in seconds of UTC, null where one is not a date of this form, or of the year 0."""
+    """Return texts as timestamps in seconds of UTC, null for what is no date of this form, and for the year 0."""
     if form == ISO:
         is_date = pc.match_substring_regex(texts, _ISO_DATE)
         plain = pc.replace_substring_regex(texts, rf"(:\d\d)(?:\.\d+)?(?:Z|{_OFFSET})?$", r"\1")
@@ -303,7 +308,7 @@ def _offsets_of(texts: Any) -> Any:
 
 
 def _comparable(texts: Any) -> Any:
-    """Dates as text without what people leave out; strptime takes February 31 for March 3, which is then seen."""
+    """Dates as text without leading zeros and upper case, to see that strptime took February 31 for March 3."""
     return pc.replace_substring_regex(pc.utf8_lower(texts), r"\b0", "")
 
 
@@ -311,14 +316,6 @@ def years(moments: Any) -> Any:
     """Return points in time as years since 2000, float64."""
     seconds = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
     return pc.divide(pc.subtract(seconds, float(YEAR_2000)), YEAR_SECONDS)
-
-
-MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
-RECORDED_MISSING_HINT = (
-    "the model was trained without missing values: remove the rows, or train again with ingest's missing"
-)
-"""What helps where new rows are read as a model says."""
-WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or remove such rows"
 
 
 def plain(values: Arrow, name: str) -> Arrow:
@@ -335,7 +332,7 @@ def float32(values: Arrow, name: str) -> Float32:
 
 
 def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
-    """Raise BadCell for missing (unless that is allowed), non-finite and too large values."""
+    """Raise BadCell for values that are missing (unless ``missing``), not finite or too large for float32."""
     if not missing:
         check_missing(values, name)
     given, finite = plain(values, name), np.isfinite(float32(values, name))
@@ -379,7 +376,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def weights_of(values: Arrow, name: str) -> Float32:
-    """Return a column of row weights as float32. Raises BadCell for what is no finite number of at least 0."""
+    """Return a column of row weights as float32. Raises BadCell for values that are not finite numbers of at least 0."""
     try:
         check_numbers(values, name)
     except BadCell as cell:

@@ -1,4 +1,4 @@
-"""What is counted over all rows of a table first: the distinct values of columns of text, and the rows a word is in."""
+"""A census of all rows of a table before the first is encoded: distinct values of categories, and the rows in which a word occurs."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import numpy as np
 import pyarrow as pa
 
 from streamsvm.errors import BudgetError, DataError, quote
-from streamsvm.store.format.labels import alike
+from streamsvm.store.format.labels import similar_texts
 from streamsvm.store.sources.cells import Arrow, by_value
 from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
 from streamsvm.store.sources.text import DocumentCounts, distinct_texts, terms_of
 
 TEXT_BYTES = 40
-"""Bytes of memory for each feature column of text: its count, its weight, and both once more while they are made."""
+"""Bytes of memory for each feature column of text: its count, its weight, and a copy of both while they are made."""
 MOST_CATEGORIES = 10_000
+"""The most distinct values that are counted for a column."""
 ALMOST_UNIQUE = 0.9
-"""The share of distinct values among rows beyond which a column names rows instead of describing them."""
+"""Above this share of distinct values a column names rows instead of describing them."""
 LEAST_ROWS = 100
-"""Fewer rows than this say nothing about how many values there are."""
+"""The least rows that say whether nearly every row has another value."""
 
 
 @dataclass(slots=True)
 class ValueCensus:
-    """The values of a column of text, counted until they are too many."""
+    """The distinct values of a column, counted until they are too many."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    """Rows of each value that was met; no more are added once they are too many."""
     rows: int = 0
     """Rows that have a value."""
     full: bool = False
-    """Whether values are left out of ``counts``."""
+    """Whether some values are left out of ``counts``."""
     unasked: bool = False
-    """Whether nobody said that it is a category."""
+    """Whether it became a category without being asked."""
     unique: bool = False
-    """Whether almost every row has another value: no row says anything about others."""
+    """Whether almost every row has another value."""
 
     def values(self, min_count: int) -> tuple[str, ...]:
         """Return the values that at least ``min_count`` rows have, sorted, and ``OTHER`` where there are rarer ones."""
         frequent = sorted(text for text, count in self.counts.items() if count >= min_count)
         return (*frequent, OTHER) if len(frequent) < len(self.counts) else tuple(frequent)
 
-    def described(self) -> str:
-        """Return how many values there are, in words."""
+    def describe(self) -> str:
+        """Return the number of values and rows, in words."""
         return f"{'more than ' if self.full else ''}{len(self.counts)} values in {self.rows} rows"
 
     def add(self, text: str, count: int) -> None:
@@ -64,26 +64,25 @@ class ValueCensus:
 
 @dataclass(slots=True)
 class TableCensus:
-    """What must be known of all rows of a table before the first one is made into features."""
+    """What must be known of all rows of a table before the first is encoded."""
 
     values: dict[str, ValueCensus]
     """The distinct values of each column of categories, by name."""
     documents: dict[str, DocumentCounts]
-    """The rows in which each feature column of text is not 0, by name of the column of text."""
+    """For each column of text, the number of rows in which each of its feature columns is not 0."""
     texts: tuple[Column, ...] = ()
-    """The columns of text."""
     names: tuple[str, ...] = ()
-    """The columns of the table that are read for it; none where nothing must be known."""
+    """The columns of the table that it reads; empty where there is nothing to count."""
 
-    def take(self, batches: Iterable[pa.RecordBatch], where: str) -> None:
+    def count(self, batches: Iterable[pa.RecordBatch], where: str) -> None:
         """Count some rows. Raises DataError E-LIMIT when a column of categories that was asked for has too many."""
         for batch in batches:
             for name, census in self.values.items():
-                _count(census, batch.column(name), name, where)
+                _count_values(census, batch.column(name), name, where)
             for column in self.texts:
                 texts, rows = distinct_texts(batch.column(column.name))
                 times = np.bincount(rows[rows >= 0], minlength=len(texts))
-                self.documents[column.name] = self.documents[column.name].added(terms_of(texts, column), times)
+                self.documents[column.name] = self.documents[column.name].add(terms_of(texts, column), times)
 
     def close(self) -> None:
         """Decide, once all rows are counted, which columns have another value in almost every row."""
@@ -94,14 +93,14 @@ class TableCensus:
 def note_alike(schema: Schema, notices: dict[str, int]) -> None:
     """Count in ``notices`` the values of each category that differ by case or by the blanks around them only."""
     for column in schema.columns:
-        if column.kind == CATEGORY and not column.parts and (same := alike(column.values)):
+        if column.kind == CATEGORY and not column.parts and (same := similar_texts(column.values)):
             shown = ", ".join(quote(text, 24) for text in same[:6])
             notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(same)
 
 
-def census_of(schema: Schema, memory_limit: int | None = None) -> TableCensus:
-    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text
-    need more bytes than ``memory_limit``; None asks nothing.
+def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
+    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text need more bytes than
+    ``memory_limit``.
     """
     needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
     if memory_limit is not None and needed > memory_limit:
@@ -118,7 +117,7 @@ def census_of(schema: Schema, memory_limit: int | None = None) -> TableCensus:
     )
 
 
-def _count(census: ValueCensus, values: Arrow, name: str, where: str) -> None:
+def _count_values(census: ValueCensus, values: Arrow, name: str, where: str) -> None:
     counted = values.value_counts()
     texts = by_value(counted.field("values")).to_pylist()
     for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):

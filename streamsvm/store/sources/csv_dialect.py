@@ -1,4 +1,4 @@
-"""What the first line of a CSV file says: delimiter, names of the columns, whether it is a header at all."""
+"""The dialect of a CSV file by its first lines: delimiter, header, names of the columns, and the lines above the table."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ QUOTE = '"'
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the lines of one file are cut, and the names of its columns in file order."""
+    """How the lines of one file are cut."""
 
     delimiter: str
-    """The character between two values."""
     header: bool
-    """Whether the first line names the columns."""
     names: tuple[str, ...]
     """The names of the columns, in the order of the file."""
     skipped: int = 0
@@ -37,7 +35,7 @@ class Dialect:
     """Comment lines above the header, or the first row, that nobody asked to skip."""
 
 
-def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
+def detect_dialect(name: str, head: bytes, options: SourceOptions) -> Dialect:
     """Return the dialect that the first lines of ``head`` show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
     E-EMPTY.
     """
@@ -45,7 +43,7 @@ def dialect_of(name: str, head: bytes, options: SourceOptions) -> Dialect:
     comments = 0 if options.skip_lines is not None else _comment_lines(name, head, options)
     blank, line = _first_line(name, head, options.skip_lines or comments)
     _check_title(name, _texts(head, blank), blank, options)
-    delimiter = options.delimiter or _delimiter(line)
+    delimiter = options.delimiter or _guess_delimiter(line)
     _check_delimiter(name, line, delimiter)
     fields = [field.strip() for field in split(line, delimiter)]
     if not fields:
@@ -69,7 +67,7 @@ def split(line: str, delimiter: str) -> list[str]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python reads the text as a number, which for a header is all that is asked."""
+    """Return whether Python reads the text as a number."""
     try:
         float(text)
     except ValueError:
@@ -78,7 +76,7 @@ def is_number(text: str) -> bool:
 
 
 def without_comments(text: bytes, mark: str | None) -> bytes:
-    """Return whole lines of text with empty lines in place of those that begin with ``mark``; None is no mark."""
+    """Return text with empty lines in place of those that begin with ``mark``."""
     if not mark:
         return text
     return re.sub(rb"(?m)^" + re.escape(mark.encode()) + rb"[^\n]*", b"", text)
@@ -103,7 +101,7 @@ def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
     if not marked:
         return 0
     body = texts[marked:]
-    delimiter = options.delimiter or _delimiter(body[0])
+    delimiter = options.delimiter or _guess_delimiter(body[0])
     if texts[0].lstrip().startswith(delimiter):
         return 0
     fields = split(body[0], delimiter)
@@ -133,13 +131,15 @@ def _numbers_of_lines(head: bytes, count: int) -> list[int]:
 
 def _check_title(name: str, texts: list[str], above: int, options: SourceOptions) -> None:
     """Raise DataError E-DIALECT where lines of one value are above lines that have several each, as titles are."""
-    if not texts or len(split(texts[0], _cut(texts[0], options))) > 1:
+    if not texts or len(split(texts[0], _delimiter_of(texts[0], options))) > 1:
         return
-    titles = next((k for k in range(1, len(texts) - 1) if len(split(texts[k], _cut(texts[k], options))) > 1), 0)
+    titles = next(
+        (k for k in range(1, len(texts) - 1) if len(split(texts[k], _delimiter_of(texts[k], options))) > 1), 0
+    )
     if not titles:
         return
     body = texts[titles:]
-    delimiter = _cut(body[0], options)
+    delimiter = _delimiter_of(body[0], options)
     widths = {len(split(text, delimiter)) for text in body}
     if len(widths) > 1 or any(len(split(text, delimiter)) > 1 for text in texts[:titles]):
         return
@@ -147,8 +147,8 @@ def _check_title(name: str, texts: list[str], above: int, options: SourceOptions
     raise DataError(found, code="E-DIALECT", hint=f"pass --skip-lines {above + titles} if it is a title or a comment")
 
 
-def _cut(text: str, options: SourceOptions) -> str:
-    return options.delimiter or _delimiter(text)
+def _delimiter_of(text: str, options: SourceOptions) -> str:
+    return options.delimiter or _guess_delimiter(text)
 
 
 def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
@@ -164,10 +164,10 @@ def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
         raise DataError(f"the lines of {name} end with CR alone (old Mac line ends)", code="E-PARSE", hint=hint)
     if b"\n" not in head:
         raise DataError(f"the first line of {name} has no line feed", code="E-TRUNCATED", hint=HINT_NO_NEWLINE)
-    return blank, decoded(line.removesuffix(b"\r"), f"{name} line {blank + 1}")
+    return blank, decode_line(line.removesuffix(b"\r"), f"{name} line {blank + 1}")
 
 
-def decoded(line: bytes, where: str) -> str:
+def decode_line(line: bytes, where: str) -> str:
     """Return a line as text. Raises DataError E-ENCODING, E-PARSE for a NUL byte."""
     try:
         text = line.decode("utf-8")
@@ -179,7 +179,7 @@ def decoded(line: bytes, where: str) -> str:
     return text
 
 
-def _delimiter(line: str) -> str:
+def _guess_delimiter(line: str) -> str:
     """The first of the usual ones that occurs, so that 'a b;c,d' is cut at the comma."""
     return next((d for d in DELIMITERS if d in line), ",")
 

@@ -1,4 +1,10 @@
-"""Finds what is wrong with a CSV file, in words: reads on from where the fast reader stopped, line by line."""
+"""Lines of CSV that cannot be read: what is wrong with the first of them, or all others without them.
+
+``find_fault`` reads on, line by line, from where the fast reader stopped, and says in words what is wrong. ``BadLineFilter`` leaves bad
+lines out. It parses blocks whole. Where a block is not in order its values are parsed as text, and a look at all values of a column at
+once tells which lines may be bad; these are checked one by one. Where that leaves bad lines the block is halved until the halves are in
+order.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +22,30 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.cells import MISSING_HINT, WRITTEN_HINT, Arrow, BadCell
-from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decoded, split, without_comments
-from streamsvm.store.sources.csv_parsing import TEXT, Conversion, conversions, parse, reading
+from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decode_line, split, without_comments
+from streamsvm.store.sources.csv_parsing import TEXT, Conversion, group_conversions, parse_block, parsing_options
+from streamsvm.store.sources.encoding import read_text, unreadable_rows
 from streamsvm.store.sources.input import LINE_LIMIT, Input, end_of_last_row, line_blocks, whole_rows
 from streamsvm.store.sources.missing_words import MissingWords
 from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, shell_word
 from streamsvm.store.sources.source import Rejects
 from streamsvm.store.sources.svmlight import NOT_FINITE, NUMBER_PATTERN
-from streamsvm.store.sources.table import read_text, unreadable_rows
 
 LOOK_AHEAD = LINE_LIMIT
-"""The most bytes of one row that runs over several lines."""
+"""The most bytes of a row of several lines."""
 LINE_HINT = "correct it, or pass --on-bad-line skip to leave such lines out"
-"""What helps where a line is wrong and the others are not."""
+FEW_LINES = 32
+"""Lines that are checked one by one in the time it takes to parse them twice."""
 
 
-class Columns(NamedTuple):
-    """Which columns of a table must hold what."""
+class ExpectedColumns(NamedTuple):
+    """What the columns of a table must hold."""
 
     numbers: frozenset[str]
     """The columns that must hold numbers."""
     text: frozenset[str]
     """The columns that may hold any text."""
     label: str | None
-    """The column of labels; None where there is none."""
     missing: bool = False
     """Whether values may be missing, the label apart."""
     multiline: bool = False
@@ -47,19 +53,20 @@ class Columns(NamedTuple):
     skip_unlabeled: bool = False
     """Whether the label may be missing."""
     words: MissingWords = MissingWords()
-    """The words for a missing value."""
     read: Mapping[str, Column] = MappingProxyType({})
     """By name, the columns of amounts, dates, yes and no."""
     comment: str | None = None
-    """What comment lines begin with; None where there are none."""
+    """What comment lines begin with."""
     weight: str | None = None
     """The column of the weights of rows, among the numbers."""
 
 
-def find_fault(stream: Input, dialect: Dialect, columns: Columns, rows: int, *, last_line: bool) -> DataError | None:
+def find_fault(
+    stream: Input, dialect: Dialect, columns: ExpectedColumns, rows: int, *, last_line: bool
+) -> DataError | None:
     """Return the first fault after ``rows`` good rows; None when every line to the end is in order."""
     lines = _lines_after(stream, rows + dialect.skipped, last_line, columns.comment)
-    for number, line in _joined(stream, dialect, rows, last_line, columns.comment) if columns.multiline else lines:
+    for number, line in _rows_after(stream, dialect, rows, last_line, columns.comment) if columns.multiline else lines:
         where = f"{stream.name} line {number}"
         try:
             check_line(line.removesuffix(b"\r"), where, dialect, columns)
@@ -81,15 +88,15 @@ def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | No
         number += lines
 
 
-def _joined(
+def _rows_after(
     stream: Input, dialect: Dialect, rows: int, last_line: bool, comment: str | None
 ) -> Iterator[tuple[int, bytes]]:
-    """As ``_lines_after``, the lines of one row as one; the row is numbered by its first."""
-    begun: list[bytes] = []
-    first = found = length = quotes = 0
+    """Number and content of the rows, which may be of several lines, after the first ``rows``; a row is numbered by its first line."""
+    lines: list[bytes] = []
+    first = count = length = quotes = 0
     for number, line in _lines_after(stream, dialect.skipped, last_line, comment):
-        first = first if begun else number
-        begun.append(line)
+        first = first if lines else number
+        lines.append(line)
         length += len(line)
         quotes += line.count(QUOTE.encode())
         if length > LOOK_AHEAD:
@@ -100,18 +107,18 @@ def _joined(
                 hint="close it",
             )
         if quotes % 2 == 0:
-            found += 1
-            if found > rows:
-                yield first, b"\n".join(begun)
-            begun, length = [], 0
-    if begun:
+            count += 1
+            if count > rows:
+                yield first, b"\n".join(lines)
+            lines, length = [], 0
+    if lines:
         where = f"{stream.name} line {first}"
         raise DataError(f"{where}: a quote is opened and never closed", code="E-QUOTE", hint="close it")
 
 
-def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> None:
+def check_line(line: bytes, where: str, dialect: Dialect, columns: ExpectedColumns) -> None:
     """Raise DataError for a line that is not in order."""
-    text = decoded(line, where)
+    text = decode_line(line, where)
     if text.count(QUOTE) % 2:
         found = f"{where}: a quote is opened and not closed on the line"
         raise DataError(found, code="E-QUOTE", hint=f"if values hold line feeds, pass --multiline; else {LINE_HINT}")
@@ -120,7 +127,7 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> N
         raise DataError(
             f"{where}: expected {len(dialect.names)} values, got {len(fields)}",
             code="E-ROWLEN",
-            hint=_hint(text, fields),
+            hint=_hint_about_length(text, fields),
         )
     if dialect.header and tuple(f.strip() for f in fields) == dialect.names:
         raise DataError(
@@ -130,7 +137,7 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: Columns) -> N
         _check_field(field.strip(), name, where, columns)
 
 
-def _hint(text: str, fields: list[str]) -> str:
+def _hint_about_length(text: str, fields: list[str]) -> str:
     if mark := next((mark for mark in COMMENT_MARKS if text.startswith(mark)), None):
         return f"pass --comment {shell_word(mark)} if such lines are comments; else {LINE_HINT}"
     if fields and not fields[-1]:
@@ -138,7 +145,7 @@ def _hint(text: str, fields: list[str]) -> str:
     return f"every line has one value a column: {LINE_HINT}"
 
 
-def _check_field(field: str, name: str, where: str, columns: Columns) -> None:
+def _check_field(field: str, name: str, where: str, columns: ExpectedColumns) -> None:
     place = f"{where}, column {quote(name)}"
     is_number = name in columns.numbers
     missing = columns.words.has(field, number=is_number or name in columns.read)
@@ -186,7 +193,7 @@ def _check_number(field: str, name: str, place: str, *, is_label: bool) -> None:
 
 @cache
 def _reads_plus() -> bool:
-    """Whether the pyarrow that is installed takes '+1' for a number: earlier ones do not."""
+    """Whether the installed pyarrow reads '+1' as a number: earlier versions do not."""
     try:
         pa.scalar("+1").cast(pa.float32())
     except pa.ArrowInvalid:
@@ -194,24 +201,25 @@ def _reads_plus() -> bool:
     return True
 
 
-FEW_LINES = 32
-"""Lines that are looked at one by one in the time it takes to parse them twice."""
-
-
-class Sieve:
-    """Blocks of the good lines of a stream; the others are noted in ``rejects``."""
+class BadLineFilter:
+    """Yields the good lines of a stream in blocks; bad lines are listed in ``rejects``."""
 
     def __init__(
-        self, stream: Input, dialect: Dialect, columns: Columns, converting: Sequence[Conversion], rejects: Rejects
+        self,
+        stream: Input,
+        dialect: Dialect,
+        columns: ExpectedColumns,
+        converting: Sequence[Conversion],
+        rejects: Rejects,
     ) -> None:
         self._stream, self._dialect, self._columns = stream, dialect, columns
         self._converting, self._rejects = converting, rejects
-        self._options = reading(dialect, 1, multiline=columns.multiline)
+        self._options = parsing_options(dialect, 1, multiline=columns.multiline)
         self._options["read_options"].skip_rows = 0
         self._header = _header_again(dialect, columns)
 
     def blocks(self) -> Generator[bytes]:
-        """Yield blocks of whole lines. Raises DataError where more lines are bad than are allowed."""
+        """Yield the good lines in blocks. Raises DataError for text that has no lines to leave out."""
         number = 0
         read_blocks = line_blocks(self._stream)
         for read in whole_rows(read_blocks, self._stream.name) if self._columns.multiline else read_blocks:
@@ -223,25 +231,22 @@ class Sieve:
             if content:
                 yield content
 
-    def _in_order(self, block: bytes) -> bool:
+    def _is_in_order(self, block: bytes) -> bool:
         """Whether ``check_line`` would let each line of a block pass."""
         if not self._is_plain(block):
             return False
         try:
-            table = parse(block, self._options, self._converting)
+            table = parse_block(block, self._options, self._converting)
         except pa.ArrowInvalid:
             return False
         columns = zip(table.column_names, table.columns, strict=True)
-        return all(_whole(column, missing=self._may_miss(name)) for name, column in columns) and not self._misread(
-            table
-        )
+        complete = all(_is_complete(column, missing=self._may_miss(name)) for name, column in columns)
+        return complete and not self._has_misread(table)
 
-    def _misread(self, table: Arrow) -> bool:
-        """Whether a text of a column of amounts, dates, yes or no means nothing, or a weight is negative."""
-        weight, columns = (
-            self._columns.weight,
-            [c for name, c in self._columns.read.items() if name in table.column_names],
-        )
+    def _has_misread(self, table: Arrow) -> bool:
+        """Whether an amount, date, yes or no cannot be read, or a weight is negative."""
+        weight = self._columns.weight
+        columns = [c for name, c in self._columns.read.items() if name in table.column_names]
         if weight in table.column_names and (pc.min(table.column(weight)).as_py() or 0) < 0:
             return True
         return bool(unreadable_rows(table, columns, self._columns.words, missing=True).any())
@@ -257,32 +262,30 @@ class Sieve:
         while before < self._dialect.skipped and start < len(block):
             start, before = block.index(b"\n", start) + 1, before + 1
         yield block[:start]
-        yield from self._sifted(block[start:], before)
+        yield from self._bisect(block[start:], before)
 
-    def _sifted(self, block: bytes, before: int) -> Iterator[bytes]:
-        """The good lines of some: all where they are in order, else of one half and then the other; of few one by one."""
-        if self._in_order(block):
+    def _bisect(self, block: bytes, before: int) -> Iterator[bytes]:
+        """Yield the good lines: all where they are in order, else those of one half and then of the other; few are checked one by one."""
+        if self._is_in_order(block):
             yield block
         elif block.count(b"\n") <= FEW_LINES:
             yield self._good_lines(block, before)
-        elif (good := self._without_suspects(block, before)) is not None:
+        elif (good := self._drop_suspects(block, before)) is not None:
             yield good
         else:
             half = block[: len(block) // 2]
             middle = end_of_last_row(half) if self._columns.multiline else half.rfind(b"\n") + 1
             middle = middle or len(self._rows(block)[0]) + 1
-            yield from self._sifted(block[:middle], before)
-            yield from self._sifted(block[middle:], before + block.count(b"\n", 0, middle))
+            yield from self._bisect(block[:middle], before)
+            yield from self._bisect(block[middle:], before + block.count(b"\n", 0, middle))
 
-    def _without_suspects(self, block: bytes, before: int) -> bytes | None:
-        """The good lines of a block in which bad ones can be told by a look at all values of a column at once; None where
-        that leaves bad ones.
-        """
+    def _drop_suspects(self, block: bytes, before: int) -> bytes | None:
+        """Return a block without the bad lines that a look at all values of a column at once tells; None where bad ones are left."""
         lines = self._rows(block)
         numbers = self._numbers(lines, before)
         suspects = self._odd_lines(lines)
         plain = [k for k, line in enumerate(lines) if k not in suspects and line.strip(b"\r")]
-        read = self._as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
+        read = self._parse_as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
         if read is None:
             return None
         table, whole = read
@@ -291,14 +294,14 @@ class Sieve:
         suspects.update(plain[rows[k]] for k in np.flatnonzero(self._unreadable(table)))
         faults = {k: error for k in sorted(suspects) if (error := self._fault(lines[k], numbers[k])) is not None}
         good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
-        if good and not self._in_order(good):
+        if good and not self._is_in_order(good):
             return None
         for k, error in faults.items():
             self._rejects.add(self._stream.name, numbers[k], error)
         return good
 
     def _rows(self, block: bytes) -> list[bytes]:
-        """The lines of a block, each that begins in a value joined to the one before."""
+        """The rows of a block: a line that begins inside a value is joined to the one before."""
         lines = block.split(b"\n")[:-1]
         if not self._columns.multiline:
             return lines
@@ -317,7 +320,7 @@ class Sieve:
         return [before + 1 + n for n in np.cumsum([0, *(row.count(b"\n") + 1 for row in rows)])[:-1].tolist()]
 
     def _odd_lines(self, lines: list[bytes]) -> set[int]:
-        """The lines that pyarrow may read in another way than line by line."""
+        """The numbers of lines that pyarrow may not read as one row each."""
         odd = {k for k, line in enumerate(lines) if line.count(b'"') % 2 or b"\0" in line or b"\r" in line[:-1]}
         header = self._header
         for k, line in enumerate(lines):
@@ -330,14 +333,14 @@ class Sieve:
                 odd.add(k)
         return odd
 
-    def _as_text(self, block: bytes, lines: int) -> tuple[Arrow, NDArray[np.bool_]] | None:
+    def _parse_as_text(self, block: bytes, lines: int) -> tuple[Arrow, NDArray[np.bool_]] | None:
         """The columns of the lines of the right length, as text, and which lines these are; None where pyarrow does not
         read a row a line.
         """
         if not lines:
             return None
         names = [name for group in self._converting for name in group.options.include_columns]
-        texts = conversions(names, dict.fromkeys(names, TEXT), self._columns.words)
+        texts = group_conversions(names, dict.fromkeys(names, TEXT), self._columns.words)
         whole = np.ones(lines, np.bool_)
         parsing = copy(self._options["parse_options"])
 
@@ -348,7 +351,7 @@ class Sieve:
 
         parsing.invalid_row_handler = skip
         try:
-            table = parse(block, {**self._options, "parse_options": parsing}, texts)
+            table = parse_block(block, {**self._options, "parse_options": parsing}, texts)
         except pa.ArrowInvalid:
             return None
         return (table, whole) if table.num_rows == np.count_nonzero(whole) else None
@@ -373,9 +376,9 @@ class Sieve:
         return None
 
     def _is_plain(self, block: bytes) -> bool:
-        """Whether nothing is in a block that pyarrow may read in another way than line by line."""
+        """Whether pyarrow reads every line of a block as one row, and none is the header again."""
         try:
-            text = decoded(block, self._stream.name)
+            text = decode_line(block, self._stream.name)
         except DataError:
             return False
         if self._header is not None and self._header.search(text):
@@ -395,16 +398,16 @@ class Sieve:
         return b"".join(good_lines)
 
 
-def _header_again(dialect: Dialect, columns: Columns) -> re.Pattern[str] | None:
-    """What finds the header line among the lines; None where no line can be taken for it, as numbers stand there."""
+def _header_again(dialect: Dialect, columns: ExpectedColumns) -> re.Pattern[str] | None:
+    """A pattern of the header line; None where no line can be taken for it, because some column holds numbers."""
     if not dialect.header or any(not NUMBER_PATTERN.fullmatch(name) for name in columns.numbers):
         return None
     names = (rf"[\"\s]*{re.escape(name).replace(QUOTE, QUOTE + '+')}[\"\s]*" for name in dialect.names)
     return re.compile("^" + re.escape(dialect.delimiter).join(names) + "$", re.MULTILINE)
 
 
-def _whole(column: Arrow, *, missing: bool) -> bool:
-    """Whether nothing is missing from a column that may not be, and all numbers that are there are finite."""
+def _is_complete(column: Arrow, *, missing: bool) -> bool:
+    """Whether all numbers of a column are finite and, unless they may be ``missing``, there."""
     if column.null_count and not missing:
         return False
     if not pa.types.is_floating(column.type):

@@ -1,8 +1,8 @@
-"""Blocks of CSV text as record batches.
+"""CSV text parsed by pyarrow: blocks of lines as record batches, and what the head of a file says of its columns.
 
-pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still called Python
-code when the program ended, after an error, would abort it. Wide tables are converted some columns at a time, because
-for each column it converts pyarrow holds tables of all the ways to write a missing value, some 5 KiB.
+pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still calls Python code when the
+program ends after an error aborts it. Wide tables are converted some columns at a time, because pyarrow holds tables of all the ways
+to write a missing value for each column it converts, some 5 KiB.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from streamsvm.store.sources.cells import Arrow, is_text
 from streamsvm.store.sources.csv_dialect import Dialect
 from streamsvm.store.sources.input import UTF16_MARKS, Input, end_of_last_row
 from streamsvm.store.sources.missing_words import NUMBER_WORDS, MissingWords
-from streamsvm.store.sources.proposals import Samples
+from streamsvm.store.sources.planning import Samples
 from streamsvm.store.sources.svmlight import NUMBER_PATTERN
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
-"""The type of a column that is read as it is written."""
+"""The type of a column of text."""
 GROUP = 4096
 """Columns that are converted at a time."""
 
 
-def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
-    """Return how pyarrow reads lines of a dialect; ``skip``: lines of another length are left out."""
+def parsing_options(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
+    """Return the options by which pyarrow reads lines of a dialect; ``skip``: lines of another length are left out."""
     parsing = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=multiline)
     if skip:
         parsing.invalid_row_handler = lambda _: "skip"
@@ -49,18 +49,17 @@ def reading(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False
 
 
 class Conversion(NamedTuple):
-    """How pyarrow makes some columns of text, and the words in them that are no text."""
+    """How pyarrow converts some columns."""
 
     options: pacsv.ConvertOptions
-    """The columns and their types."""
     words: pa.Array
     """The words for a missing value in columns of text."""
 
 
-def conversions(
+def group_conversions(
     names: Sequence[str], types: Mapping[str, pa.DataType] | None = None, words: MissingWords | None = None
 ) -> list[Conversion]:
-    """Return how pyarrow makes columns of text, for ``GROUP`` of them each; without ``types`` it tells what they are."""
+    """Return how pyarrow converts columns, ``GROUP`` of them at a time; without ``types`` it infers them."""
     groups = [list(names[start : start + GROUP]) for start in range(0, len(names), GROUP)]
     words = words or MissingWords()
     in_text = pa.array(words.in_text, pa.string())
@@ -78,36 +77,36 @@ def conversions(
     ]
 
 
-def parse(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
+def parse_block(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
     """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
 
     Raises pyarrow's ArrowInvalid.
     """
-    given = options["read_options"]
-    mine = pacsv.ReadOptions(  # of its own: other threads parse other blocks
-        use_threads=False, block_size=len(block) + 1, skip_rows=given.skip_rows, column_names=given.column_names
+    stated = options["read_options"]
+    own = pacsv.ReadOptions(  # of its own: other threads parse other blocks
+        use_threads=False, block_size=len(block) + 1, skip_rows=stated.skip_rows, column_names=stated.column_names
     )
-    options = {**options, "read_options": mine}
-    tables = [_read(block, group, options) for group in converting]
+    options = {**options, "read_options": own}
+    tables = [_parse_group(block, group, options) for group in converting]
     if len(tables) == 1:
         return tables[0]
     columns = [column for table in tables for column in table.columns]
     return pa.table(columns, names=[name for table in tables for name in table.column_names])
 
 
-def _read(block: bytes, group: Conversion, options: ByName) -> pa.Table:
+def _parse_group(block: bytes, group: Conversion, options: ByName) -> pa.Table:
     """Some columns of a block, text without the blanks around it and null where it says that a value is missing."""
     table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
     for place, field in enumerate(table.schema):
         if is_text(field.type):
             column = table.column(place)
-            trimmed = [_trimmed(chunk, group.words) for chunk in column.chunks]
+            trimmed = [_trim(chunk, group.words) for chunk in column.chunks]
             if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
                 table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
     return table
 
 
-def _trimmed(values: Arrow, words: pa.Array) -> Arrow:
+def _trim(values: Arrow, words: pa.Array) -> Arrow:
     """Text without the blanks around it; null where that leaves a word for a missing value."""
     texts = values.dictionary if pa.types.is_dictionary(values.type) else values
     trimmed = pc.utf8_trim_whitespace(texts)
@@ -122,10 +121,10 @@ def _trimmed(values: Arrow, words: pa.Array) -> Arrow:
     return pa.DictionaryArray.from_arrays(places.take(values.indices), distinct)
 
 
-def parsed(
+def parse_blocks(
     blocks: Generator[bytes], options: ByName, converting: Sequence[Conversion], *, together: bool
 ) -> Generator[pa.RecordBatch]:
-    """Yield the rows of a file's blocks, in order; ``together``: idle threads parse some of them in advance.
+    """Yield the rows of the blocks of a file, in order; ``together``: idle threads parse some of them in advance.
 
     Raises pyarrow's ArrowInvalid in the place of its block, and what the blocks raise.
     """
@@ -134,7 +133,7 @@ def parsed(
 
     def make(item: tuple[int, bytes]) -> pa.Table:
         number, block = item
-        table = parse(block, rest if number else options, converting)
+        table = parse_block(block, rest if number else options, converting)
         if not multiline and b'"' in block:
             _check_lines(block, table.num_rows + (0 if number else skipped))
         return table
@@ -160,20 +159,20 @@ BLOCK = 1 << 20
 """Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads of
 its own cost half as much time again."""
 SAMPLE_ROWS = 5000
-"""Rows by which it is told what a column holds."""
+"""Rows that decide what a column holds."""
 HEAD_LINES = 16
-"""Lines of a wide table by which at least it is told what a column holds, as far as they are in ``LONGEST_HEAD``."""
+"""Lines that decide at least what a column of a wide table holds, as far as they are in ``LONGEST_HEAD``."""
 LONGEST_HEAD, LONGEST_LINE = 4 << 20, 64 << 20
-"""Bytes."""
+"""The most bytes of a head of several lines, and of one line."""
 LOOKED_AT = 1000
 """Values of a column that are checked for numbers, where some of them may not be."""
 NUMBERS_SHARE = 0.9
 """The share of values that must be numbers for a column to be one of numbers."""
-BLOCK_COLUMN = 256
-"""Bytes of a block for each column: of a wide table some tens of rows share what a block and a column cost."""
+BYTES_PER_COLUMN = 256
+"""Least bytes of a block for each column, so that some tens of rows share the cost of a block and a column."""
 
 
-def head_of(path: Path, *, multiline: bool = False) -> bytes:
+def read_head(path: Path, *, multiline: bool = False) -> bytes:
     """Return the first bytes of a file, at least a whole line unless that is too long; ``multiline``: whole rows, at
     least two, whose values in quotes may hold line feeds. Raises what ``Input`` does.
     """
@@ -199,20 +198,17 @@ def head_of(path: Path, *, multiline: bool = False) -> bytes:
 
 def block_bytes(columns: int) -> int:
     """Return how much text of so many columns is parsed at a time, in bytes."""
-    return max(BLOCK, BLOCK_COLUMN * columns)
+    return max(BLOCK, BYTES_PER_COLUMN * columns)
 
 
 class Head(NamedTuple):
-    """The first bytes of a file, and how its lines are cut."""
+    """The first bytes of a file, by which the types of its columns are inferred."""
 
     content: bytes
-    """The bytes."""
     dialect: Dialect
-    """How the lines are cut."""
     multiline: bool
     """Whether values in quotes may hold line feeds."""
     words: MissingWords = MissingWords()
-    """The words for a missing value."""
 
     @property
     def _lines(self) -> bytes:
@@ -224,7 +220,7 @@ class Head(NamedTuple):
         )
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
-        """Return what pyarrow takes the columns for; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
+        """Return the types that pyarrow infers; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
         found: dict[str, pa.DataType] = {}
         for table in self._tables(self.dialect.names, skip=skip):
             found |= _types_of(table, skip=skip)
@@ -242,12 +238,12 @@ class Head(NamedTuple):
             return False
 
     def and_lines_of(self, content: bytes) -> Head:
-        """Return these lines and those of another file of the same dialect, of which these are the first bytes."""
+        """Return the head with the lines of another file of the same dialect, which begins with ``content``, appended."""
         mine, lines = self.content[: self.content.rfind(b"\n") + 1], content.split(b"\n")[self.dialect.skipped :]
         return self._replace(content=mine + b"\n".join(lines))
 
     def samples(self) -> Samples:
-        """Return the first values of each column, numbers and dates as pyarrow takes them for."""
+        """Return the first values of each column, of the types that pyarrow infers."""
         return Samples(self.dialect.names, GROUP, self._first_values)
 
     def label_type(self, label: str, *, skip: bool) -> pa.DataType:
@@ -265,8 +261,10 @@ class Head(NamedTuple):
 
     def _whole(self, label: str) -> bool:
         """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
-        (told,) = conversions([label], {label: TEXT}, self.words)
-        table = parse(self._lines, reading(self.dialect, BLOCK, multiline=self.multiline, skip=True), [told])
+        (conversion,) = group_conversions([label], {label: TEXT}, self.words)
+        table = parse_block(
+            self._lines, parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=True), [conversion]
+        )
         texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
         return all(text is None or text.lstrip("+-").isdigit() for text in texts)
 
@@ -278,31 +276,29 @@ class Head(NamedTuple):
 
     def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
         """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
-        options = reading(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
+        options = parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
         lines = self._lines
         numbers: list[Any] = [None]
         if len(names) > 1 and len(self.dialect.names) > GROUP:
-            numbers = conversions(names, dict.fromkeys(names, pa.float64()), self.words)
-        for telling, taking in zip_longest(conversions(names, words=self.words), numbers):
-            yield _told(lines, options, telling, taking)
+            numbers = group_conversions(names, dict.fromkeys(names, pa.float64()), self.words)
+        for inferring, taking in zip_longest(group_conversions(names, words=self.words), numbers):
+            yield _parse_inferring(lines, options, inferring, taking)
 
 
-def _told(lines: bytes, options: ByName, telling: Conversion, numbers: Conversion | None) -> pa.Table:
-    """Columns of the types that pyarrow tells. Where there may be only numbers these are tried first: telling that takes
-    seven times as long.
-    """
+def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbers: Conversion | None) -> pa.Table:
+    """Parse columns of the types that pyarrow infers; ``numbers`` is tried first, because inferring takes seven times as long."""
     if numbers is not None:
         try:
-            return parse(lines, options, [numbers])
+            return parse_block(lines, options, [numbers])
         except pa.ArrowInvalid:
             pass
-    return parse(lines, options, [telling])
+    return parse_block(lines, options, [inferring])
 
 
 def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
     """The types of columns; one without a value may be one of numbers. ``skip``: as most values say."""
     if skip:
-        return most_types(table)
+        return majority_types(table)
     columns = zip(table.schema, table.columns, strict=True)
     return {f.name: pa.float64() if f.type == pa.null() or _are_numbers(column) else f.type for f, column in columns}
 
@@ -316,10 +312,8 @@ def _are_numbers(column: Arrow) -> bool:
     return len(distinct) > len(others) > 0 and len(numbers_among(others)) == len(others)
 
 
-def most_types(table: Arrow) -> dict[str, pa.DataType]:
-    """Return the types of a table's columns: a number where nearly all values are, although pyarrow takes them for
-    text.
-    """
+def majority_types(table: Arrow) -> dict[str, pa.DataType]:
+    """Return the types of a table's columns; one of text of which nearly all values are numbers is one of numbers."""
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.slice(0, LOOKED_AT).drop_null()
@@ -333,7 +327,7 @@ def most_types(table: Arrow) -> dict[str, pa.DataType]:
 
 
 def _share_of_numbers(values: Arrow) -> float:
-    """The share that are numbers."""
+    """The share of values that are numbers."""
     return len(numbers_among(values)) / max(1, len(values))
 
 

@@ -1,10 +1,10 @@
-"""What is in the columns of a table and what becomes of each, found by reading all rows once and writing nothing."""
+"""A description of the columns of a table and what becomes of each, by reading all rows once and writing nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamsvm.store.sources.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
 from streamsvm.store.sources.missing_words import MissingWords
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.proposals import (
+from streamsvm.store.sources.planning import (
     ALMOST_UNIQUE,
     FIRST_TIME,
     LAST_TIME,
@@ -38,37 +38,23 @@ from streamsvm.store.sources.schema import (
     Column,
     Schema,
 )
+from streamsvm.store.sources.table import TableSource
 
 MOST_DISTINCT = 10_000
-"""Up to so many different values are counted."""
-
-
-@runtime_checkable
-class TableLike(Protocol):
-    """A source whose columns have names and kinds."""
-
-    @property
-    def schema(self) -> Schema:
-        """What is read of the table."""
-        ...
-
-    def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some columns, by default of all, as they are written."""
-        ...
+"""The most distinct values of a column that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """A column of a table: what it holds, and what will be done with it."""
+    """A column of a table: what it holds, and what becomes of it."""
 
     name: str
-    """Its name."""
     kind: str
-    """What it is taken for, as --column says it; or 'label', 'id', 'weight'."""
+    """Its kind for --column; or 'label', 'id', 'weight'."""
     missing: float
-    """The share of rows that have no value."""
+    """The share of rows without a value."""
     distinct: int
-    """How many different values there are, counted up to ``MOST_DISTINCT``."""
+    """The number of distinct values, up to ``MOST_DISTINCT``."""
     more: bool
     """Whether there are more than were counted."""
     least: str
@@ -76,14 +62,12 @@ class ColumnDescription:
     most: str
     """The largest number or the last date."""
     example: str
-    """The first value."""
     becomes: str
-    """What will be done with it, in words."""
 
 
 @dataclass(slots=True)
-class _Facts:
-    """What was met in a column so far."""
+class _ColumnFacts:
+    """The values of a column so far."""
 
     rows: int = 0
     missing: int = 0
@@ -98,7 +82,7 @@ class _Facts:
 
     def add(self, values: Any, column: Column | None, words: MissingWords) -> None:
         if column is not None and column.kind in (*SINGLE, *CALENDAR):
-            values = words.removed(values, number=True)
+            values = words.remove(values, number=True)
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         self.rows += len(values)
@@ -113,7 +97,7 @@ class _Facts:
             self.counted += len(values) - values.null_count
             self.distinct.update(by_value(found).to_pylist())
             self.more = len(self.distinct) > MOST_DISTINCT
-        scale = _measured(found, column)
+        scale = _on_scale(found, column)
         if scale is not None and pa.types.is_floating(scale.type):
             finite = pc.is_finite(scale)
             self.infinite |= not pc.all(finite).as_py()
@@ -125,8 +109,8 @@ class _Facts:
             self.most = highest if self.most is None else max(self.most, highest)
 
 
-def _measured(values: Any, column: Column | None) -> Any:
-    """The values as numbers or points in time, as far as they are; None for a column without a scale."""
+def _on_scale(values: Any, column: Column | None) -> Any:
+    """The values as numbers or points in time; None for a column without a scale, or of values that cannot be read."""
     try:
         if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
             return None
@@ -139,20 +123,18 @@ def _measured(values: Any, column: Column | None) -> Any:
         return None
 
 
-def described(source: TableLike, options: SourceOptions) -> list[ColumnDescription]:
-    """Return what every column of a table is, in the order of the table. Raises what reading it raises."""
+def describe_columns(source: TableSource, options: SourceOptions) -> list[ColumnDescription]:
+    """Describe every column of a table, in the order of the table. Raises what reading it raises."""
     schema = source.schema
     first = {c.name: c for c in reversed(schema.columns)}
-    facts: dict[str, _Facts] = {}
+    facts: dict[str, _ColumnFacts] = {}
     for table in source.tables():
         for name, values in zip(table.schema.names, table.columns, strict=True):
-            if name in schema.crosses:
-                continue
-            facts.setdefault(name, _Facts()).add(values, first.get(name), options.words)
+            facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words)
     return [_description(name, found, schema, options) for name, found in facts.items()]
 
 
-def _description(name: str, facts: _Facts, schema: Schema, options: SourceOptions) -> ColumnDescription:
+def _description(name: str, facts: _ColumnFacts, schema: Schema, options: SourceOptions) -> ColumnDescription:
     columns = [c for c in schema.columns if c.name == name]
     roles = {schema.label: "label", schema.id_column: "id", schema.weight: "weight"}
     kind = roles.get(name) or (columns[0].stated if columns else DROP)
@@ -164,9 +146,9 @@ def _description(name: str, facts: _Facts, schema: Schema, options: SourceOption
         becomes += "; it has infinite values, which ingest refuses: correct them, or pass --on-bad-line skip"
     if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
-    if _tells_time(facts, columns):
+    if _looks_like_times(facts, columns):
         becomes += f"; seconds since 1970, it seems: --column {name}=epoch makes dates of them"
-    elif _names_rows(facts, columns):
+    elif _looks_like_ids(facts, columns):
         becomes += f"; an id, it seems: --drop {name} leaves it out"
     share = facts.missing / max(1, facts.rows)
     least, most = _shown(facts.least), _shown(facts.most)
@@ -193,22 +175,22 @@ def _left_out(name: str, options: SourceOptions) -> str:
         return "the group of the row; it is no feature"
     undecided = (options.undecided or {}).get(name)
     if undecided is not None:
-        return f"left out, because nobody can tell what it is: {undecided.message}; say it with --column"
+        return f"left out, because its kind could not be inferred: {undecided.message}; say it with --column"
     if (is_index_level(name) or is_unnamed(name)) and name not in named_columns(options) | set(stated_columns(options)):
         return "left out: row numbers, the index of a data frame"
     asked = name in options.drop or f"{name}={DROP}" in options.columns_as
     return "left out" if asked else "left out, because almost every row has another"
 
 
-def _tells_time(facts: _Facts, columns: Sequence[Column]) -> bool:
+def _looks_like_times(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
     """Whether a column holds whole numbers that could all be seconds since 1970."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
     return facts.counted >= LEAST_ROWS and bool(facts.least >= FIRST_TIME and facts.most < LAST_TIME)
 
 
-def _names_rows(facts: _Facts, columns: Sequence[Column]) -> bool:
-    """Whether a column of whole numbers has another in nearly every row, as far as they were counted."""
+def _looks_like_ids(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
+    """Whether a column holds whole numbers, of which nearly every row has another as far as they were counted."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
     enough = facts.counted >= LEAST_ROWS and facts.most > LEAST_ID
@@ -216,7 +198,7 @@ def _names_rows(facts: _Facts, columns: Sequence[Column]) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A number or a point in time in few letters."""
+    """A number or a point in time in short form."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, int | float) else str(value).removesuffix(" 00:00:00")

@@ -1,4 +1,9 @@
-"""Which format files have, by their first bytes; names decide only between kinds of text."""
+"""The files that a user names, and their format.
+
+Directories and patterns stand for the files in them, in order of name. First bytes decide the format; names decide only between kinds of
+text. Parts of a table without rows are passed over and counted. Directories whose files are not their rows are refused: tables of a data
+lake, and tables in partitions, whose folders hold a column.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +23,10 @@ from streamsvm.store.sources.input import BYTE_ORDER_MARK, STANDARD_INPUT, Input
 from streamsvm.store.sources.npy import is_idx
 
 HEAD = 1 << 16
+"""Bytes by which the format of a file is detected."""
 MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
 UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"MATLAB 5.0": "MATLAB before v7.3", b"<": "markup"}
-NAMES = {
+SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
     ".svm": "svmlight",
@@ -30,11 +36,73 @@ NAMES = {
     ".ndjson": "jsonl",
 }
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{\]]")
-ENTRIES = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
+SVMLIGHT_LINE = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
+LARGEST_EMPTY = 4 << 20
+"""The most bytes, on disk and of content, of a file that may hold no rows: a header, or a footer."""
+PARQUET_MAGIC = b"PAR1"
+PIECE = 1 << 16
+ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
+PARTITION = re.compile(r"([^=]+)=(.*)")
+EXPORTS = {
+    "Delta": "deltalake.DeltaTable({path!r}).to_pyarrow_dataset()",
+    "Iceberg": "pyiceberg.catalog.load_catalog(...).load_table(...).scan().to_arrow_batch_reader()",
+    "Hudi": "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())",
+}
+"""By the kind of a table, the Python expression for the rows of its current snapshot."""
+WILDCARDS = frozenset("*?[")
+
+
+def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
+    """Return the files that paths stand for; directories that are Zarr arrays, and "-", stay as they are.
+
+    Raises MissingError, UsageError, and DataError for tables whose files are not their rows.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if str(path) == STANDARD_INPUT:
+            found.append(path)
+        elif is_there(path):
+            found += _in_directory(path) if is_folder(path) else [_regular(path)]
+        elif WILDCARDS & set(str(path)):
+            found += _matching(str(path))
+        else:
+            raise MissingError(f"{path} does not exist", hint="name the files to read")
+    for file in {file.parent: file for file in reversed(found) if str(file) != STANDARD_INPUT}.values():
+        refuse_lake(file)
+    return tuple(found)
+
+
+def _regular(path: Path) -> Path:
+    """Return the path of a file that can be read more than once. Raises UsageError for pipes, before anything is read."""
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode):
+        return path
+    hint = "a source is read more than once: name - and pipe it in, as in 'zcat FILE | streamsvm ingest - STORE'"
+    raise UsageError(f"{path} is {what_is(mode)}, not a regular file", hint=hint)
+
+
+def _in_directory(path: Path) -> list[Path]:
+    if (path / FILE).exists():
+        raise UsageError(f"{path} is a store already", hint="name the files it was made of")
+    if foreign_format(path) == "zarr":
+        return [path]
+    refuse_lake(path)
+    refuse_partitioned_folder(path, sorted(p.name for p in path.iterdir() if p.is_dir()))
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    if not files:
+        raise MissingError(f"{path} holds no files", hint="name the files to read")
+    return files
+
+
+def _matching(pattern: str) -> list[Path]:
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
+    return list(dict.fromkeys(expand(matches)))  # '**' names a folder, and the files in it
 
 
 def detect(paths: tuple[Path, ...]) -> str:
-    """Return the format all files share. Raises DataError E-FORMAT when they differ or it is none that is read."""
+    """Return the format of all files. Raises DataError E-FORMAT when they differ or cannot be read."""
     found = {path: _format_of(path) for path in paths}
     first = found[paths[0]]
     for path, name in found.items():
@@ -45,7 +113,7 @@ def detect(paths: tuple[Path, ...]) -> str:
 
 
 def binary_format(path: Path) -> str | None:
-    """Return the format of what is not text; None for text and for what nobody knows."""
+    """Return the format of a binary file; None for text and for unknown formats."""
     return "zarr" if path.is_dir() else _format_by(_head(path), path)
 
 
@@ -54,7 +122,7 @@ def table_form(path: Path) -> str:
     form = binary_format(path)
     if form is not None:
         return form
-    return "jsonl" if _named(path) == "jsonl" or _head(path).lstrip().startswith(b"{") else "csv"
+    return "jsonl" if _format_by_suffix(path) == "jsonl" or _head(path).lstrip().startswith(b"{") else "csv"
 
 
 def _head(path: Path) -> bytes:
@@ -81,11 +149,11 @@ def _format_of(path: Path) -> str:
         raise DataError(f"{path} looks like a JSON array", code="E-FORMAT", hint=hint)
     if not head:
         raise DataError(f"{path} is empty", code="E-EMPTY", hint="check that it is the right file")
-    return _named(path) or _kind_of_text(check_encoding(str(path), head))
+    return _format_by_suffix(path) or _kind_of_text(check_encoding(str(path), head))
 
 
-def _named(path: Path) -> str | None:
-    return next((NAMES[s.lower()] for s in reversed(path.suffixes) if s.lower() in NAMES), None)
+def _format_by_suffix(path: Path) -> str | None:
+    return next((SUFFIXES[s.lower()] for s in reversed(path.suffixes) if s.lower() in SUFFIXES), None)
 
 
 def _kind_of_text(head: bytes) -> str:
@@ -96,27 +164,21 @@ def _kind_of_text(head: bytes) -> str:
         return "jsonl"
     lines = (line for line in head.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     line = next(lines, b"")
-    return "svmlight" if ENTRIES.fullmatch(line.strip()) or not line else "csv"
-
-
-LARGEST = 4 << 20
-"""Bytes on disk, and of content, of a file that may be without rows: those of its header, or of a footer."""
-PARQUET = b"PAR1"
-PIECE = 1 << 16
+    return "svmlight" if SVMLIGHT_LINE.fullmatch(line.strip()) or not line else "csv"
 
 
 def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
-    """Return the files that hold rows; all of them where none does. ``form``: their format, or 'auto'.
+    """Return the files that hold rows, or all of them where none does. ``form``: their format, or 'auto'.
 
-    Empty text, a Parquet file of 0 rows, and a CSV file of nothing but the header that other files have as well, hold none.
-    Raises what ``Input`` does.
+    Empty text, a Parquet file of 0 rows, and a CSV file with only the header that other files have as well, hold none. Raises what
+    ``Input`` does.
     """
     if len(files) == 1:
         return tuple(files)
     empty: set[Path] = set()
     lines: dict[Path, bytes] = {}
     for file in files:
-        content = _single_line(file) if file.is_file() and file.stat().st_size <= LARGEST else None
+        content = _single_line(file) if file.is_file() and file.stat().st_size <= LARGEST_EMPTY else None
         if content == b"" or (content is None and _is_empty_parquet(file)):
             empty.add(file)
         elif content is not None:
@@ -129,32 +191,32 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
 
 
 def _single_line(path: Path) -> bytes | None:
-    """The only line of a small text file, empty where it has none; None where there are more, or it is no text."""
+    """Return the only line of a small text file, empty where it has none; None where it has more, or is no text."""
     found = b""
     with Input(path) as stream:
         while piece := stream.read(PIECE):
             found = (found + piece).removeprefix(BYTE_ORDER_MARK).lstrip()
-            if b"\n" in found.strip() or len(found) > LARGEST or found.startswith(PARQUET):
+            if b"\n" in found.strip() or len(found) > LARGEST_EMPTY or found.startswith(PARQUET_MAGIC):
                 return None
     return found.strip()
 
 
 def _first_line(path: Path) -> bytes:
     with Input(path) as stream:
-        head = stream.read(LARGEST).removeprefix(BYTE_ORDER_MARK)
+        head = stream.read(LARGEST_EMPTY).removeprefix(BYTE_ORDER_MARK)
     return head.lstrip().partition(b"\n")[0].strip()
 
 
 def _names(line: bytes) -> list[bytes]:
-    """The names of a header in any order, whatever is between them."""
+    """Return the sorted names of a header, whatever the delimiter."""
     return sorted(name.strip(b' "') for name in re.split(rb"[,;|\t]", line))
 
 
 def _is_empty_parquet(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size > LARGEST:
+    if not path.is_file() or path.stat().st_size > LARGEST_EMPTY:
         return False
     with Input(path) as stream:
-        if stream.read(len(PARQUET)) != PARQUET:
+        if stream.read(len(PARQUET_MAGIC)) != PARQUET_MAGIC:
             return False
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -165,19 +227,9 @@ def _is_empty_parquet(path: Path) -> bool:
         return False
 
 
-ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
-PARTITION = re.compile(r"([^=]+)=(.*)")
-EXPORTS = {
-    "Delta": "deltalake.DeltaTable({path!r}).to_pyarrow_dataset()",
-    "Iceberg": "pyiceberg.catalog.load_catalog(...).load_table(...).scan().to_arrow_batch_reader()",
-    "Hudi": "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())",
-}
-"""By the kind of a table, what gives the rows of its current snapshot in Python."""
-
-
 def refuse_lake(path: Path) -> None:
-    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: rows that were deleted or replaced
-    are in its files still, and only its log says which.
+    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files still hold rows that were deleted or
+    replaced, and only its log says which.
     """
     place = Path(os.path.realpath(path))
     for folder in (place, *place.parents):
@@ -193,7 +245,7 @@ def refuse_lake(path: Path) -> None:
 
 
 def _lake(folder: Path) -> str | None:
-    """The kind of table that a folder is the root of; None for any other folder."""
+    """Return the kind of table that a folder is the root of; None for any other folder."""
     if (folder / "_delta_log").is_dir():
         return "Delta"
     if (folder / ".hoodie").is_dir():
@@ -207,29 +259,29 @@ def _lake(folder: Path) -> str | None:
 
 
 def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA where files lie in folders such as 'year=2020' that differ, and ``columns``, which the
-    files have themselves, lack a 'year': it would be lost.
+    """Raise DataError E-SCHEMA where files lie in different folders such as 'year=2020' and have no column 'year' of their own among
+    ``columns``: it would be lost.
     """
-    found: dict[str, set[str | None]] = {}
+    values_of: dict[str, set[str | None]] = {}
     places: list[dict[str, str]] = []
     for file in files:
         matches = [match for part in file.parent.parts if (match := PARTITION.fullmatch(part))]
         places.append({match[1]: match[2] for match in matches})
     for key in dict.fromkeys(key for place in places for key in place):
-        found[key] = {place.get(key) for place in places}
-    lost = [unquote(key) for key, values in found.items() if len(values) > 1 and unquote(key) not in columns]
+        values_of[key] = {place.get(key) for place in places}
+    lost = [unquote(key) for key, values in values_of.items() if len(values) > 1 and unquote(key) not in columns]
     if lost:
-        raise _in_partitions(str(files[0]), lost)
+        raise _partition_error(str(files[0]), lost)
 
 
-def refuse_partitioned(folder: Path, below: Sequence[str]) -> None:
+def refuse_partitioned_folder(folder: Path, below: Sequence[str]) -> None:
     """Raise DataError E-SCHEMA for a folder that has folders such as 'year=2020' in it."""
     keys = [unquote(match[1]) for name in below if (match := PARTITION.fullmatch(name))]
     if keys:
-        raise _in_partitions(str(folder), keys[:1])
+        raise _partition_error(str(folder), keys[:1])
 
 
-def _in_partitions(where: str, columns: Sequence[str]) -> DataError:
+def _partition_error(where: str, columns: Sequence[str]) -> DataError:
     listed = ", ".join(map(quote, columns))
     return DataError(
         f"{where} is part of a table in partitions: {listed} is in the names of folders, not in the files",
@@ -237,56 +289,3 @@ def _in_partitions(where: str, columns: Sequence[str]) -> DataError:
         hint="in Python: sv.ingest(pyarrow.dataset.dataset(FOLDER, partitioning='hive'), STORE, label=...), which has that "
         "column; or write the table into files that have it, or read the folders one by one",
     )
-
-
-PATTERN = frozenset("*?[")
-
-
-def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Return the files that are meant, directories that are Zarr arrays, and "-" as it is. Raises MissingError, UsageError,
-    and DataError for tables whose files are not their rows (``lakes``).
-    """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if str(path) == STANDARD_INPUT:
-            found.append(path)
-        elif is_there(path):
-            found += _in_directory(path) if is_folder(path) else [_regular(path)]
-        elif PATTERN & set(str(path)):
-            found += _matching(str(path))
-        else:
-            raise MissingError(f"{path} does not exist", hint="name the files to read")
-    for file in {file.parent: file for file in reversed(found) if str(file) != STANDARD_INPUT}.values():
-        refuse_lake(file)
-    return tuple(found)
-
-
-def _regular(path: Path) -> Path:
-    """The path of a file that can be read more than once. Raises UsageError for pipes, before anything is taken out."""
-    mode = path.stat().st_mode
-    if stat.S_ISREG(mode):
-        return path
-    hint = "a source is read more than once: name - and pipe it in, as in 'zcat FILE | streamsvm ingest - STORE'"
-    raise UsageError(f"{path} is {what_is(mode)}, not a regular file", hint=hint)
-
-
-def _in_directory(path: Path) -> list[Path]:
-    from streamsvm.store.foreign import foreign_format  # which itself reads through this package
-
-    if (path / FILE).exists():
-        raise UsageError(f"{path} is a store already", hint="name the files it was made of")
-    if foreign_format(path) == "zarr":
-        return [path]
-    refuse_lake(path)
-    refuse_partitioned(path, sorted(p.name for p in path.iterdir() if p.is_dir()))
-    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    if not files:
-        raise MissingError(f"{path} holds no files", hint="name the files to read")
-    return files
-
-
-def _matching(pattern: str) -> list[Path]:
-    matches = sorted(glob.glob(pattern, recursive=True))
-    if not matches:
-        raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
-    return list(dict.fromkeys(expand(matches)))  # '**' names a folder, and the files in it

@@ -134,7 +134,7 @@ class Input:
         """Bytes of content handed out."""
         self.closed = False
         self._hash = hashlib.sha256()
-        self._raw = _open(path)
+        self._raw = _open_raw(path)
         self.size = path.stat().st_size
         head = self._pull(PIECE)
         self.compression = compression_of(head)
@@ -195,15 +195,15 @@ class Input:
         self.close()
 
     def _step(self, limit: int) -> bytes:
-        return self._plain(limit) if self._inner is None else self._decompressed(limit)
+        return self._read_plain(limit) if self._inner is None else self._read_decompressed(limit)
 
-    def _plain(self, limit: int) -> bytes:
+    def _read_plain(self, limit: int) -> bytes:
         if not self._waiting:
             return self._pull(limit)
         content, self._waiting = self._waiting[:limit], self._waiting[limit:]
         return content
 
-    def _decompressed(self, limit: int) -> bytes:
+    def _read_decompressed(self, limit: int) -> bytes:
         while True:
             assert self._inner is not None
             if self._inner.eof and not self._next_member():
@@ -223,13 +223,13 @@ class Input:
         try:
             return self._inner.decompress(data, limit)
         except (zlib.error, lzma.LZMAError, OSError, ValueError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         except Exception as error:
             if type(error).__name__ != "ZstdError":
                 raise
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
-    def _damaged(self, error: Exception) -> DataError:
+    def _damage_error(self, error: Exception) -> DataError:
         if "memory" in str(error).lower():
             limit = f"needs more than {XZ_MEMORY >> 20} MiB to decompress"
             return DataError(f"{self.name} {limit}", code="E-LIMIT", hint="compress it again with a smaller dictionary")
@@ -260,7 +260,7 @@ class Input:
         return data
 
 
-def _open(path: Path) -> Any:
+def _open_raw(path: Path) -> Any:
     try:
         return open(open_regular(path, follow=True), "rb", buffering=0)
     except FileNotFoundError as error:
@@ -272,7 +272,7 @@ def _open(path: Path) -> Any:
 def digest_of(path: Path, unwanted: Event | None = None) -> str:
     """Return the sha256 of a file as hex digits, or of part of it where ``unwanted`` is set meanwhile. Raises MissingError, StorageError."""
     found, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
-    with _open(path) as raw:
+    with _open_raw(path) as raw:
         try:
             while (unwanted is None or not unwanted.is_set()) and (got := raw.readinto(piece)):
                 found.update(piece[:got])
@@ -409,9 +409,7 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
     return rest + b"\n"
 
 
-def note_oddities(stream: Input, notices: dict[str, int]) -> None:
-    """Count in ``notices`` the mixed line ends and the compressed members of a file that was read to its end."""
-    if stream.mixed_line_ends:
-        notices[MIXED_LINE_ENDS] = notices.get(MIXED_LINE_ENDS, 0) + 1
-    if stream.members > 1:
-        notices[SEVERAL_MEMBERS] = notices.get(SEVERAL_MEMBERS, 0) + 1
+def oddities_of(stream: Input) -> tuple[str, ...]:
+    """Return what a user should know of the form of a file that was read to its end, each a notice that counts files."""
+    oddities = {MIXED_LINE_ENDS: stream.mixed_line_ends, SEVERAL_MEMBERS: stream.members > 1}
+    return tuple(what for what, is_so in oddities.items() if is_so)

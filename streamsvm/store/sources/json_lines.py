@@ -1,7 +1,6 @@
 """JSON lines: one object a line, whose keys are the columns; read by pyarrow in blocks of whole lines.
 
-pyarrow decides quickly whether a block is in order; where it is not, its lines are looked at one by one, and what is
-wrong is said of the line.
+pyarrow decides quickly whether a block is in order. Where it is not, its lines are checked one by one, and an error names the line.
 """
 
 from __future__ import annotations
@@ -23,26 +22,24 @@ from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import in_order
 from streamsvm.store.sources.cells import BadCell
 from streamsvm.store.sources.csv_faults import LINE_HINT
-from streamsvm.store.sources.encoding import TableEncoder
-from streamsvm.store.sources.input import Input, line_blocks, note_oddities
-from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.encoding import TableEncoder, unreadable_rows
+from streamsvm.store.sources.input import Input, line_blocks, oddities_of
+from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile
-from streamsvm.store.sources.table import TableSource, unreadable_rows
+from streamsvm.store.sources.table import NARROW, TableSource
 
 HEAD = 1 << 20
-"""Bytes of whole lines by which the columns and their types are told."""
+"""Bytes of whole lines that decide the columns and their types."""
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
-NARROW = 512
-"""Columns up to which several threads parse blocks, as of CSV."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
-OF_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
+HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
 
 class JSONLinesSource(TableSource):
-    """JSON lines; see ``Source``. The columns are the keys of the first rows; a key that is not there is missing."""
+    """JSON lines. The columns are the keys of the first rows; a key that is not there is missing."""
 
     form = "jsonl"
     hashes_as_it_reads = True
@@ -56,10 +53,10 @@ class JSONLinesSource(TableSource):
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         if path not in self._known:
-            self._known[path] = self._inferred(path)
+            self._known[path] = self._infer_types(path)
         return self._known[path]
 
-    def _inferred(self, path: Path) -> dict[str, pa.DataType]:
+    def _infer_types(self, path: Path) -> dict[str, pa.DataType]:
         """The types of the columns by the first lines."""
         with Input(path) as stream:
             head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
@@ -76,53 +73,49 @@ class JSONLinesSource(TableSource):
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         types = self._agreed
         schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
-        rejects, share, number = self._options.rejects, bad_share(self._options.max_bad), 0
-        rejects.clear()
+        number = 0
         with Input(path) as stream:
             file.compression = stream.compression
             lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
-            for block, parsed in self._side_by_side(lines, schema):
-                table = self._looked_at(block, schema, str(path), number) if parsed is None else parsed
+            for block, parsed in self._parse_blocks(lines, schema):
+                table = self._check_lines(block, schema, str(path), number) if parsed is None else parsed
                 if parsed is not None and self._options.on_bad_line == "skip":
-                    table = self._readable(parsed, block, str(path), number)
-                number += block.count(b"\n")
-                rejects.read = number
-                rejects.check(share)
+                    table = self._without_bad_rows(parsed, block, str(path), number)
+                number += (lines_read := block.count(b"\n"))
+                self._options.rejects.read += lines_read
                 yield from table.to_batches(max_chunksize=rows)
                 file.read = stream.disk_position
-            rejects.check(share, last=True)
-            note_oddities(stream, self.notices)
-            file.sha256 = stream.sha256
+            file.oddities, file.sha256 = oddities_of(stream), stream.sha256
 
     def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:
         """Whole numbers may turn out to have fractions later, but for labels and ids, which are exact."""
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact else kind
 
-    def _side_by_side(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
-        """The blocks with what is in them, parsed by whoever is free where a table is not wide; None for one that is not in order."""
-        parse = partial(_parsed, schema=schema)
+    def _parse_blocks(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
+        """Yield blocks with their rows, None for one that is not in order; idle threads parse some in advance where the table is not wide."""
+        parse = partial(_parse_block, schema=schema)
         with closing(lines):
             yield from in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)
 
-    def _looked_at(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
-        """The lines of a block, each looked at by itself."""
+    def _check_lines(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
+        """The rows of a block, each line of which is checked by itself."""
         good: list[JsonMapping] = []
         numbers = [field.name for field in schema if not pa.types.is_string(field.type)]
-        for number, found in _objects(block, where, before, skip=False, rejects=self._rejected):
+        for number, found in _objects(block, where, before, skip=False, reject=self._reject):
             row = {**found, **{name: None for name in numbers if self._is_missing(found.get(name))}}
             try:
                 _check_row(row, schema, f"{where} line {number}")
                 good.append({name: row.get(name) for name in schema.names})
             except DataError as error:
-                self._rejected(where, number, error)
+                self._reject(where, number, error)
         return pa.Table.from_pylist(good, schema)
 
     def _is_missing(self, value: Any) -> bool:
-        """Whether a value of a column of numbers, or of true and false, is a word that says that it is missing."""
+        """Whether a value is a word for a missing number, or for a missing true or false."""
         return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
 
-    def _readable(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
-        """The rows of a block in order whose values can become what their columns are; before that is known, all of them."""
+    def _without_bad_rows(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
+        """The rows of a parsed block whose values can be encoded; all of them before the schema is known."""
         planned: Schema | None = getattr(self, "schema", None)
         if planned is None:
             return table
@@ -142,11 +135,11 @@ class JSONLinesSource(TableSource):
         bad = {int(row): fault for row in wrong if (fault := self._fault_of(table, roles, int(row))) is not None}
         for row, cell in bad.items():
             place = f"{where} line {numbers[row]}, column {quote(cell.column)}: {cell.text}"
-            self._rejected(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
+            self._reject(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
         return table.take([row for row in range(table.num_rows) if row not in bad])
 
     def _fault_of(self, table: pa.Table, schema: Schema, row: int) -> BadCell | None:
-        """What is wrong with one row of a table; None where nothing is."""
+        """The bad value of one row of a table; None where it can be encoded."""
         (one,) = table.slice(row, 1).combine_chunks().to_batches()
         encoder = TableEncoder(schema, Counter(), self._options)
         try:
@@ -155,7 +148,7 @@ class JSONLinesSource(TableSource):
             return cell
         return None
 
-    def _rejected(self, where: str, number: int, error: DataError) -> None:
+    def _reject(self, where: str, number: int, error: DataError) -> None:
         """Note a line that is left out. Raises the error where lines are not."""
         if self._options.on_bad_line != "skip":
             raise error
@@ -169,8 +162,8 @@ def first_keys(path: Path) -> list[str]:
     return list(next((row for _, row in _objects(head, str(path), 0, skip=True)), {}))
 
 
-def _parsed(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """The rows of a block; None where it is not in order."""
+def _parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return the rows of a block; None where it is not in order."""
     parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
@@ -180,7 +173,7 @@ def _parsed(block: bytes, schema: pa.Schema) -> pa.Table | None:
 
 
 def _objects(
-    block: bytes, where: str, before: int, *, skip: bool, rejects: Any = None
+    block: bytes, where: str, before: int, *, skip: bool, reject: Any = None
 ) -> Iterator[tuple[int, JsonMapping]]:
     """Number and object of each line that is not empty. Raises DataError E-PARSE, E-ENCODING."""
     for number, line in enumerate(block.split(b"\n"), before + 1):
@@ -189,8 +182,8 @@ def _objects(
         try:
             yield number, _object(line, f"{where} line {number}")
         except DataError as error:
-            if rejects is not None:
-                rejects(where, number, error)
+            if reject is not None:
+                reject(where, number, error)
             elif not skip:
                 raise
 
@@ -204,20 +197,20 @@ def _object(line: bytes, place: str) -> JsonMapping:
         ) from error
     except (ValueError, RecursionError) as error:
         of_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
-        hint = f"{HINT_LINE}{OF_ARRAY if of_array else ''}"
+        hint = f"{HINT_LINE}{HINT_ARRAY if of_array else ''}"
         raise DataError(f"{place}: no JSON: {quote(str(error), 120)}", code="E-PARSE", hint=hint) from error
     if not isinstance(found, dict):
-        hint = f"{HINT_LINE}{OF_ARRAY if isinstance(found, list) else ''}"
+        hint = f"{HINT_LINE}{HINT_ARRAY if isinstance(found, list) else ''}"
         raise DataError(f"{place}: {quote(line.decode(errors='replace'), 40)} is no object", code="E-PARSE", hint=hint)
     return found
 
 
 class MissingWord:
-    """The kind of text that says among numbers that a value is missing."""
+    """Counted in place of ``str`` for a word that stands for a missing number."""
 
 
 class Unsigned:
-    """The kind of whole numbers that have 64 bits without a sign."""
+    """Counted in place of ``int`` for a whole number that needs 64 bits without a sign."""
 
 
 def _is_unsigned(value: Any) -> bool:
@@ -247,7 +240,7 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
     """Raise DataError for a value that is not of the type of its column."""
     for field in schema:
         value = row.get(field.name)
-        expected = _expected(field.type)
+        expected = _python_types(field.type)
         if isinstance(value, int) and pa.types.is_integer(field.type):
             limits = UNSIGNED if pa.types.is_unsigned_integer(field.type) else SIGNED
             if not limits.min <= value <= limits.max:
@@ -256,11 +249,11 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
         if value is not None and (
             not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
         ):
-            found = f"{place}, column {quote(field.name)}: expected {_called(field.type)}, found {quote(json.dumps(value), 40)}"
+            found = f"{place}, column {quote(field.name)}: expected {_noun(field.type)}, found {quote(json.dumps(value), 40)}"
             raise DataError(found, code="E-PARSE", hint=LINE_HINT)
 
 
-def _expected(kind: pa.DataType) -> tuple[type, ...]:
+def _python_types(kind: pa.DataType) -> tuple[type, ...]:
     if pa.types.is_string(kind):
         return (str,)
     if pa.types.is_boolean(kind):
@@ -268,7 +261,7 @@ def _expected(kind: pa.DataType) -> tuple[type, ...]:
     return (int,) if pa.types.is_integer(kind) else (int, float)
 
 
-def _called(kind: pa.DataType) -> str:
+def _noun(kind: pa.DataType) -> str:
     if pa.types.is_string(kind):
         return "text"
     if pa.types.is_boolean(kind):

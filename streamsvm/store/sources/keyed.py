@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,35 +14,29 @@ import numpy as np
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
-from streamsvm.store.foreign.row_arrays import Features, Foreign, Keys
+from streamsvm.store.foreign.matrices import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.ahead import DigestBeside
 from streamsvm.store.sources.input import digest_of
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import NO_ROWS, SourceFile
+from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch
 
 MIB = 1 << 20
 
 
-class KeyedSource:
-    """Arrays in HDF5 files or Zarr directories; see ``Source``."""
-
-    id_column = None
-    exact = False
+class KeyedSource(BaseSource):
+    """Arrays in HDF5 files or Zarr directories."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
-        self.sources: list[SourceFile] = []
-        self.proposals: list[str] = []
-        self.notices: dict[str, int] = Counter()
+        super().__init__()
         self._paths, self._options = paths, options
         recorded = options.encoding or {}
         labels = None if options.label == "none" else options.labels_key
         needed = options.encoding is None and labels is not None
         self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
-        self.columns: int | None = recorded.get("columns")
-        self.names: tuple[str, ...] | None = tuple(recorded["names"]) if recorded.get("names") else None
-        self.sparse = False
+        self.columns = recorded.get("columns")
+        self.names = tuple(recorded["names"]) if recorded.get("names") else None
         read: list[Path] = []
         for path in paths:
             try:
@@ -75,7 +68,7 @@ class KeyedSource:
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
     def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
         known = {"format": self._options.format, "options": keys, "columns": self.columns}
         return known if self.names is None else known | {"names": list(self.names)}
@@ -147,7 +140,7 @@ def files_below(directory: Path | str) -> Iterator[str]:
 
 
 def digest_of_tree(path: Path, unwanted: Event | None = None) -> str:
-    """Return the sha256 of a file, or of the names and contents of all files in a directory; see ``digest_of``."""
+    """Return the sha256 of a file, or of the names and contents of all files in a directory."""
     if path.is_file():
         return digest_of(path, unwanted)
     found = hashlib.sha256()

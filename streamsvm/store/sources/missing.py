@@ -1,7 +1,7 @@
-"""Missing values replaced: the rows of a source, with NaN where one is missing, made whole by a policy.
+"""Missing values: rows with NaN where a value is missing are filled by a policy.
 
-What to fill in (the mean of each column) and which columns have a value missing at all (for indicators) is found by
-reading the source once before, and recorded, so that other files are filled with the same.
+What to fill in (the mean of each column) and which columns have missing values at all (for indicators) is found by reading the source
+once before, and recorded, so that other files are filled with the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.offsets import zeros_of
+from streamsvm.store.sources.offsets import OffsetSource, with_offsets, zeros_of
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import Source
+from streamsvm.store.sources.source import Source, WrappedSource
 from streamsvm.types import Batch
 
 FILLED = "missing values filled"
@@ -26,17 +26,16 @@ FILLED = "missing values filled"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What stands for a missing value in each column, and which columns are given an indicator."""
+    """The value that replaces a missing one in each column, and the columns that get an indicator."""
 
     values: Float32
-    """The value in place of a missing one, (d,)."""
     indicators: NDArray[np.int64]
-    """The numbers of the columns that are given an indicator."""
+    """The numbers of the columns that get an indicator."""
     policy: str
-    """The policy both come from: 'mean', 'zero' or 'indicator'."""
+    """'mean', 'zero' or 'indicator'."""
 
     def to_json(self) -> JsonObject:
-        """Return all of it as plain JSON."""
+        """Return the filling as plain JSON."""
         return {"policy": self.policy, "values": self.values.tolist(), "indicators": self.indicators.tolist()}
 
     def apply(self, X: Rows) -> Rows:
@@ -66,37 +65,32 @@ class Filling:
         return CSR(data, indices[order].astype(np.int32), indptr)
 
 
-class Filled:
-    """A source whose missing values are filled; see ``Source``."""
-
-    exact = False
+class FilledSource(WrappedSource):
+    """A source whose missing values are filled."""
 
     def __init__(self, source: Source, filling: Filling) -> None:
-        self._source, self._filling = source, filling
-        self.sparse, self.notices, self.sources = source.sparse, source.notices, source.sources
-        self.columns: int | None = len(filling.values) + len(filling.indicators)
-        self.proposals = source.proposals
-        names, self.id_column = source.names, source.id_column
-        more = () if names is None else tuple(f"{names[j]} missing" for j in filling.indicators)
-        self.names = None if names is None else names + more
+        super().__init__(source)
+        self._filling = filling
+        self.columns = len(filling.values) + len(filling.indicators)
+        if (names := source.names) is not None:
+            self.names = names + tuple(f"{names[j]} missing" for j in filling.indicators)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
-        for batch in self._source.batches():
+        for batch in self.source.batches():
             values = batch.X.values if isinstance(batch.X, Dense) else batch.X.data
             count = int(np.count_nonzero(np.isnan(values)))
-            if count:
-                self.notices[FILLED] = self.notices.get(FILLED, 0) + count
+            self.count(FILLED, count)
             changed = count or len(self._filling.indicators)
             yield batch._replace(X=self._filling.apply(batch.X)) if changed else batch
 
     def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
-        return self._source.encoding() | {"missing": self._filling.to_json()}
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+        return self.source.encoding() | {"missing": self._filling.to_json()}
 
 
 def filling_from(encoding: JsonMapping | None) -> Filling | None:
-    """Return what was recorded with how files were read; None where nothing stands for missing values."""
+    """Return the filling in a recorded encoding; None where missing values were refused."""
     recorded = (encoding or {}).get("missing")
     if recorded is None:
         return None
@@ -104,49 +98,50 @@ def filling_from(encoding: JsonMapping | None) -> Filling | None:
     return Filling(values, indicators, recorded["policy"])
 
 
-def filled(source: Source, again: Callable[[], Source], options: SourceOptions) -> Source:
-    """Return the source with missing values replaced as asked; ``again`` opens the same rows once more.
-
-    Raises DataError E-MISSING for a column without any value.
+def prepare_source(open_rows: Callable[[], Source], options: SourceOptions) -> Source:
+    """Open rows as a source whose numbers float32 can hold, columns less an offset where that is needed, and whose missing values are
+    filled as asked. Raises what ``open_rows`` raises, DataError E-MISSING for a column without any value.
     """
+    source = with_offsets(open_rows(), options)
+    if options.missing == "error":
+        return source
     recorded = filling_from(options.encoding)
     if recorded is not None:
-        return Filled(source, replace(recorded, policy=options.missing))
+        return FilledSource(source, replace(recorded, policy=options.missing))
     if options.missing == "zero" and source.columns is not None:
-        return Filled(
-            source, Filling(zeros_of(source, source.columns).astype(np.float32), np.empty(0, np.int64), "zero")
-        )
-    filling = _census(source, options.missing)
-    return Filled(again(), filling)
+        zeros = zeros_of(source, source.columns).astype(np.float32)
+        return FilledSource(source, Filling(zeros, np.empty(0, np.int64), "zero"))
+    filling = _find_filling(source, options.missing)
+    again = open_rows()
+    return FilledSource(OffsetSource(again, source.offsets) if isinstance(source, OffsetSource) else again, filling)
 
 
-def _census(source: Source, policy: str) -> Filling:
-    """Read everything once.
-
-    The mean is noted of every column, of those too that miss nothing here: rows that are read later may.
+def _find_filling(source: Source, policy: str) -> Filling:
+    """Read all rows for the means and the columns with missing values. Every column gets a mean, because rows that are read later may
+    miss values where these do not.
     """
     mean = policy == "mean"
     sums = counts = np.zeros(0)
     absent, rows = np.zeros(0, np.int64), 0
     for batch in source.batches():
-        found = _sums(batch.X, source.columns)
-        size = max(len(sums), len(found[0]))
+        parts = _sums(batch.X, source.columns)
+        size = max(len(sums), len(parts[0]))
         sums, counts, absent = (
-            _grown(a, size) + _grown(b, size) for a, b in zip((sums, counts, absent), found, strict=True)
+            _pad(a, size) + _pad(b, size) for a, b in zip((sums, counts, absent), parts, strict=True)
         )
         rows += len(batch.labels)
     present = counts if not source.sparse else rows - absent
     if mean and (empty := np.flatnonzero((present <= 0) & (absent > 0))).size:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
-        found_text = f"column {name} has no value in any row"
-        raise DataError(found_text, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
+        found = f"column {name} has no value in any row"
+        raise DataError(found, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
     values = sums / np.maximum(present, 1) if mean else zeros_of(source, len(sums))
     indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 
 
 def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:
-    """By column: sum and number of the values present, number of those missing."""
+    """By column: the sum and the number of present values, and the number of missing ones."""
     if isinstance(X, Dense):
         absent = np.isnan(X.values)
         sums = np.where(absent, 0, X.values).sum(axis=0, dtype=np.float64)
@@ -161,5 +156,5 @@ def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:
     )
 
 
-def _grown(values: Any, size: int) -> Any:
+def _pad(values: Any, size: int) -> Any:
     return np.concatenate([values, np.zeros(size - len(values), values.dtype)])

@@ -1,4 +1,4 @@
-"""How people and programs write that a value is missing, and tables in which such words are no values."""
+"""Words that stand for a missing value, as people and programs write them, and tables with null in their place."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WORDS = (
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     *("#N/A", "#NA", "#N/A N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NULL!", "#NAME?"),
 )
-"""Words for a missing value in every column: of databases, statistics programs and spreadsheets."""
+"""Words for a missing value in every column, from databases, statistics programs and spreadsheets."""
 NUMBER_WORDS = ("-", "--", ".", "..", "na", "none")
-"""Words that stand for a missing value among numbers, amounts, dates, yes and no; in text they are values like others."""
+"""Words for a missing value in columns of numbers, amounts, dates, yes and no; in text they are ordinary values."""
 _NOT_A_NUMBER = re.compile(r"[+-]?nan", re.IGNORECASE | re.ASCII)
 
 
@@ -27,21 +27,21 @@ class MissingWords(NamedTuple):
     """The words for a missing value in the files of one source."""
 
     given: tuple[str, ...] = ()
-    """Those that the user added."""
+    """Words that the user added."""
 
     @property
     def in_text(self) -> tuple[str, ...]:
-        """Those of columns of text."""
+        """The words in columns of text."""
         return (*WORDS, *self.given)
 
     @property
     def in_numbers(self) -> tuple[str, ...]:
-        """Those of columns of numbers, amounts, dates, yes and no."""
+        """The words in columns of numbers, amounts, dates, yes and no."""
         return (*WORDS, *NUMBER_WORDS, *self.given)
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers among those that the user added: -999 also stands for -999.0."""
+        """The numbers among the words that the user added: -999 also stands for -999.0."""
         return tuple(number for number in map(_number, self.given) if number is not None)
 
     def has(self, text: str, *, number: bool) -> bool:
@@ -50,14 +50,14 @@ class MissingWords(NamedTuple):
             return text in self.in_text
         return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _number(text) in self.values
 
-    def removed(self, values: Arrow, *, number: bool) -> Arrow:
-        """Return a column, whose text may have blanks around it, with null for each of them; ``number``: one of numbers."""
+    def remove(self, values: Arrow, *, number: bool) -> Arrow:
+        """Return a column with null in place of each word, with or without blanks around it; ``number``: a column of numbers."""
         if is_text(values.type):
             return _without_texts(values, pa.array(self.in_numbers if number else self.in_text, pa.string()))
-        return self.removed_numbers(values) if number else values
+        return self.remove_numbers(values) if number else values
 
-    def removed_numbers(self, values: Arrow) -> Arrow:
-        """Return a column of numbers with null for those that the user says stand for a missing value."""
+    def remove_numbers(self, values: Arrow) -> Arrow:
+        """Return a column of numbers with null for the numbers that the user added."""
         if not self.values or not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
             return values
         found = values.cast(pa.float64(), safe=False)
@@ -68,27 +68,22 @@ class MissingWords(NamedTuple):
         return [float(np.float32(value)) if pa.types.is_float32(kind) else value for value in self.values]
 
 
-def with_numbers_missing(table: pa.RecordBatch, words: MissingWords, *, but: str | None = None) -> pa.RecordBatch:
-    """Return rows with null for numbers that the user says stand for a missing value, in every column ``but`` one."""
-    return _changed(table, lambda name, values: values if name == but else words.removed_numbers(values))
-
-
 def with_words_missing(table: pa.RecordBatch, words: MissingWords, *, but: Collection[str | None]) -> pa.RecordBatch:
-    """Return rows with null for all that the user says stands for a missing value, in every column ``but`` some."""
+    """Return rows with null in place of the words and numbers that the user added, in every column ``but`` some."""
     if not words.given:
         return table
     given = pa.array(words.given, pa.string())
 
-    def removed(name: str, values: Arrow) -> Arrow:
+    def remove(name: str, values: Arrow) -> Arrow:
         if name in but:
             return values
-        return _without_texts(values, given) if is_text(values.type) else words.removed_numbers(values)
+        return _without_texts(values, given) if is_text(values.type) else words.remove_numbers(values)
 
-    return _changed(table, removed)
+    return _change_columns(table, remove)
 
 
-def _changed(table: pa.RecordBatch, change: Callable[[str, Arrow], Arrow]) -> pa.RecordBatch:
-    """Some rows with what ``change`` makes of each column; the same rows where it changes none."""
+def _change_columns(table: pa.RecordBatch, change: Callable[[str, Arrow], Arrow]) -> pa.RecordBatch:
+    """Return rows with every column changed by ``change``; the same object where no column changes."""
     columns = [change(name, column) for name, column in zip(table.schema.names, table.columns, strict=True)]
     if all(new is old for new, old in zip(columns, table.columns, strict=True)):
         return table

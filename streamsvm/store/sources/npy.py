@@ -1,11 +1,13 @@
-"""npy and IDX streams: a header that is checked before anything is allocated, then rows read forward in slices."""
+"""Arrays in npy, IDX and npz files, with labels in a column, in another file or in the archive.
+
+The header of an array is checked before anything is allocated, then rows are read forward in slices.
+"""
 
 from __future__ import annotations
 
 import math
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,15 +26,154 @@ from streamsvm.store.sources.ahead import DigestBeside
 from streamsvm.store.sources.arrays import HINT_DTYPE, KINDS, SLICE_BYTES, as_numbers
 from streamsvm.store.sources.input import Input
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import NO_ROWS, SourceFile
+from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch
 
 HEADER_LIMIT = 10_000
 """The longest npy header that is parsed, in bytes."""
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-"""The types of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each as a big-endian
-int32."""
+"""The types of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each dimension as a big-endian int32."""
+FIRST, LAST = "first", "last"
+X_MEMBERS = ("X.npy", "x.npy", "data.npy")
+Y_MEMBERS = ("y.npy", "Y.npy", "labels.npy", "target.npy")
 HINT_CUT = "the file was cut short or written over: save it again"
+HINT_LABEL = "pass --label first, --label last, or --labels FILE"
+
+
+class NpySource(BaseSource):
+    """Arrays in npy, IDX and npz files. The label is the first or last column of X, or the array in the file ``labels``."""
+
+    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        super().__init__()
+        self._options = options
+        self._format = options.format
+        self._missing = options.missing != "error"
+        self._label = options.label
+        self._widths: dict[Path, int] = {}
+        for path in paths:
+            with self._arrays(path) as (X, y):
+                if len(paths) == 1 or len(X.shape) != 2 or X.rows or not X.shape[1]:
+                    self._check(X, y, path)
+        self._paths = tuple(path for path in paths if path in self._widths)
+        if not self._paths:
+            raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+        if len(self._paths) < len(paths):
+            self.notices[NO_ROWS] = len(paths) - len(self._paths)
+        self.columns = self._widths[self._paths[0]] - (self._label is not None)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``Source.batches``."""
+        for path in self._paths:
+            file = SourceFile(str(path), path.stat().st_size)
+            self.sources.append(file)
+            with self._arrays(path) as (X, y), DigestBeside(path) as digest:
+                rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
+                labels = None if y is None else y.slices(rows)
+                for values in X.slices(rows):
+                    yield self._batch(values, next(labels) if labels else None, X.name, file.rows)
+                    file.rows += len(values)
+                    file.read = file.size * file.rows // X.rows
+                if labels:
+                    next(labels, None)  # raises for bytes after the last label
+                file.sha256 = digest.result()
+
+    def encoding(self) -> JsonObject:
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+        return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
+
+    def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
+        if self._label is None:
+            given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
+            X = as_numbers(values, name, first_row, missing=self._missing, exact=self.exact)
+            return Batch(Dense(X), given)
+        first = self._label == FIRST
+        chosen = values[:, 1:] if first else values[:, :-1]
+        X = as_numbers(chosen, name, first_row, int(first), missing=self._missing, exact=self.exact)
+        return Batch(Dense(X), as_labels(values[:, 0 if first else -1], name))
+
+    @contextmanager
+    def _arrays(self, path: Path) -> Iterator[tuple[ArrayStream, ArrayStream | None]]:
+        """Open X and y and read their headers; errors while they are open name the file."""
+        with ExitStack() as opened:
+            try:
+                yield self._npz(opened, path) if self._format == "npz" else self._npy(opened, path)
+            except zipfile.BadZipFile as error:
+                code = "E-CRC" if "CRC" in str(error) else "E-TRUNCATED"
+                raise DataError(f"{path} is damaged: {quote(str(error))}", code=code, hint=HINT_CUT) from error
+            except (zlib.error, EOFError) as error:
+                raise DataError(f"{path} is damaged: {quote(str(error))}", code="E-CRC", hint=HINT_CUT) from error
+
+    def _npy(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+        labels = self._options.labels
+        return _open_file(opened, path), None if labels is None else _open_file(opened, labels)
+
+    def _npz(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+        archive = opened.enter_context(zipfile.ZipFile(path))
+        members = archive.namelist()
+        X = next((name for name in X_MEMBERS if name in members), None)
+        y = next((name for name in Y_MEMBERS if name in members), None)
+        if X is None:
+            shown = ", ".join(quote(name, 40) for name in members[:8])
+            raise DataError(
+                f"{path} has no array 'X', only {shown}", code="E-FORMAT", hint="save it as np.savez(X=, y=)"
+            )
+        wanted = None if y is None or self._label is not None else _open_member(opened, archive, y)
+        return _open_member(opened, archive, X), wanted
+
+    def _check(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
+        if len(X.shape) != 2 or 0 in X.shape:
+            raise DataError(f"{X.name} has the shape {X.shape}", code="E-SHAPE", hint="expected (rows, columns)")
+        if X.dtype.kind == "U":
+            raise DataError(f"{X.name} holds text, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
+        if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
+            found = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
+            raise DataError(found, code="E-ROWS", hint="one label a row")
+        self._check_label(X, y, path)
+        self._check_width(X.shape[1], path)
+
+    def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
+        """Decide where the label is; rows to predict for may have none."""
+        recorded = (self._options.encoding or {}).get("columns")
+        if y is not None or self._label == "none" or X.shape[1] == recorded:
+            self._label = None
+        elif self._label is None and recorded is None:
+            beside = labels_beside(path)
+            hint = HINT_LABEL if beside is None else f"pass --labels {beside}, which lies beside it"
+            raise UsageError(f"where are the labels of {X.name}?", hint=hint)
+        if self._label not in (None, FIRST, LAST):
+            raise UsageError(f"arrays have no column {quote(self._label)}", hint=HINT_LABEL)
+
+    def _check_width(self, width: int, path: Path) -> None:
+        recorded = (self._options.encoding or {}).get("columns", width - (self._label is not None))
+        expected = next(iter(self._widths.values()), recorded + (self._label is not None))
+        if width != expected:
+            hint = "read arrays with the same columns"
+            raise DataError(f"{path} has {width} columns, expected {expected}", code="E-SCHEMA", hint=hint)
+        self._widths[path] = width
+
+
+def labels_beside(path: Path) -> Path | None:
+    """Return the file that by its name holds the labels of an array; None where there is no such file."""
+    pairs = (("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1"), ("images", "labels"), ("X", "y"))
+    for old, new in (*pairs, ("features", "labels"), ("data", "labels")):
+        other = path.with_name(path.name.replace(old, new, 1))
+        if other != path and other.is_file():
+            return other
+    return None
+
+
+def _open_file(opened: ExitStack, path: Path) -> ArrayStream:
+    stream = opened.enter_context(Input(path))
+    return open_array(stream, str(path), None if stream.compression else stream.size)
+
+
+def _open_member(opened: ExitStack, archive: zipfile.ZipFile, name: str) -> ArrayStream:
+    try:
+        stream = opened.enter_context(archive.open(name))
+    except (RuntimeError, NotImplementedError) as error:
+        found = f"{archive.filename}: {quote(str(error))}"
+        raise DataError(found, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
+    return open_array(stream, f"{archive.filename}:{name}", archive.getinfo(name).file_size)
 
 
 class ByteStream(Protocol):
@@ -45,16 +186,13 @@ class ByteStream(Protocol):
 
 @dataclass(slots=True)
 class ArrayStream:
-    """One array of numbers whose header was read."""
+    """An array of numbers whose header was read."""
 
     name: str
-    """What messages call it: the file and its place in the file."""
+    """The name in messages: the file and the place in it."""
     shape: tuple[int, ...]
-    """Its shape; rows come first."""
     dtype: DType
-    """The type of its items, as stored."""
     stream: ByteStream
-    """The bytes after the header."""
 
     @property
     def rows(self) -> int:
@@ -84,7 +222,7 @@ def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream
     counted = _CountingStream(stream)
     magic = counted.read(6)
     read = _idx_header if is_idx(magic) else _npy_header
-    shape, by_column, dtype = read(_Rewound(magic, counted), name)
+    shape, by_column, dtype = read(_RewoundStream(magic, counted), name)
     _check_dtype(dtype, name)
     if by_column and len(shape) > 1 and min(shape) > 1:
         found = f"{name} is stored by columns (Fortran order)"
@@ -106,7 +244,7 @@ def read_fully(stream: ByteStream, size: int) -> bytes:
 
 
 @dataclass(slots=True)
-class _Rewound:
+class _RewoundStream:
     """A stream with its first bytes put back."""
 
     first: bytes
@@ -119,7 +257,7 @@ class _Rewound:
 
 @dataclass(slots=True)
 class _CountingStream:
-    """A stream that knows how much was taken from it."""
+    """A stream that counts the bytes that were read from it."""
 
     stream: ByteStream
     taken: int = 0
@@ -165,155 +303,3 @@ def _check_dtype(dtype: DType, name: str) -> None:
         raise SecurityError(found, hint=HINT_DTYPE)
     if dtype.kind not in KINDS and dtype.kind != "U":
         raise DataError(f"{name} holds {dtype}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
-
-
-FIRST, LAST = "first", "last"
-X_MEMBERS = ("X.npy", "x.npy", "data.npy")
-Y_MEMBERS = ("y.npy", "Y.npy", "labels.npy", "target.npy")
-HINT_LABEL = "pass --label first, --label last, or --labels FILE"
-
-
-class NpySource:
-    """Arrays in npy, IDX and npz files; see ``Source``.
-
-    The label is the first or last column of X, or the array in the file ``labels``.
-    """
-
-    sparse = False
-    names = None
-    id_column = None
-    exact = False
-
-    def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
-        self.sources: list[SourceFile] = []
-        self.proposals: list[str] = []
-        self.notices: dict[str, int] = Counter()
-        self._options = options
-        self._format = options.format
-        self._missing = options.missing != "error"
-        self._label = options.label
-        self._widths: dict[Path, int] = {}
-        for path in paths:
-            with self._arrays(path) as (X, y):
-                if len(paths) == 1 or len(X.shape) != 2 or X.rows or not X.shape[1]:
-                    self._check(X, y, path)
-        self._paths = tuple(path for path in paths if path in self._widths)
-        if not self._paths:
-            raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
-        if len(self._paths) < len(paths):
-            self.notices[NO_ROWS] = len(paths) - len(self._paths)
-        self.columns: int | None = self._widths[self._paths[0]] - (self._label is not None)
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
-        for path in self._paths:
-            file = SourceFile(str(path), path.stat().st_size)
-            self.sources.append(file)
-            with self._arrays(path) as (X, y), DigestBeside(path) as digest:
-                rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
-                labels = None if y is None else y.slices(rows)
-                for values in X.slices(rows):
-                    yield self._batch(values, next(labels) if labels else None, X.name, file.rows)
-                    file.rows += len(values)
-                    file.read = file.size * file.rows // X.rows
-                if labels:
-                    next(labels, None)  # lets it find bytes after the last label
-                file.sha256 = digest.result()
-
-    def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
-        return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
-
-    def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
-        if self._label is None:
-            given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
-            X = as_numbers(values, name, first_row, missing=self._missing, exact=self.exact)
-            return Batch(Dense(X), given)
-        first = self._label == FIRST
-        chosen = values[:, 1:] if first else values[:, :-1]
-        X = as_numbers(chosen, name, first_row, int(first), missing=self._missing, exact=self.exact)
-        return Batch(Dense(X), as_labels(values[:, 0 if first else -1], name))
-
-    @contextmanager
-    def _arrays(self, path: Path) -> Iterator[tuple[ArrayStream, ArrayStream | None]]:
-        """X and y with their headers read; what goes wrong while they are open names the file."""
-        with ExitStack() as opened:
-            try:
-                yield self._npz(opened, path) if self._format == "npz" else self._npy(opened, path)
-            except zipfile.BadZipFile as error:
-                code = "E-CRC" if "CRC" in str(error) else "E-TRUNCATED"
-                raise DataError(f"{path} is damaged: {quote(str(error))}", code=code, hint=HINT_CUT) from error
-            except (zlib.error, EOFError) as error:
-                raise DataError(f"{path} is damaged: {quote(str(error))}", code="E-CRC", hint=HINT_CUT) from error
-
-    def _npy(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
-        labels = self._options.labels
-        return _open_file(opened, path), None if labels is None else _open_file(opened, labels)
-
-    def _npz(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
-        archive = opened.enter_context(zipfile.ZipFile(path))
-        members = archive.namelist()
-        X = next((name for name in X_MEMBERS if name in members), None)
-        y = next((name for name in Y_MEMBERS if name in members), None)
-        if X is None:
-            shown = ", ".join(quote(name, 40) for name in members[:8])
-            raise DataError(
-                f"{path} has no array 'X', only {shown}", code="E-FORMAT", hint="save it as np.savez(X=, y=)"
-            )
-        wanted = None if y is None or self._label is not None else _open_member(opened, archive, y)
-        return _open_member(opened, archive, X), wanted
-
-    def _check(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
-        if len(X.shape) != 2 or 0 in X.shape:
-            raise DataError(f"{X.name} has the shape {X.shape}", code="E-SHAPE", hint="expected (rows, columns)")
-        if X.dtype.kind == "U":
-            raise DataError(f"{X.name} holds text, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
-        if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
-            found = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
-            raise DataError(found, code="E-ROWS", hint="one label a row")
-        self._check_label(X, y, path)
-        self._check_width(X.shape[1], path)
-
-    def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
-        """Settle where the label is; while predicting it may be absent."""
-        recorded = (self._options.encoding or {}).get("columns")
-        if y is not None or self._label == "none" or X.shape[1] == recorded:
-            self._label = None
-        elif self._label is None and recorded is None:
-            beside = labels_beside(path)
-            hint = HINT_LABEL if beside is None else f"pass --labels {beside}, which lies beside it"
-            raise UsageError(f"where are the labels of {X.name}?", hint=hint)
-        if self._label not in (None, FIRST, LAST):
-            raise UsageError(f"arrays have no column {quote(self._label)}", hint=HINT_LABEL)
-
-    def _check_width(self, width: int, path: Path) -> None:
-        recorded = (self._options.encoding or {}).get("columns", width - (self._label is not None))
-        expected = next(iter(self._widths.values()), recorded + (self._label is not None))
-        if width != expected:
-            hint = "read arrays with the same columns"
-            raise DataError(f"{path} has {width} columns, expected {expected}", code="E-SCHEMA", hint=hint)
-        self._widths[path] = width
-
-
-def labels_beside(path: Path) -> Path | None:
-    """Return the file that by its name holds the labels of an array; None where there is none."""
-    pairs = (("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1"), ("images", "labels"), ("X", "y"))
-    for old, new in (*pairs, ("features", "labels"), ("data", "labels")):
-        other = path.with_name(path.name.replace(old, new, 1))
-        if other != path and other.is_file():
-            return other
-    return None
-
-
-def _open_file(opened: ExitStack, path: Path) -> ArrayStream:
-    stream = opened.enter_context(Input(path))
-    return open_array(stream, str(path), None if stream.compression else stream.size)
-
-
-def _open_member(opened: ExitStack, archive: zipfile.ZipFile, name: str) -> ArrayStream:
-    try:
-        stream = opened.enter_context(archive.open(name))
-    except (RuntimeError, NotImplementedError) as error:
-        found = f"{archive.filename}: {quote(str(error))}"
-        raise DataError(found, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
-    return open_array(stream, f"{archive.filename}:{name}", archive.getinfo(name).file_size)

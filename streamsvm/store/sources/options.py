@@ -1,4 +1,4 @@
-"""How sources are to be read."""
+"""The options by which sources are read: those that people give, and what the program adds to them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
 TABLES = ("csv", "parquet", "jsonl")
-"""The formats of tables: columns have names and kinds in each, and a model takes each."""
+"""The formats of tables, whose columns have names and kinds; a model takes rows of any of them."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
 
 
 def bad_share(text: str) -> float:
-    """Return '1%' or '0.01' as a share. Raises UsageError."""
+    """Parse '1%' or '0.01' as a share. Raises UsageError."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -105,14 +105,14 @@ ON_DUPLICATE = Option(
 SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faults", formats=SVMLIGHT)
 
 
-def _recorded(option: Option) -> Option:
-    """The same option of a command that reads as the model says."""
+def _as_recorded(option: Option) -> Option:
+    """The same option for a command that reads new rows, by default as recorded in the model."""
     return replace(option, default="as recorded in the model")
 
 
 @option_group
 class TextEndOptions(Checked):
-    """What is said of the end of text files."""
+    """How text files may end."""
 
     allow_no_final_newline: Annotated[
         bool,
@@ -126,7 +126,7 @@ class TextEndOptions(Checked):
 
 @option_group
 class ReadOptions(TextEndOptions):
-    """How files are read into rows. Of an option that a format has no use for, a job says so (``jobs.without_effect``)."""
+    """How files are read into rows. A job says which of these options its format ignores (``jobs.without_effect``)."""
 
     format: FormatName = "auto"
     label: Annotated[
@@ -270,7 +270,7 @@ class ReadOptions(TextEndOptions):
 
 @option_group
 class NewRowOptions(TextEndOptions):
-    """How files are read that a model is applied to: what is not said is as recorded in the model."""
+    """How files are read that a model is applied to; what is not stated is as recorded in the model."""
 
     label: Annotated[
         str | None,
@@ -278,55 +278,53 @@ class NewRowOptions(TextEndOptions):
     ] = None
     format: FormatName = "auto"
     labels: Annotated[Path | None, LABELS_FILE] = None
-    header: Annotated[bool | None, _recorded(HEADER)] = None
-    delimiter: Annotated[str | None, _recorded(DELIMITER)] = None
-    multiline: Annotated[bool | None, _recorded(MULTILINE)] = None
-    skip_lines: Annotated[int | None, _recorded(SKIP_LINES)] = None
-    comment: Annotated[str | None, _recorded(COMMENT)] = None
-    ignore_qid: Annotated[bool | None, _recorded(IGNORE_QID)] = None
-    sort: Annotated[bool | None, _recorded(SORT)] = None
-    on_duplicate: Annotated[str | None, _recorded(ON_DUPLICATE)] = None
-    id_column: Annotated[str | None, _recorded(ID_COLUMN)] = None
-    features_key: Annotated[str | None, _recorded(FEATURES_KEY)] = None
-    labels_key: Annotated[str | None, _recorded(LABELS_KEY)] = None
+    header: Annotated[bool | None, _as_recorded(HEADER)] = None
+    delimiter: Annotated[str | None, _as_recorded(DELIMITER)] = None
+    multiline: Annotated[bool | None, _as_recorded(MULTILINE)] = None
+    skip_lines: Annotated[int | None, _as_recorded(SKIP_LINES)] = None
+    comment: Annotated[str | None, _as_recorded(COMMENT)] = None
+    ignore_qid: Annotated[bool | None, _as_recorded(IGNORE_QID)] = None
+    sort: Annotated[bool | None, _as_recorded(SORT)] = None
+    on_duplicate: Annotated[str | None, _as_recorded(ON_DUPLICATE)] = None
+    id_column: Annotated[str | None, _as_recorded(ID_COLUMN)] = None
+    features_key: Annotated[str | None, _as_recorded(FEATURES_KEY)] = None
+    labels_key: Annotated[str | None, _as_recorded(LABELS_KEY)] = None
     allow_fill: Annotated[bool, ALLOW_FILL] = False
-    missing_words: Annotated[tuple[str, ...] | None, _recorded(MISSING_WORDS)] = None
+    missing_words: Annotated[tuple[str, ...] | None, _as_recorded(MISSING_WORDS)] = None
     missing_label: Annotated[str, MISSING_LABEL] = "error"
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"
 
     def stated(self) -> ByName:
-        """What is said of the files, as fields of ``SourceOptions``; what is as recorded is left out."""
+        """Return the stated options as fields of ``SourceOptions``."""
         values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ReadOptions):
-    """What a source is opened with: what people say of the files, and what the program adds to it."""
+    """The options of a source: those that people give, and what the program adds."""
 
     memory: int | None = None
-    """Bytes the process may use."""
+    """Bytes that the process may use."""
     memory_limit: int | None = field(default=None, compare=False)
-    """Tables: bytes there are for knowing the columns; None asks nothing."""
+    """Tables: bytes for knowing the columns; None is no limit."""
     rejects: Rejects = field(default_factory=Rejects, compare=False)
-    """Where lines that are left out are noted."""
+    """The list of lines that are left out."""
     encoding: JsonMapping | None = None
-    """What ``Source.encoding`` said when a store was made: read these files into the same columns, with the label or
-    without it."""
+    """The recorded ``Source.encoding`` of a store: read these files into the same columns, with the label or without it."""
     offsets: Sequence[tuple[int, float]] | None = None
-    """Pairs (column, offset): what is taken from columns before they are rounded; None: the first rows decide. What is
-    recorded in ``encoding`` goes before it."""
+    """Pairs (column, offset) to subtract before rounding; None: the first rows decide. Those recorded in ``encoding`` take precedence."""
     recognize: bool = False
-    """Tables: what becomes of columns that hold text is decided by their values."""
+    """Tables: whether the kinds of columns of text are decided by their values."""
     split_by: str | None = None
     """Tables: the column of groups by which rows are held out."""
     split_after: str | None = None
     """Tables: COLUMN=VALUE, beyond which rows are held out."""
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
-    """Tables: where columns that nobody can decide are noted with the reason, and left out; None raises it."""
+    """Tables: columns whose kind cannot be inferred are left out and listed here with the reason; None raises it."""
     unlabeled: bool = False
-    """Labels are not asked for: a column of labels is passed over, whatever it holds."""
+    """Whether a column of labels is ignored, whatever it holds."""
 
     @property
     def words(self) -> MissingWords:
@@ -337,7 +335,7 @@ class SourceOptions(ReadOptions):
 
 
 def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:
-    """Return options that read files like those that ``encoding`` was recorded of, with or without labels.
+    """Return the options to read files like those of a recorded ``encoding``, with or without labels.
 
     A recorded policy for missing values holds again, with the values it had.
     """

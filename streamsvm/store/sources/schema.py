@@ -1,4 +1,4 @@
-"""The kinds of columns a table has, and the feature columns that are made of one."""
+"""The schema of a table: which columns are label, weight and id, which feature columns the others become, and the memory that takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streamsvm.store.sources.census import TableCensus
     from streamsvm.store.sources.text import DocumentCounts
 
-
 NUMBER, AMOUNT, BOOLEAN, YEARS = "number", "amount", "boolean", "years"
 CATEGORY, HASHED, TEXT = "category", "hashed", "text"
 SINGLE = (NUMBER, AMOUNT, BOOLEAN, YEARS)
@@ -25,11 +24,25 @@ WRITTEN = (AMOUNT, BOOLEAN, CATEGORY, HASHED, TEXT)
 DATE, EPOCH_SECONDS, DECIMAL_COMMA, HASH, DROP = "date", "epoch", "decimal-comma", "hash", "drop"
 WORDS, CHARS = "words", "chars"
 KINDS = (NUMBER, AMOUNT, DECIMAL_COMMA, BOOLEAN, DATE, EPOCH_SECONDS, CATEGORY, HASH, WORDS, CHARS, DROP)
-"""What --column can say of a column."""
+"""The kinds that --column takes."""
 OTHER = "(other)"
-"""The name of what stands for all rare values of a category, and for those that are new."""
+"""The name of the feature column of all rare values of a category, and of those that are new."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CALENDAR = {"month": tuple(map(str, range(1, 13))), "weekday": WEEKDAYS, "hour": tuple(map(str, range(24)))}
+FEW_VALUES = 200
+"""The most values of text that become one-hot columns without being asked; more are hashed."""
+HASH_BITS = 14
+"""The default exponent of the number of columns that text is hashed into."""
+ALL_TEXT = "*"
+ONE_HOT_BYTES = 8
+DENSE_BYTES = 4
+SPARSE_BELOW = 0.5
+"""Rows are CSR when their entries take less than this share of what dense rows would."""
+COLUMN_BYTES = 8000
+"""Bytes of memory for each column of a table beside its name: its type, its record, a block of its values (measured with CSV of 20,000
+and 50,000 columns: 4,000 to 7,800, with what the allocator adds)."""
+NAME_COPIES = 40
+"""Bytes for each character of a name, which is in the header, in a block, in several objects and in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +50,19 @@ class Column:
     """One column of the table, or a cross of several, and the feature columns made of it."""
 
     name: str
-    """Its name in the table; of a cross the names of its columns with '*' between them."""
+    """Its name in the table; of a cross the names of its columns with '*' between."""
     kind: str
     """'number', 'amount', 'boolean', 'category', 'hashed', 'text', or a part of a point in time: 'years', 'month',
     'weekday', 'hour'."""
     values: tuple[str, ...] = ()
-    """What each feature column stands for; empty for a number and for what is hashed."""
+    """The value that each feature column stands for; empty for a number and for what is hashed."""
     form: str = ""
-    """How points in time are written, one of ``cells.DATES``; of an amount 'decimal-comma' or empty; what text is cut
-    into, 'words' or 'chars:2-4'. Empty where the files say it."""
+    """Of dates one of ``cells.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty where the type of the
+    column says it."""
     unasked: bool = False
-    """Whether its kind was told by its values; text may then become hashed columns, or be left out."""
+    """Whether its kind was decided by its values; text may then become hashed columns, or be left out."""
     parts: tuple[str, ...] = ()
-    """The columns of the table whose values together are those of a cross; empty for a column of the table."""
+    """The columns of a cross; empty for a column of the table."""
     zone: str = ""
     """Of points in time: the time zone of the column, 'UTC' for texts with offsets; empty where times have no zone."""
     text_bits: int = 0
@@ -72,12 +85,12 @@ class Column:
 
     @property
     def needs_value(self) -> bool:
-        """Whether it is read from text of which a missing one must be named; text without words is none."""
+        """Whether a missing value is an error that names its line, as it is read from text; text without words is no error."""
         return self.kind != TEXT and (self.kind in WRITTEN or bool(self.form))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the table that it is made of."""
+        """The columns of the table that it needs."""
         return self.parts or (self.name,)
 
     @property
@@ -90,17 +103,6 @@ class Column:
         return HASH if self.kind == HASHED else self.kind
 
 
-FEW_VALUES = 200
-"""Up to so many values text is one-hot without being asked; more are hashed."""
-HASH_BITS = 14
-"""The exponent of the number of columns that text is hashed into where nobody says it."""
-ALL_TEXT = "*"
-ONE_HOT_BYTES = 8
-DENSE_BYTES = 4
-SPARSE_BELOW = 0.5
-"""Rows are CSR when their entries take less than this share of what dense rows would."""
-
-
 @dataclass(frozen=True, slots=True)
 class Schema:
     """What is read of a table."""
@@ -108,21 +110,16 @@ class Schema:
     columns: tuple[Column, ...]
     """The columns that become features, in the order of the features."""
     label: str | None
-    """The column of labels; None where there is none."""
     weight: str | None = None
-    """The column of row weights; None where there is none."""
     hash_bits: int = 0
     """The exponent of the number of feature columns that all hashed columns share, after the others; 0 for none."""
     dropped: tuple[str, ...] = ()
-    """Columns a table may have beside those that are read."""
+    """Columns that a table may have beside those that are read."""
     id_column: str | None = None
-    """The column of the ids of the rows; None where they have no names."""
-    by_value: bool = True
-    """Whether 1, 1.0 and '1.0' are one category; schemas that were recorded before that was so tell them apart."""
     documents: Mapping[str, DocumentCounts] = field(default_factory=dict)
-    """For each column of text that is cut into words or characters, in how many rows each feature column is not 0."""
+    """For each column of text, the number of rows in which each of its feature columns is not 0."""
     split: str | None = None
-    """The column by which rows go to the store or to the test store; None where it is by chance."""
+    """The column by which rows are held out; None where they are held out by chance."""
 
     @property
     def width(self) -> int:
@@ -141,13 +138,13 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the feature columns; None when some stand for whatever is hashed to them."""
+        """The names of the feature columns; None when some are hashed."""
         if self.hash_bits or self.has_text:
             return None
         return tuple(name for column in self.columns for name in column.features)
 
     def feature_name(self, number: int) -> str:
-        """Return the name of a feature column, numbered from 0; what is hashed has the number it is hashed to."""
+        """Return the name of a feature column, numbered from 0; a hashed one is named by its number."""
         start = 0
         for column in self.columns:
             if number < start + column.width:
@@ -158,9 +155,7 @@ class Schema:
 
     @property
     def indicators(self) -> list[list[int]]:
-        """The feature columns [start, stop) that stand for values of categories, for parts of dates and of text, as
-        plain JSON.
-        """
+        """The ranges [start, stop) of feature columns of categories, parts of dates and text, as plain JSON."""
         found, start = [], 0
         for column in self.columns:
             if column.kind not in (*SINGLE, HASHED):
@@ -170,7 +165,7 @@ class Schema:
 
     @property
     def sparse(self) -> bool:
-        """Whether CSR is much smaller than dense, as with many one-hot columns."""
+        """Whether rows are CSR, because dense ones are much larger, as with many one-hot columns."""
         if self.hash_bits > 0 or self.has_text:
             return True
         return ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
@@ -181,7 +176,7 @@ class Schema:
 
     @property
     def needed(self) -> list[str]:
-        """The columns of the table that have to be read, each once."""
+        """The columns of the table to read, each once."""
         extra = [name for name in (self.label, self.weight, self.id_column, self.split) if name is not None]
         return list(dict.fromkeys([*(name for c in self.columns for name in c.sources), *extra]))
 
@@ -190,11 +185,11 @@ class Schema:
         """The columns of each cross, by its name."""
         return {c.name: c.parts for c in self.columns if c.parts}
 
-    def completed(self, census: TableCensus, options: SourceOptions) -> Schema:
-        """Return the schema with the distinct values of the categorical columns filled in.
+    def complete(self, census: TableCensus, options: SourceOptions) -> Schema:
+        """Return the schema with the distinct values of its categories.
 
-        Text that nobody asked for becomes hashed columns where it has many values, and is left out where almost every
-        row has another.
+        A category that was decided by its values becomes hashed columns where it has many, and is left out where almost every row has
+        another.
         """
         columns: list[Column] = []
         dropped = list(self.dropped)
@@ -211,32 +206,31 @@ class Schema:
         bits = (options.hash_bits or HASH_BITS) if any(c.kind == HASHED for c in columns) else 0
         return replace(self, columns=tuple(columns), dropped=tuple(dropped), hash_bits=bits, documents=census.documents)
 
-    def found_in(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
-        """Return the schema for files with these columns, in any order, in which label and weight may be missing.
+    def for_columns(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
+        """Return the schema for other files with these columns, in any order, which may lack label and weight.
 
-        ``options.label`` is what the user says of the label now, None for what was recorded. Raises DataError E-SCHEMA
-        for a column that is missing.
+        ``options.label`` is the label as the user states it now, None as it was recorded. Raises DataError E-SCHEMA for a missing column.
         """
         known = set(names)
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
-            raise DataError(f"{where} has no column {listed(missing)}", code="E-SCHEMA", hint=columns_hint(names))
+            raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
-        found = recorded if options.label is None else label_of(self._read_of(names), options.label, where)
+        found = recorded if options.label is None else label_of(self._kept(names), options.label, where)
         weight = self.weight if self.weight in names else None
         ids = self.id_column if self.id_column in names else None
         if options.id_column is not None:
             (ids,) = check_named([options.id_column], names, "--id", where)
         return replace(self, label=None if options.unlabeled else found, weight=weight, id_column=ids)
 
-    def _read_of(self, names: Sequence[str]) -> Sequence[str]:
-        """The columns of a table without those that are left out, by which 'first' and 'last' are meant."""
+    def _kept(self, names: Sequence[str]) -> Sequence[str]:
+        """The columns without those that are left out, among which the label is 'first' or 'last'."""
         return [name for name in names if name not in self.dropped] or names
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
-        """Count in ``notices`` the columns of a table that nobody asked for: the model was trained without them."""
+        """Count in ``notices`` the columns that are ignored, because the model was trained without them."""
         known = {*self.needed, *self.dropped, label}
         if extra := [name for name in names if name not in known]:
-            notices[f"columns that the model does not know are ignored: {listed(extra)}"] = len(extra)
+            notices[f"columns that the model does not know are ignored: {list_names(extra)}"] = len(extra)
 
     def to_json(self) -> JsonObject:
         """Return the schema as plain JSON."""
@@ -248,7 +242,7 @@ class Schema:
         }
         if self.documents:
             recorded["documents"] = {name: counts.to_json() for name, counts in self.documents.items()}
-        return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": self.by_value}
+        return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": True}
 
 
 def _column_json(column: Column) -> JsonObject:
@@ -268,7 +262,6 @@ def schema_from(recorded: JsonMapping) -> Schema:
         recorded.get("hash_bits", 0),
         tuple(recorded.get("dropped", ())),
         id_column=recorded.get("id"),
-        by_value=recorded.get("by_value", False),
         documents={name: document_counts_from(found) for name, found in recorded.get("documents", {}).items()},
     )
 
@@ -303,49 +296,38 @@ def check_named(wanted: Sequence[str], names: Sequence[str], option: str, where:
     """Return the columns that an option names. Raises DataError E-SCHEMA for one that is not there."""
     known = {*names, ALL_TEXT} if wanted else ()
     if missing := [name for name in wanted if name not in known]:
-        found = f"{where} has no column {listed(missing)}, named by {option}"
+        found = f"{where} has no column {list_names(missing)}, named by {option}"
         raise DataError(found, code="E-SCHEMA", hint=columns_hint(names))
     return wanted
 
 
 def columns_hint(names: Sequence[str]) -> str:
-    """Return what columns there are, for a hint."""
-    return f"its columns are {listed(names)}"
+    """Return a hint that lists the columns of a table."""
+    return f"its columns are {list_names(names)}"
 
 
 def shell_word(name: str) -> str:
-    """Return a name as it is written on a command line, safe to show on a terminal."""
+    """Return a name quoted for a command line, safe to show on a terminal."""
     import shlex
 
     return name if shlex.quote(name) == name and name.isprintable() else quote(name)
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return names for a message, the first if there are many."""
+def list_names(names: Sequence[str], most: int = 12) -> str:
+    """Return names for a message, the first of them where there are many."""
     shown = ", ".join(quote(name, 40) for name in names[:most])
     return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
-COLUMN_BYTES = 8000
-"""Bytes of memory for each column of a table beside its name: types, what is recorded of it, a block of its values
-(measured with CSV of 20,000 and 50,000 columns: 4,000 to 7,800, as the allocator has it)."""
-
-NAME_COPIES = 40
-"""Bytes for each character of a name: in the header, a block, as text of several objects, in the manifest as written."""
-
-
 class TableWidth(NamedTuple):
-    """The columns of a file, and the bytes that knowing and reading them takes."""
+    """The columns of a file, and the bytes that it takes to know and to read them."""
 
     name: str
-    """The file."""
     columns: int
-    """How many columns it has."""
     nbytes: int
-    """Bytes."""
 
     def refusal(self, left: int, enough: int) -> BudgetError:
-        """Return the error for the bytes that are ``left``; ``enough`` is a limit that would do for the whole job."""
+        """Return the error where so many bytes are ``left``; a limit of ``enough`` would do for the whole job."""
         return BudgetError(
             f"{self.name} has {self.columns} columns: about {self.nbytes >> 20}MiB are needed for them, {left >> 20}MiB are left",
             hint=f"use --memory {mib(enough, up=True)}, or store the table as npy, HDF5 or svmlight",
@@ -356,15 +338,15 @@ NO_TABLE = TableWidth("", 0, 0)
 
 
 def width_bytes(columns: Collection[str]) -> int:
-    """Return the bytes that knowing columns of these names takes."""
+    """Return the bytes that it takes to know columns of these names."""
     return len(columns) * COLUMN_BYTES + NAME_COPIES * sum(map(len, columns))
 
 
 def check_width(
     name: str, columns: Collection[str], memory_limit: int | None, reading: int = 0, where: str = ""
 ) -> None:
-    """Raise BudgetError for a table with more columns, of these names, than there is memory to know them and to read them,
-    which takes so many bytes; ``where`` says what that is of.
+    """Raise BudgetError where ``memory_limit`` is too small to know the columns of a table and to read them, which takes ``reading``
+    bytes; ``where`` says in which part of the file that is.
     """
     needed = width_bytes(columns) + reading
     if memory_limit is not None and needed > memory_limit:

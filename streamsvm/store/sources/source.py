@@ -1,7 +1,8 @@
-"""What a source is: files of one format, read forward into batches of rows."""
+"""Sources: files of one format that are read forward into batches of rows, and the bad lines that were left out of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,79 @@ from streamsvm.outputs import REJECTS_HEADER
 if TYPE_CHECKING:
     from streamsvm.types import Batch
 
-
 UNLABELED = "rows without a label were left out"
 FILES_SAMPLED = 16
-"""Files, and batches of a file, that are searched for a first value of a column."""
+"""The most files, and batches of a file, that are searched for a first value of a column."""
 NO_ROWS = "files hold no rows and are passed over"
+LISTED_REJECTS = 100_000
+"""The most bad lines that are listed; more are only counted."""
+LINES_BEFORE_JUDGING = 1000
+"""Lines after which the share of bad ones is checked while reading: among fewer, one bad line may be too large a share."""
+
+
+class Source(Protocol):
+    """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
+
+    columns: int | None
+    """The number of features; None until the last batch where only the data say it (svmlight)."""
+    names: tuple[str, ...] | None
+    """The names of the features, where the format has names."""
+    proposals: list[str]
+    """Decisions about columns that nobody asked for, as lines of text."""
+    id_column: str | None
+    """The column of the ids of the rows; None where rows have none."""
+    sparse: bool
+    sources: list[SourceFile]
+    """The files that were opened so far."""
+    exact: bool
+    """Whether numbers of the batches are float64, for a caller that subtracts an offset from them (``offsets``); float32 unless it is set."""
+    notices: dict[str, int]
+    """What was passed over, with counts: blank lines, empty rows, unknown categories."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
+
+        Raises DataError with file and line or row, StorageError.
+        """
+        ...
+
+    def encoding(self) -> JsonObject:
+        """Return how to read other files so that they give the same columns, as plain JSON."""
+        ...
+
+
+class BaseSource(Source):
+    """A source of which nothing was read yet."""
+
+    columns: int | None = None
+    names: tuple[str, ...] | None = None
+    id_column: str | None = None
+    sparse: bool = False
+    exact: bool = False
+
+    def __init__(self) -> None:
+        self.proposals: list[str] = []
+        self.sources: list[SourceFile] = []
+        self.notices: dict[str, int] = Counter()
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Add to the count of a notice."""
+        if number:
+            self.notices[what] = self.notices.get(what, 0) + number
+
+
+class WrappedSource(BaseSource):
+    """A source that changes the batches of another one, whose names, notices and files are its own."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.columns, self.names = source.columns, source.names
+        self.id_column, self.sparse = source.id_column, source.sparse
+        self.proposals, self.sources, self.notices = source.proposals, source.sources, source.notices
+
+    def encoding(self) -> JsonObject:
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+        return self.source.encoding()
 
 
 @dataclass(slots=True)
@@ -27,23 +96,22 @@ class SourceFile:
     """Facts about one file; they are complete when its last batch was taken."""
 
     name: str
-    """Its path, as given."""
     size: int = 0
     """Its bytes on disk."""
     sha256: str = ""
     """The sha256 of its bytes on disk, as hex digits."""
     rows: int = 0
-    """Rows read so far."""
     skipped: int = 0
     """Rows that were left out because they have no label."""
     read: int = 0
-    """Bytes read so far."""
     compression: str = ""
     """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
+    oddities: tuple[str, ...] = ()
+    """Notices about the form of the file, once it was read to its end."""
 
     @property
     def position(self) -> int:
-        """Rows that were taken from the file, those included that were left out."""
+        """Rows that were taken from the file, including those that were left out."""
         return self.rows + self.skipped
 
     def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
@@ -58,45 +126,6 @@ class SourceFile:
         return kept > 0
 
 
-class Source(Protocol):
-    """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
-
-    columns: int | None
-    """The number of features; None until the last batch where only the data say it (svmlight)."""
-    names: tuple[str, ...] | None
-    """The names of the features, where the format has names."""
-    proposals: list[str]
-    """What was decided of columns without being asked, as lines of text."""
-    id_column: str | None
-    """The column the ids of the rows are from; None where rows have no names."""
-    sparse: bool
-    """Whether batches are CSR."""
-    sources: list[SourceFile]
-    """The files that were opened so far."""
-    exact: bool
-    """Whether numbers of the batches are float64, for a caller who takes an offset from them (``centering``); False, by
-    which they are float32, until somebody sets it."""
-    notices: dict[str, int]
-    """What was met and passed over, with counts: blank lines, empty rows, unknown categories."""
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
-
-        Raises DataError with file and line or row, StorageError.
-        """
-        ...
-
-    def encoding(self) -> JsonObject:
-        """Return what another set of files must be read by to give the same columns, as plain JSON."""
-        ...
-
-
-LISTED_REJECTS = 100_000
-"""How many bad lines are listed; more are only counted."""
-LINES_BEFORE_JUDGING = 1000
-"""Lines after which the share of bad ones is judged while reading; before, one bad line would be too large a share."""
-
-
 @dataclass(slots=True)
 class Rejects:
     """The bad lines of a source; its files share it."""
@@ -104,7 +133,6 @@ class Rejects:
     lines: list[tuple[str, int, str, str]] = field(default_factory=list)
     """The file, line number, code and reason of each bad line."""
     count: int = 0
-    """The number of bad lines."""
     read: int = 0
     """Lines looked at, good ones included."""
 
@@ -138,6 +166,6 @@ class Rejects:
         return f"{self.count} lines could not be read and were left out"
 
     def clear(self) -> None:
-        """Begin again, because the files are read another time."""
+        """Forget all lines, because the files are read again."""
         self.lines.clear()
         self.count = self.read = 0

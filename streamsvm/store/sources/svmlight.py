@@ -1,9 +1,12 @@
-"""What is wrong with a svmlight line, in words. Slow and careful: it runs once, on the line the parser stopped at."""
+"""svmlight (libsvm) text: ``label index:value ...`` lines, parsed by a compiled pass.
+
+A block of lines that is in order is parsed by any thread. In any other the lines are brought into the strict form where options ask for
+it (labels that are words, entries that are unsorted or occur twice), or ``explain`` says in words what is wrong with the first bad line.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,247 +21,36 @@ from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead, in_order
-from streamsvm.store.sources.input import BLOCK, Input, line_blocks, note_oddities
+from streamsvm.store.sources.input import BLOCK, Input, line_blocks, oddities_of
 from streamsvm.store.sources.options import SourceOptions, bad_share
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.source import BaseSource, SourceFile
 from streamsvm.types import Batch
 
 if TYPE_CHECKING:
     from streamsvm.compute.text.svmlight import Parsed, Scratch
 
-
 LARGEST_INDEX = 10**8
+QUERY_ID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
+WITHOUT_QUERY_ID = rb"\1"
+RECORDED_OPTIONS = ("ignore_qid", "sort", "on_duplicate", "text_labels")
+"""The options that are recorded for reading other files."""
+LABEL = re.compile(rb"^[ \t]*([^\s:#]+)(?=[ \t\r\n])", re.MULTILINE)
+ENTRY = re.compile(rb"(\d+):(\S+)")
 NUMBER_PATTERN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-ONE_LINE = "a line reads 'label index:value index:value ...'"
+HINT_LINE = "a line reads 'label index:value index:value ...'"
 
 
-class Expected(NamedTuple):
-    """What the parser was told of the indices."""
-
-    base: int
-    """The index of the first column, 0 or 1."""
-    features: int | None
-    """The number of columns; None where any index goes."""
-    base_was_given: bool = False
-    """Whether the user said so, rather than the first lines."""
-
-
-class _Complaint(Exception):
-    """Code, text and hint of what is wrong."""
-
-
-def explain(line: bytes, where: str, expected: Expected) -> DataError:
-    """Return the error for a line the parser refused. ``where`` names file and line."""
-    try:
-        _check(line.removesuffix(b"\r"), expected)
-    except _Complaint as complaint:
-        code, text, hint = complaint.args
-        return DataError(f"{where}: {text}", code=code, hint=hint)
-    return DataError(f"{where}: cannot be read: {quote(line)}", code="E-PARSE", hint=ONE_LINE)
-
-
-def _check(line: bytes, expected: Expected) -> None:
-    content = line.partition(b"#")[0]
-    _check_bytes(content)
-    text = content.decode("ascii")
-    tokens = re.split(r"[ \t]+", text.strip(" \t"))
-    _check_format(text)
-    _check_label(tokens[0])
-    previous = expected.base - 1
-    for token in tokens[1:]:
-        previous = _check_entry(token, previous, expected)
-
-
-def _check_bytes(content: bytes) -> None:
-    if (at := content.find(b"\0")) >= 0:
-        raise _Complaint("E-PARSE", f"a NUL byte at column {at + 1}", "the file is damaged or is not text")
-    if b"\r" in content:
-        raise _Complaint("E-PARSE", "a CR within a line (old Mac line ends)", "convert them: tr '\\r' '\\n'")
-    if not content.isascii():
-        at = next(i for i, byte in enumerate(content) if byte > 127)
-        found = f"byte 0x{content[at]:02X} at column {at + 1} is not ASCII: {quote(content[at : at + 8])}"
-        raise _Complaint("E-PARSE", found, "labels, indices and values are plain ASCII numbers")
-
-
-def _check_format(text: str) -> None:
-    if "|" in text:
-        raise _Complaint("E-FORMAT", "looks like Vowpal Wabbit text", "convert it to svmlight or CSV")
-    if ":" not in text and "," in text:
-        raise _Complaint("E-FORMAT", "looks like CSV", "pass --format csv")
-
-
-def _check_label(token: str) -> None:
-    if NUMBER_PATTERN.fullmatch(token):
-        return
-    if ":" in token:
-        raise _Complaint("E-LABEL", f"no label before {quote(token)}", ONE_LINE)
-    if "," in token:
-        raise _Complaint("E-LABEL", f"several labels {quote(token)}", "one label a row: multi-label is not supported")
-    raise _Complaint(
-        "E-LABEL", f"the label {quote(token)} is not a finite number", "pass --text-labels if labels are words"
-    )
-
-
-def _check_entry(token: str, previous: int, expected: Expected) -> int:
-    """The index of a token; complains about anything but a correct 'index:value' with a larger index."""
-    index, colon, value = token.partition(":")
-    if index == "qid":
-        raise _Complaint("E-QID", f"{quote(token)}: ranking groups are not supported", "pass --ignore-qid to skip them")
-    if not colon:
-        raise _Complaint("E-PARSE", f"expected 'index:value', found {quote(token)}", ONE_LINE)
-    if not index:
-        raise _Complaint("E-PARSE", f"the index is missing in {quote(token)}", ONE_LINE)
-    if not value:
-        raise _Complaint("E-PARSE", f"the value is missing in {quote(token)}", ONE_LINE)
-    number = _check_index(index, token, expected)
-    _check_value(value, token)
-    if number == previous:
-        raise _Complaint("E-DUP", f"index {number} appears twice", "pass --on-duplicate sum, first or last")
-    if number < previous:
-        raise _Complaint("E-ORDER", f"index {number} after {previous}", "pass --sort")
-    return number
-
-
-def _check_index(index: str, token: str, expected: Expected) -> int:
-    if not INTEGER.fullmatch(index):
-        raise _Complaint("E-PARSE", f"expected 'index:value' with a whole index, found {quote(token)}", ONE_LINE)
-    if index.startswith("-"):
-        raise _Complaint("E-INDEX", f"the index {quote(index)} is negative", "indices begin at 0 or 1")
-    if len(index) > 1 and index[0] in "+0":
-        raise _Complaint("E-PARSE", f"the index {quote(index)} has a sign or a leading zero", "write it without")
-    number = int(index[:20])
-    if number < expected.base:
-        taken = "with --index-base 1" if expected.base_was_given else "in a file taken as 1-based"
-        raise _Complaint("E-INDEX", f"index 0 {taken}", "pass --index-base 0")
-    _check_range(number, quote(index), expected)
-    return number
-
-
-def _check_range(number: int, shown: str, expected: Expected) -> None:
-    if expected.features is not None and number > expected.base + expected.features - 1:
-        columns = f"{expected.features} columns with indices from {expected.base}"
-        raise _Complaint("E-SCHEMA", f"index {shown} is beyond the {columns}", "check --features and --index-base")
-    if number > LARGEST_INDEX:
-        raise _Complaint("E-LIMIT", f"index {shown} is larger than {LARGEST_INDEX}", "hash or renumber the features")
-
-
-def _check_value(value: str, token: str) -> None:
-    if NOT_FINITE.fullmatch(value):
-        raise _Complaint("E-NONFINITE", f"the value of {quote(token)} is not finite", "remove or replace such values")
-    if not NUMBER_PATTERN.fullmatch(value):
-        hint = "write a decimal point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", value, re.ASCII) else ONE_LINE
-        raise _Complaint("E-PARSE", f"expected 'index:value', found {quote(token)}", hint)
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.float32(float(value))):
-            raise _Complaint("E-RANGE", f"the value of {quote(token)} does not fit float32", "scale the column")
-
-
-LABEL = re.compile(rb"^[ \t]*([^\s:#]+)(?=[ \t\r\n])", re.MULTILINE)
-ENTRY = re.compile(rb"(\d+):(\S+)")
-
-
-@dataclass(slots=True)
-class Words:
-    """Numbers for labels that are words, by order of appearance."""
-
-    numbers: dict[bytes, int] = field(default_factory=dict)
-    """The number of each word."""
-
-    def numbered(self, text: bytes) -> bytes:
-        """Return the text with a number in place of every label."""
-        return LABEL.sub(self._number, text)
-
-    def _number(self, found: re.Match[bytes]) -> bytes:
-        return b"%d" % self.numbers.setdefault(found[1], len(self.numbers))
-
-    def named(self, labels: Any) -> NDArray[np.str_]:
-        """Return the words that labels (n,) stand for, (n,)."""
-        words = np.array([word.decode("utf-8", "replace") for word in self.numbers])
-        return words[labels.astype(np.int64)]
-
-
-def repairs(options: SourceOptions) -> bool:
-    """Return whether entries may be in another order than the strict one."""
-    return options.sort or options.on_duplicate != "error"
-
-
-def repaired(text: bytes, options: SourceOptions) -> bytes:
-    """Return the same lines with the entries of each in order and once, as far as the options ask for it."""
-    return b"\n".join(_repaired_line(line, options) for line in text.split(b"\n"))
-
-
-def _repaired_line(line: bytes, options: SourceOptions) -> bytes:
-    label, *tokens = line.partition(b"#")[0].split() or [b""]
-    entries: list[tuple[int, bytes]] = []
-    for token in tokens:
-        found = ENTRY.fullmatch(token)
-        if found is None:
-            return line  # something else is wrong with it, which the parser says
-        entries.append((int(found[1]), found[2]))
-    if options.sort:
-        entries.sort(key=lambda entry: entry[0])
-    if options.on_duplicate != "error":
-        entries = _once(entries, options.on_duplicate)
-    return b" ".join([label, *(b"%d:%b" % entry for entry in entries)])
-
-
-def _once(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
-    """Every index once, where it was first."""
-    values: dict[int, bytes] = {}
-    for index, value in entries:
-        if index not in values or policy == "last":
-            values[index] = value
-        elif policy == "sum":
-            values[index] = _sum(values[index], value)
-    return list(values.items())
-
-
-def _sum(a: bytes, b: bytes) -> bytes:
-    try:
-        return repr(float(a) + float(b)).encode()
-    except ValueError:
-        return a + b"+" + b  # neither is a number then: the parser says so
-
-
-QID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
-NO_QUERY = rb"\1"
-READING = ("ignore_qid", "sort", "on_duplicate", "text_labels")
-"""The options that other files of the same kind are read with too."""
-
-
-class _CleanRows(NamedTuple):
-    """The rows of a block in which nothing is wrong."""
-
-    X: CSR
-    labels: Float64
-    lines: int
-    blank: int
-    """Lines without a row."""
-    empty: int
-    """Rows without an entry."""
-    largest: int
-    """The largest column; -1 where there is no entry."""
-
-
-class SvmlightSource:
-    """Svmlight files; see ``Source``.
-
-    ``columns`` is known at the end, or from the start when ``features`` is given.
-    """
+class SvmlightSource(BaseSource):
+    """Svmlight files. ``columns`` is known at the end, or from the start when ``features`` is given."""
 
     sparse = True
-    names = None
-    id_column = None
-    exact = False
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         recorded = options.encoding or {}
-        self.columns: int | None = recorded.get("columns", options.features)
-        self.sources: list[SourceFile] = []
-        self.proposals: list[str] = []
-        self.notices: dict[str, int] = Counter()
+        super().__init__()
+        self.columns = recorded.get("columns", options.features)
         self._paths = paths
         self._options = options
         self._base: int | None = recorded.get("index_base", options.index_base)
@@ -277,32 +69,32 @@ class SvmlightSource:
             with Input(path) as stream:
                 file = SourceFile(str(path), stream.size, compression=stream.compression)
                 self.sources.append(file)
-                yield from self._file(stream, file)
+                yield from self._batches_of(stream, file)
                 file.sha256 = stream.sha256
         if not any(file.rows for file in self.sources):
             raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
         self.columns = self._features or self._largest + 1
 
     def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
         return {
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,
             "columns": self.columns,
-            "options": field_values(self._options, READING),
+            "options": field_values(self._options, RECORDED_OPTIONS),
         }
 
-    def _file(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
+    def _batches_of(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
         allowed = self._options.allow_no_final_newline
         blocks = line_blocks(stream, allow_no_final_newline=allowed)
         blocks = ahead(blocks) if stream.compression else blocks
         lines = 0
-        for block, clean in in_order(self._clean, blocks):
+        for block, clean in in_order(self._parse_clean, blocks):
             if clean is None:
-                text = QID.sub(NO_QUERY, block) if self._options.ignore_qid else block
-                batch, taken = self._batch(text, stream.name, lines)
+                text = QUERY_ID.sub(WITHOUT_QUERY_ID, block) if self._options.ignore_qid else block
+                batch, taken = self._parse_batch(text, stream.name, lines)
             else:
-                batch, taken = self._counted(clean, stream.name), clean.lines
+                batch, taken = self._count(clean, stream.name), clean.lines
             lines += taken
             file.read = stream.disk_position
             self._options.rejects.read += taken
@@ -311,17 +103,18 @@ class SvmlightSource:
                 file.rows += len(batch.X.indptr) - 1  # type: ignore[union-attr]
                 yield batch
         self._options.rejects.check(bad_share(self._options.max_bad), last=True)
-        note_oddities(stream, self.notices)
+        for oddity in oddities_of(stream):
+            self.count(oddity)
 
-    def _batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
-        """The rows of a block, and how many lines it has; ``lines``: lines of the file before it."""
+    def _parse_batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
+        """Parse a block that comes after so many lines of the file; return its rows and how many lines it has."""
         if self._words is not None:
-            text = self._words.numbered(text)
-        out, left_out, mended = self._room(text), 0, False
+            text = self._words.to_numbers(text)
+        out, left_out, repaired = self._scratch_for(text), 0, False
         while (bad := self._parse(text, out)) is not None:
-            if repairs(self._options) and not mended:
-                text, mended = text[:bad] + repaired(text[bad:], self._options), True
-                out = self._room(text)
+            if may_repair(self._options) and not repaired:
+                text, repaired = text[:bad] + repair(text[bad:], self._options), True
+                out = self._scratch_for(text)
                 continue
             error = self._fault(text, bad, name, lines)
             if self._options.on_bad_line != "skip" or error.code == "E-INDEX":
@@ -331,22 +124,20 @@ class SvmlightSource:
             text, left_out = text[:bad] + b"#" * (end - bad) + text[end:], left_out + 1
         self.notices["blank lines"] -= left_out
         found = _rows(self._parsed, out)
-        return self._counted(found, name), found.lines
+        return self._count(found, name), found.lines
 
-    def _clean(self, text: bytes) -> _CleanRows | None:
-        """The rows of a block, of which any thread may ask; None where one must be read in the order of the blocks: the
-        first one, and those in which something is wrong.
-        """
+    def _parse_clean(self, text: bytes) -> _CleanRows | None:
+        """Parse a block on any thread; None for one that must be parsed in the order of the blocks: the first, and those with a bad line."""
         if self._base is None or self._words is not None or len(text) > 2 * BLOCK:
             return None
-        text = QID.sub(NO_QUERY, text) if self._options.ignore_qid else text
-        with self._lent() as out:
-            parsed = self._tried(text, out, self._base)
+        text = QUERY_ID.sub(WITHOUT_QUERY_ID, text) if self._options.ignore_qid else text
+        with self._spare_scratch() as out:
+            parsed = self._try_to_parse(text, out, self._base)
             return None if isinstance(parsed, int) else _rows(parsed, out)
 
     @contextmanager
-    def _lent(self) -> Iterator[Scratch]:
-        """Arrays of a thread's own for a usual block."""
+    def _spare_scratch(self) -> Iterator[Scratch]:
+        """Lend arrays for a block of the usual size to a thread."""
         from streamsvm.compute.text.svmlight import scratch
 
         try:
@@ -357,21 +148,21 @@ class SvmlightSource:
         self._spare.append(out)
 
     def _parse(self, text: bytes, out: Scratch) -> int | None:
-        """Parse a block into ``out``; where a line begins that cannot be read, None when all can."""
+        """Parse a block into ``out``; return where the first bad line begins, None where there is none."""
         from streamsvm.compute.text.svmlight import parse
 
         if self._base is None:
             array = np.frombuffer(text, np.uint8)
             first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabeled, out)
             self._base = 0 if first.smallest == 0 else 1
-        found = self._tried(text, out, self._base)
+        found = self._try_to_parse(text, out, self._base)
         if isinstance(found, int):
             return found
         self._parsed = found
         return None
 
-    def _tried(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
-        """Parse a block into ``out``, indices from ``base`` on; where a line begins that cannot be read."""
+    def _try_to_parse(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
+        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins if there is one."""
         from streamsvm.compute.text.svmlight import parse
 
         array = np.frombuffer(text, np.uint8)
@@ -384,8 +175,8 @@ class SvmlightSource:
                 return text.rfind(b"\n", 0, start) + 1
         return parsed
 
-    def _counted(self, found: _CleanRows, name: str) -> Batch:
-        """The rows as they are handed on, what was met in them noted."""
+    def _count(self, found: _CleanRows, name: str) -> Batch:
+        """Return the rows as a batch, and count blank lines and empty rows in ``notices``."""
         self._largest = max(self._largest, found.largest)
         self.notices["blank lines"] += found.blank
         self.notices["empty rows"] += found.empty
@@ -397,7 +188,7 @@ class SvmlightSource:
             raise DataError(f"only some rows of {name} have a label", code="E-LABEL", hint="label all rows or none")
         if missing:
             return labels[:0]
-        return labels if self._words is None else self._words.named(labels)
+        return labels if self._words is None else self._words.to_words(labels)
 
     def _fault(self, text: bytes, start: int, name: str, lines: int) -> DataError:
         line = text[start : text.index(b"\n", start)]
@@ -410,8 +201,8 @@ class SvmlightSource:
     def _unlabeled(self) -> bool:
         return self._options.encoding is not None
 
-    def _room(self, text: bytes) -> Scratch:
-        """Arrays for the worst text of a usual block; for a larger one (a very long line) what it needs."""
+    def _scratch_for(self, text: bytes) -> Scratch:
+        """Return arrays that hold any text of a block of the usual size; for a larger one (a very long line) arrays of its own."""
         from streamsvm.compute.text.svmlight import scratch
 
         if len(text) > 2 * BLOCK:
@@ -422,8 +213,22 @@ class SvmlightSource:
         return self._scratch
 
 
+class _CleanRows(NamedTuple):
+    """The rows of a block without bad lines."""
+
+    X: CSR
+    labels: Float64
+    lines: int
+    blank: int
+    """Lines without a row."""
+    empty: int
+    """Rows without an entry."""
+    largest: int
+    """The largest column; -1 where there is no entry."""
+
+
 def _rows(parsed: Parsed, out: Scratch) -> _CleanRows:
-    """Copies of the rows that were parsed."""
+    """Copy the rows that were parsed."""
     rows, entries = parsed.rows, parsed.entries
     indptr, indices = out.indptr[: rows + 1].copy(), out.indices[:entries].copy()
     empty = int(np.count_nonzero(indptr[1:] == indptr[:-1]))
@@ -432,7 +237,7 @@ def _rows(parsed: Parsed, out: Scratch) -> _CleanRows:
 
 
 def _finish(out: Scratch, entry: int, token: bytes) -> bool:
-    """Put the value of a number there that the pass left to us; False when it does not fit float32."""
+    """Store a number that the compiled pass did not convert; return False where it does not fit float32."""
     value = float(token)
     if entry < 0:
         out.labels[-1 - entry] = value
@@ -440,3 +245,186 @@ def _finish(out: Scratch, entry: int, token: bytes) -> bool:
     with np.errstate(over="ignore"):
         out.data[entry], single = value, np.float32(value)
     return bool(np.isfinite(single))
+
+
+@dataclass(slots=True)
+class Words:
+    """Numbers for labels that are words, in order of appearance."""
+
+    numbers: dict[bytes, int] = field(default_factory=dict)
+
+    def to_numbers(self, text: bytes) -> bytes:
+        """Return the text with a number in place of every label."""
+        return LABEL.sub(self._number, text)
+
+    def _number(self, found: re.Match[bytes]) -> bytes:
+        return b"%d" % self.numbers.setdefault(found[1], len(self.numbers))
+
+    def to_words(self, labels: Any) -> NDArray[np.str_]:
+        """Return the words that labels (n,) stand for, (n,)."""
+        words = np.array([word.decode("utf-8", "replace") for word in self.numbers])
+        return words[labels.astype(np.int64)]
+
+
+def may_repair(options: SourceOptions) -> bool:
+    """Return whether entries may be out of order or occur twice."""
+    return options.sort or options.on_duplicate != "error"
+
+
+def repair(text: bytes, options: SourceOptions) -> bytes:
+    """Return the lines with the entries of each in order and once, as far as the options ask for it."""
+    return b"\n".join(_repair_line(line, options) for line in text.split(b"\n"))
+
+
+def _repair_line(line: bytes, options: SourceOptions) -> bytes:
+    label, *tokens = line.partition(b"#")[0].split() or [b""]
+    entries: list[tuple[int, bytes]] = []
+    for token in tokens:
+        found = ENTRY.fullmatch(token)
+        if found is None:
+            return line  # something else is wrong with it, which the parser says
+        entries.append((int(found[1]), found[2]))
+    if options.sort:
+        entries.sort(key=lambda entry: entry[0])
+    if options.on_duplicate != "error":
+        entries = _once(entries, options.on_duplicate)
+    return b" ".join([label, *(b"%d:%b" % entry for entry in entries)])
+
+
+def _once(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
+    """Return the entries with every index once, in its first place."""
+    values: dict[int, bytes] = {}
+    for index, value in entries:
+        if index not in values or policy == "last":
+            values[index] = value
+        elif policy == "sum":
+            values[index] = _sum(values[index], value)
+    return list(values.items())
+
+
+def _sum(a: bytes, b: bytes) -> bytes:
+    try:
+        return repr(float(a) + float(b)).encode()
+    except ValueError:
+        return a + b"+" + b  # neither is a number then: the parser says so
+
+
+class Expected(NamedTuple):
+    """The indices that the parser accepts."""
+
+    base: int
+    """The index of the first column, 0 or 1."""
+    features: int | None
+    """The number of columns; None where any index goes."""
+    base_was_given: bool = False
+    """Whether the user stated it, rather than the first lines."""
+
+
+class _BadLine(Exception):
+    """Code, text and hint of what is wrong with a line."""
+
+
+def explain(line: bytes, where: str, expected: Expected) -> DataError:
+    """Return the error for a line that the parser refused; slow and careful, because it runs once. ``where`` names file and line."""
+    try:
+        _check(line.removesuffix(b"\r"), expected)
+    except _BadLine as bad:
+        code, text, hint = bad.args
+        return DataError(f"{where}: {text}", code=code, hint=hint)
+    return DataError(f"{where}: cannot be read: {quote(line)}", code="E-PARSE", hint=HINT_LINE)
+
+
+def _check(line: bytes, expected: Expected) -> None:
+    content = line.partition(b"#")[0]
+    _check_bytes(content)
+    text = content.decode("ascii")
+    tokens = re.split(r"[ \t]+", text.strip(" \t"))
+    _check_format(text)
+    _check_label(tokens[0])
+    previous = expected.base - 1
+    for token in tokens[1:]:
+        previous = _check_entry(token, previous, expected)
+
+
+def _check_bytes(content: bytes) -> None:
+    if (at := content.find(b"\0")) >= 0:
+        raise _BadLine("E-PARSE", f"a NUL byte at column {at + 1}", "the file is damaged or is not text")
+    if b"\r" in content:
+        raise _BadLine("E-PARSE", "a CR within a line (old Mac line ends)", "convert them: tr '\\r' '\\n'")
+    if not content.isascii():
+        at = next(i for i, byte in enumerate(content) if byte > 127)
+        found = f"byte 0x{content[at]:02X} at column {at + 1} is not ASCII: {quote(content[at : at + 8])}"
+        raise _BadLine("E-PARSE", found, "labels, indices and values are plain ASCII numbers")
+
+
+def _check_format(text: str) -> None:
+    if "|" in text:
+        raise _BadLine("E-FORMAT", "looks like Vowpal Wabbit text", "convert it to svmlight or CSV")
+    if ":" not in text and "," in text:
+        raise _BadLine("E-FORMAT", "looks like CSV", "pass --format csv")
+
+
+def _check_label(token: str) -> None:
+    if NUMBER_PATTERN.fullmatch(token):
+        return
+    if ":" in token:
+        raise _BadLine("E-LABEL", f"no label before {quote(token)}", HINT_LINE)
+    if "," in token:
+        raise _BadLine("E-LABEL", f"several labels {quote(token)}", "one label a row: multi-label is not supported")
+    raise _BadLine(
+        "E-LABEL", f"the label {quote(token)} is not a finite number", "pass --text-labels if labels are words"
+    )
+
+
+def _check_entry(token: str, previous: int, expected: Expected) -> int:
+    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an index larger than the previous."""
+    index, colon, value = token.partition(":")
+    if index == "qid":
+        raise _BadLine("E-QID", f"{quote(token)}: ranking groups are not supported", "pass --ignore-qid to skip them")
+    if not colon:
+        raise _BadLine("E-PARSE", f"expected 'index:value', found {quote(token)}", HINT_LINE)
+    if not index:
+        raise _BadLine("E-PARSE", f"the index is missing in {quote(token)}", HINT_LINE)
+    if not value:
+        raise _BadLine("E-PARSE", f"the value is missing in {quote(token)}", HINT_LINE)
+    number = _check_index(index, token, expected)
+    _check_value(value, token)
+    if number == previous:
+        raise _BadLine("E-DUP", f"index {number} appears twice", "pass --on-duplicate sum, first or last")
+    if number < previous:
+        raise _BadLine("E-ORDER", f"index {number} after {previous}", "pass --sort")
+    return number
+
+
+def _check_index(index: str, token: str, expected: Expected) -> int:
+    if not INTEGER.fullmatch(index):
+        raise _BadLine("E-PARSE", f"expected 'index:value' with a whole index, found {quote(token)}", HINT_LINE)
+    if index.startswith("-"):
+        raise _BadLine("E-INDEX", f"the index {quote(index)} is negative", "indices begin at 0 or 1")
+    if len(index) > 1 and index[0] in "+0":
+        raise _BadLine("E-PARSE", f"the index {quote(index)} has a sign or a leading zero", "write it without")
+    number = int(index[:20])
+    if number < expected.base:
+        taken = "with --index-base 1" if expected.base_was_given else "in a file taken as 1-based"
+        raise _BadLine("E-INDEX", f"index 0 {taken}", "pass --index-base 0")
+    _check_range(number, quote(index), expected)
+    return number
+
+
+def _check_range(number: int, shown: str, expected: Expected) -> None:
+    if expected.features is not None and number > expected.base + expected.features - 1:
+        columns = f"{expected.features} columns with indices from {expected.base}"
+        raise _BadLine("E-SCHEMA", f"index {shown} is beyond the {columns}", "check --features and --index-base")
+    if number > LARGEST_INDEX:
+        raise _BadLine("E-LIMIT", f"index {shown} is larger than {LARGEST_INDEX}", "hash or renumber the features")
+
+
+def _check_value(value: str, token: str) -> None:
+    if NOT_FINITE.fullmatch(value):
+        raise _BadLine("E-NONFINITE", f"the value of {quote(token)} is not finite", "remove or replace such values")
+    if not NUMBER_PATTERN.fullmatch(value):
+        hint = "write a decimal point, not a comma" if re.fullmatch(r"[+-]?\d+,\d+", value, re.ASCII) else HINT_LINE
+        raise _BadLine("E-PARSE", f"expected 'index:value', found {quote(token)}", hint)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.float32(float(value))):
+            raise _BadLine("E-RANGE", f"the value of {quote(token)} does not fit float32", "scale the column")

@@ -44,7 +44,7 @@ _FORM = re.compile(rf"{WORDS}|{CHARS}(?::([1-9])-([1-9]))?")
 
 
 def is_form(text: str) -> bool:
-    """Whether this is a way to cut text: 'words', 'chars' or 'chars:2-4'."""
+    """Return whether this is a way to cut text: 'words', 'chars' or 'chars:2-4'."""
     found = _FORM.fullmatch(text)
     return found is not None and (not found[1] or int(found[1]) <= int(found[2]) <= LONGEST_RUN)
 
@@ -54,11 +54,10 @@ class DocumentCounts:
     """In how many rows each feature column of a column of text is not 0."""
 
     rows: int
-    """Rows that were counted."""
     counts: NDArray[np.uint32]
     """(2^bits,) rows in which the feature column is not 0."""
 
-    def added(self, terms: Terms, times: NDArray[np.int64]) -> DocumentCounts:
+    def add(self, terms: Terms, times: NDArray[np.int64]) -> DocumentCounts:
         """Return the counts with those of some texts, each of which so many rows have."""
         which = np.repeat(np.arange(len(times)), np.diff(terms.indptr))
         more = np.bincount(terms.places, times[which], minlength=len(self.counts))
@@ -116,7 +115,7 @@ def terms_of(texts: Arrow, column: Column) -> Terms:
     return Terms(np.searchsorted(row, np.arange(len(texts) + 1)).astype(np.int64), place, counts[kept])
 
 
-def weighted(terms: Terms, idf: Float64) -> Float64:
+def weigh(terms: Terms, idf: Float64) -> Float64:
     """Return the values of terms, float64: sublinear in the counts, by how rare they are, of length 1 a text."""
     sizes = np.abs(terms.counts).astype(np.int64)
     values: Float64 = np.sign(terms.counts) * _sublinear(int(sizes.max(initial=1)))[sizes] * idf[terms.places]
@@ -142,7 +141,7 @@ def _characters(texts: Arrow, *, framed: bool) -> tuple[UInt64, NDArray[np.int64
     return np.frombuffer(joined.encode("utf-32-le"), "<u4").astype(np.uint64), starts
 
 
-def _mixed(values: UInt64) -> UInt64:
+def _mix_bits(values: UInt64) -> UInt64:
     """Bits well mixed, by splitmix64's last step."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -156,7 +155,7 @@ def _runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDA
     least, most = (int(found[1]), int(found[2])) if found[1] else (2, 4)
     text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     left = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(codes))  # characters to the end of the text
-    known, seed = _mixed(codes + BASE), np.uint64(text_hash(column.name, TEXT))
+    known, seed = _mix_bits(codes + BASE), np.uint64(text_hash(column.name, TEXT))
     sums, power = np.zeros(len(codes), np.uint64), 1
     rows, hashes = [], []
     for length in range(1, most + 1):
@@ -165,7 +164,7 @@ def _runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDA
         if length >= least:
             whole = np.flatnonzero(left >= length)
             rows.append(text[whole])
-            hashes.append(_mixed(sums[whole] ^ seed ^ np.uint64(length)))
+            hashes.append(_mix_bits(sums[whole] ^ seed ^ np.uint64(length)))
     return np.concatenate(rows), np.concatenate(hashes)
 
 
@@ -181,8 +180,8 @@ def _words(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[ND
     word = np.cumsum(first)[within] - 1
     place = within - begins[word]
     powers = _powers(int(place.max(initial=0)) + 1)
-    sums = np.add.reduceat(_mixed(codes[within] + BASE) * powers[place], np.flatnonzero(first[within]))
-    return text[begins], _mixed(sums ^ np.uint64(text_hash(column.name, TEXT)))
+    sums = np.add.reduceat(_mix_bits(codes[within] + BASE) * powers[place], np.flatnonzero(first[within]))
+    return text[begins], _mix_bits(sums ^ np.uint64(text_hash(column.name, TEXT)))
 
 
 @lru_cache(1)

@@ -1,4 +1,4 @@
-"""How stores come to be safely: one writer at a time, room on the disk, going on where an earlier run was stopped."""
+"""Building stores safely: one writer at a time, enough room on the disk, resuming a build that was stopped, repairs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from streamsvm.locks import locked
 from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.write.journal import Journal, made_with
-from streamsvm.store.write.writer import StoreWriter
+from streamsvm.store.write.writer import Journal, StoreWriter, unfinished_build
 
 SPACE_FACTOR = 1.05
 """How many times the estimated size must be free on the disk."""
@@ -27,27 +26,27 @@ Opener = Callable[[Path, bool, int], StoreWriter]
 
 
 @contextmanager
-def all_locked(targets: Sequence[Path]) -> Iterator[None]:
-    """Be the only writer of several stores while the context lasts. Raises ExistsError E-LOCKED."""
+def lock_all(targets: Sequence[Path]) -> Iterator[None]:
+    """Lock several stores while the context lasts. Raises ExistsError E-LOCKED."""
     with ExitStack() as stack:
         for target in targets:
             stack.enter_context(locked(output_path(target)))
         yield
 
 
-def journaled(
+def resumable_builds(
     targets: Sequence[Path], settings: JsonObject, defaults: JsonObject, *, overwrite: bool, **options: Any
 ) -> Opener:
-    """Return an opener of writers that go on where a run with the same settings was stopped.
+    """Return an opener of writers that continue where a run with the same settings was stopped; settings that were not recorded are at
+    their ``defaults``.
 
-    A run of an earlier version, which had not all of the settings, is one that left the others at their ``defaults``.
-    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for what another run began.
+    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for a build with other settings.
     """
-    begun = [_begun(target) for target in targets]
-    recorded = begun[0]
-    going_on = recorded is not None and {**defaults, **recorded} == settings
-    for target, other in zip(targets, begun, strict=True):
-        if overwrite or going_on or _nothing(target):
+    unfinished = [_unfinished_settings(target) for target in targets]
+    recorded = unfinished[0]
+    resumes = recorded is not None and {**defaults, **recorded} == settings
+    for target, other in zip(targets, unfinished, strict=True):
+        if overwrite or resumes or _is_free(target):
             continue
         if other is None or (target / manifests.FILE).exists():
             raise ExistsError(f"{target} exists already", hint="choose another name, or pass --overwrite")
@@ -55,14 +54,14 @@ def journaled(
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=True, **options)
-        writer.journal = Journal(recorded if recorded is not None and going_on else settings)
+        writer.journal = Journal(recorded if recorded is not None and resumes else settings)
         return writer
 
     return opener
 
 
 def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STORE) -> list[Output]:
-    """Stores as what a job is going to write, and the folders they are built in; ``continues``: see ``Output``."""
+    """Return the outputs of a job that writes stores: the stores and the folders they are built in."""
     building = [target.with_name(f".{target.name}.building") for target in targets]
     return [
         *(Output(target, kind, continues) for target in targets),
@@ -70,17 +69,17 @@ def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STOR
     ]
 
 
-def _nothing(target: Path) -> bool:
-    """Whether there is nothing, or what a run leaves that is killed before it has begun."""
+def _is_free(target: Path) -> bool:
+    """Whether there is nothing but what a run leaves that is killed before it begins."""
     if not target.is_dir():
         return not target.exists()
     return all(path.name.endswith(PARTIAL) for path in target.iterdir())
 
 
-def _begun(target: Path) -> JsonObject | None:
-    """What an earlier run that was stopped here was making."""
+def _unfinished_settings(target: Path) -> JsonObject | None:
+    """The settings of a build that was stopped here; None where there is none."""
     replacing = target.with_name(f".{target.name}.building")
-    return made_with(target if not (target / manifests.FILE).exists() else replacing)
+    return unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
 
 
 def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError:
@@ -93,14 +92,12 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
     )
 
 
-def repairing(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source is
-    another file now.
-    """
-    return lambda path, sparse, _: _repairer(path, sources, sparse)
+def repairs(sources: Sequence[Path]) -> Opener:
+    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source has changed."""
+    return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 
-def _repairer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
+def _repair_writer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
     manifest = manifests.read(path)
     if sparse != (manifest.kind == "csr"):
         raise UsageError(f"{path} is a {manifest.kind} store", hint="give the options it was ingested with")
@@ -108,7 +105,7 @@ def _repairer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWriter:
     nbytes = manifest.chunk_rows * (8 if sparse else 4 * manifest.columns)
     writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format=manifest.store)
     writer.replaces, writer.repairs = False, manifest
-    writer.medium.compress(dict(manifest.packed))
+    writer.backend.compress(dict(manifest.packed))
     return writer
 
 

@@ -16,7 +16,6 @@ class Piece(NamedTuple):
     """Some rows with their class codes and, where there are any, weights."""
 
     X: Rows
-    """The rows."""
     codes: Array
     """Their class codes (n,) int32, or numbers (n,) float64."""
     weight: Float32 | None

@@ -1,12 +1,21 @@
-"""Builds a store of any format: rows to chunks to units, statistics and checksums, the manifest last."""
+"""The writer of a store of any format: rows to chunks to units, statistics and checksums, the manifest last.
+
+The journal of a store that is being built says what it is made from, and which of its units are durable. A build that was stopped reads
+its source again and compares: a unit that the journal has and that comes out the same is not written again. Whatever was lost or torn
+is written as if nothing had happened, and the bytes are the same.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,24 +23,27 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.compute import threading
 from streamsvm.config.fields import field_values
 from streamsvm.errors import DataError, StorageError
+from streamsvm.locks import sweep
 from streamsvm.outputs import ANY_STORE, refuse_foreign
+from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import entry_of, specs_of, values_of
 from streamsvm.store.format.column_encoding import Encoding
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
-from streamsvm.store.write.backend import Medium
-from streamsvm.store.write.background import Background
+from streamsvm.store.write.backend import StoreBackend
 from streamsvm.store.write.chunker import Chunker, Piece
-from streamsvm.store.write.journal import Journal
 
 MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
 SYNC_EVERY = 16
 """Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
+JOURNAL_FILE = "ingest.journal"
+LARGEST_JOURNAL = 1 << 30
 
 
 @dataclass(slots=True)
@@ -39,37 +51,31 @@ class StoreWriter:
     """Writes one store; nothing of it can be opened before ``commit``."""
 
     root: Path
-    """The path of the store."""
     sparse: bool
-    """Whether rows are CSR."""
     chunk_bytes: int
     """The size of a chunk before compression."""
-    medium: Medium
-    """Where the arrays are put."""
+    backend: StoreBackend
     replaces: bool = False
-    """Whether there is a committed store at ``root``, which stays until ``commit``."""
+    """Whether a committed store at ``root`` is replaced by ``commit``."""
     encoding: Encoding | None = None
-    """How the numbers of a dense store are written; None for float32."""
+    """The encoding of the numbers of a dense store; None for float32."""
     compression: str = "none"
     """'lz4', 'none', or 'auto', which decides by a trial on the rows that come first."""
     uuid: str = ""
-    """The name of this very store; empty makes one from the digest of the content, so that a build that was interrupted
-    is the same to the last byte."""
+    """The name of this very store; empty makes one from the digest of the content, so that an interrupted build has the same bytes."""
     journal: Journal | None = None
-    """The journal of a build that can be gone on with when it was stopped; None for any other."""
+    """The journal of a build that can be resumed; None for any other."""
     repairs: Manifest | None = None
-    """The manifest of a committed store whose units are written again where they are not what it says."""
+    """The manifest of a committed store whose damaged units are written again."""
     background: Background | None = None
-    """What has a thread write a chunk while the next one is collected: arrays that were appended must stay as they are then. None
-    writes it at once.
-    """
+    """Writes a chunk while the next one is collected; appended arrays must not change then. None writes chunks at once."""
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
     _saved: JsonObject | None = None
-    """The progress up to the last point that is durable."""
+    """The progress up to the last durable chunk."""
     _safe: int = 0
-    """Chunks the journal knows of."""
+    """Chunks that are in the journal."""
 
     @property
     def directory(self) -> Path:
@@ -91,15 +97,15 @@ class StoreWriter:
         for piece in self._chunker.rest():
             self._hand_over(piece)
         self._wait()
-        self.medium.finish(columns)
+        self.backend.finish(columns)
         manifest = self._manifest(classes, columns, facts)
         if self.repairs is not None:
-            return self._repaired(manifest)
+            return self._check_repair(manifest)
         manifests.write(self.directory, manifest)
         if self.journal is not None:
             self.journal.end(self.directory)
         if self.replaces:
-            refuse_foreign(self.root, ANY_STORE)  # once more: what was put into it since is not ours to remove
+            refuse_foreign(self.root, ANY_STORE)  # once more: another program may have written into it since
             durable.exchange(self.directory, self.root)
             shutil.rmtree(self.directory)
         return manifest
@@ -110,68 +116,68 @@ class StoreWriter:
         It covers what is durable: all so far, or up to the last file that is complete; None before the first.
         """
         self._wait()
-        if self.medium.sync():
+        if self.backend.sync():
             self._saved = self._snapshot()
         return self._saved
 
     def resume(self, saved: JsonObject, X: Dense, *, weighted: bool, numeric: bool) -> None:
-        """Go on after the chunks of ``saved``, in the directory they lie in; ``X`` is any rows of the right width."""
+        """Continue after the chunks of ``saved`` in their directory; ``X`` is any rows of the right width."""
         self.open(X, weighted=weighted, numeric=numeric)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
         for name, before in field_values(self._moments, MOMENTS).items():
             setattr(self._moments, name, np.array(saved["moments"][name], before.dtype))
-        self.medium.resume(saved["medium"], sum(c.rows for c in self._chunks))
+        self.backend.resume(saved["medium"], sum(c.rows for c in self._chunks))
         self._saved = saved
 
     def abort(self) -> None:
         """Remove what was built; a store that is being replaced or repaired stays as it was."""
-        with suppress(Exception):  # what else went wrong is what is told
+        with suppress(Exception):  # the first error is the one to raise
             self._wait()
-        self.medium.abort()
+        self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def suspend(self) -> int:
-        """Leave what was built for the same build later; return how many chunks are safe."""
+        """Keep what was built, to be resumed; return how many chunks are durable."""
         if self._chunker is None:
             return 0
         if self.journal is None:
             self.abort()
             return 0
-        with suppress(StorageError):  # a disk that is full, perhaps: what was noted before stands
+        with suppress(StorageError):  # the disk may be full
             self._wait()
             self._note()
-        self.medium.abort()
+        self.backend.abort()
         return self._safe
 
     def _begin(self, X: Rows, codes: Array, weighted: bool) -> None:
         building = self.directory
         if self.compression != "none":
-            self.medium.compress(
-                compression.chosen(self.compression, values_of(Piece(X, NO_CODES, None), self.encoding))
+            self.backend.compress(
+                compression.choose_codecs(self.compression, values_of(Piece(X, NO_CODES, None), self.encoding))
             )
         notes = None if self.journal is None else self.journal.begin(building)
         unfinished = self.replaces or not (building / manifests.FILE).exists()
         if notes is None and self.repairs is None and building.exists() and unfinished:
             refuse_foreign(building, ANY_STORE)
             shutil.rmtree(building)
-        if self.journal is not None and notes is None:  # first of all: what is there without it belongs to nobody
+        if self.journal is not None and notes is None:  # first of all, so that nothing is without a journal
             durable.make_directory(building)
             self.journal.start(building)
         self.open(X, weighted=weighted, numeric=codes.dtype.kind == "f")
         if self.journal is not None:
-            self.medium.known(notes or [], repair=False)
+            self.backend.reuse(notes or [], repair=False)
         elif self.repairs is not None:
-            self.medium.known([{"units": self.repairs.units}], repair=True)
+            self.backend.reuse([{"units": self.repairs.units}], repair=True)
 
     def _note(self) -> None:
-        whole = self.medium.sync()
+        whole = self.backend.sync()
         if self.journal is not None:
-            self.journal.note(self.directory, self.medium.note())
+            self.journal.note(self.directory, self.backend.note())
             self._safe = len(self._chunks) if whole else self._safe
 
-    def _repaired(self, manifest: Manifest) -> Manifest:
+    def _check_repair(self, manifest: Manifest) -> Manifest:
         assert self.repairs is not None
         if manifest.digest != self.repairs.digest or manifest.statistics != self.repairs.statistics:
             found = f"{manifest.digest[:16]}, expected {self.repairs.digest[:16]}"
@@ -188,7 +194,7 @@ class StoreWriter:
         else:
             rows, columns = self.chunk_bytes // 8, 0
             self._chunker = Chunker(rows, nonzeros=rows, before_joining=self._wait)
-        self.medium.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted, numeric=numeric))
+        self.backend.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted, numeric=numeric))
 
     @property
     def _kind(self) -> str:
@@ -209,10 +215,10 @@ class StoreWriter:
         values = values_of(piece, self.encoding)
         entry = entry_of(piece, values)
         self._check(entry)
-        if self.medium.turn(values):
+        if self.backend.turn(values):
             self._saved = None if self.sparse else self._snapshot()
             self._note()
-        self.medium.write(values)
+        self.backend.write(values)
         self._moments.add(piece.X)
         self._chunks.append(entry)
         if len(self._chunks) % SYNC_EVERY == 0:
@@ -230,7 +236,7 @@ class StoreWriter:
     def _snapshot(self) -> JsonObject:
         moments = {name: array.tolist() for name, array in field_values(self._moments, MOMENTS).items()}
         chunks: list[JsonObject] = msgspec.to_builtins(self._chunks)
-        return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.medium.progress()}
+        return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.backend.progress()}
 
     def _manifest(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         sha256 = statistics.write(self.directory, self._moments.result(columns, self.sparse))
@@ -238,7 +244,7 @@ class StoreWriter:
         assert self._chunker is not None
         return Manifest(
             format=manifests.FORMAT,
-            store=self.medium.name,
+            store=self.backend.name,
             kind=self._kind,
             columns=columns,
             classes=list(classes),
@@ -249,5 +255,80 @@ class StoreWriter:
             uuid=self.uuid or str(UUID(digest[:32])),
             versions={"streamsvm": __version__, "numpy": np.__version__},
             facts=facts,
-            **self.medium.described(),
+            **self.backend.manifest_fields(),
         )
+
+
+@dataclass(slots=True)
+class Background:
+    """Hands work to another thread, one piece at a time; its errors are raised by the next ``call`` or ``wait``."""
+
+    _last: Future[None] | None = None
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Wait for the piece before, then hand over ``work``."""
+        self.wait()
+        self._last = threading.submit(work)
+
+    def wait(self) -> None:
+        """Wait until the last piece is done."""
+        if self._last is not None:
+            error = self._last.exception()  # where a signal ends this, the work is still waited for by the next one
+            self._last = None
+            if error is not None:
+                raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal of one build; ``made_with`` is all that decides the bytes of the store."""
+
+    made_with: JsonObject
+    """What the store is made from, as plain JSON."""
+
+    def begin(self, directory: Path) -> list[Any] | None:
+        """Return the notes of an earlier build of the same store; None where there is none, and after ``start``."""
+        found = _lines(directory / JOURNAL_FILE)
+        if not found or found[0] != self.made_with:
+            return None
+        sweep(directory)
+        self._write(directory, found)  # without a last line that was cut
+        return found[1:]
+
+    def start(self, directory: Path) -> None:
+        """Begin a new journal. Raises StorageError."""
+        self._write(directory, [self.made_with])
+
+    def note(self, directory: Path, what: Any) -> None:
+        """Add what has become durable. Raises StorageError."""
+        durable.append_line(directory / JOURNAL_FILE, json.dumps(what))
+
+    def end(self, directory: Path) -> None:
+        """Remove the journal: the store is committed."""
+        (directory / JOURNAL_FILE).unlink(missing_ok=True)
+
+    def _write(self, directory: Path, lines: list[Any]) -> None:
+        durable.write_file(directory / JOURNAL_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def unfinished_build(directory: Path) -> JsonObject | None:
+    """Return what an unfinished store in a directory is made from; None where there is no journal."""
+    found = _lines(directory / JOURNAL_FILE)
+    return found[0] if found and isinstance(found[0], dict) else None
+
+
+def _lines(path: Path) -> list[Any]:
+    """The lines of a journal up to the first that is not whole."""
+    try:
+        text = read_whole(path, LARGEST_JOURNAL).decode()
+    except (OSError, UnicodeDecodeError, DataError):
+        return []
+    found = []
+    for line in text.splitlines(keepends=True):
+        try:
+            if not line.endswith("\n"):
+                break
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found

@@ -15,7 +15,7 @@ from streamsvm.jobs.fit.planning.one_class import constant_of, share_of
 from streamsvm.kernels import KERNELS
 from streamsvm.rows import Float64, row_stack
 from streamsvm.solvers import SOLVERS
-from streamsvm.store.format.numbers import TARGET
+from streamsvm.store.format.labels import TARGET
 from streamsvm.types import AnySolver, Kernel, Store, SupportSolution
 
 if TYPE_CHECKING:

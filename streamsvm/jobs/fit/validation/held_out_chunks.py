@@ -9,7 +9,7 @@ from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
-from streamsvm.store.views.subset import Section
+from streamsvm.store.views import Section
 from streamsvm.types import (
     Store,
     StoredFiles,

@@ -1,7 +1,8 @@
-"""Two simple shapes: clouds that a plane parts, and half circles that only a kernel does."""
+"""Three simple sets: clouds that a plane separates, half circles that only a kernel separates, and sparse rows like text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -9,7 +10,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from streamsvm.config.fields import Bounds, Option
-from streamsvm.rows import Dense, Float32
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch
 
@@ -93,3 +94,81 @@ class TwoMoons:
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
         """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseText:
+    """Documents as unit vectors of (1 + log tf) idf, with terms by Zipf's law and labels by a sparse linear rule with
+    noise.
+
+    A row has about 100 different terms. P(+1) is a sigmoid of x.rule; the Bayes error is about 9 %.
+    """
+
+    rows: int
+    """The number of rows to make."""
+    seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal bits."""
+    columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=1))] = 100_000
+    length: Annotated[
+        float,
+        Option(
+            "The mean number of words of a document; some repeat, which leaves about 100 terms of 145.",
+            bounds=Bounds(least=1),
+        ),
+    ] = 145.0
+    steepness: Annotated[
+        float,
+        Option(
+            "The slope of the sigmoid that gives P(+1); larger means less noise in the labels.", bounds=Bounds(least=0)
+        ),
+    ] = 12.0
+
+    names: ClassVar[None] = None
+    """The names of the columns; None where they have none."""
+    draw_rows: ClassVar[int] = 8_192
+    """Rows of one draw, the unit of random numbers."""
+    sparse: ClassVar[bool] = True
+    """Whether batches are CSR."""
+    telling: ClassVar[slice] = slice(100, 3_000)
+    """Ranks of the terms that matter to the label: neither stop words nor so rare that nobody can learn them."""
+
+    def rule(self) -> Float32:
+        """Return the weight of each term for the label, (columns,) float32; most are 0."""
+        weights = np.zeros(self.columns, np.float32)
+        telling = weights[self.telling]
+        telling[:] = rule_generator(self.seed).standard_normal(telling.size, np.float32)
+        return weights
+
+    def draw(self, k: int) -> Batch:
+        """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
+        rng = np.random.default_rng((self.seed, k))
+        X = self._documents(rng)
+        score = np.add.reduceat(X.data * self.rule()[X.indices], X.indptr[:-1])
+        chance = 1.0 / (1.0 + np.exp(-self.steepness * score.astype(np.float64)))
+        return Batch(X, signs(rng.random(self.draw_rows) < chance))
+
+    def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
+        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
+        return cut(self, batch_rows)
+
+    def _documents(self, rng: np.random.Generator) -> CSR:
+        lengths = 1 + rng.poisson(self.length - 1.0, self.draw_rows)
+        words = self._words(rng, int(lengths.sum()))
+        keys = np.repeat(np.arange(self.draw_rows) * self.columns, lengths) + words
+        terms, counts = np.unique(keys, return_counts=True)
+        row, column = np.divmod(terms, self.columns)
+        indptr = np.searchsorted(row, np.arange(self.draw_rows + 1))
+        data = (1.0 + np.log(counts)) * self._idf()[column]
+        norms = np.sqrt(np.add.reduceat(data * data, indptr[:-1]))
+        return CSR((data / norms[row]).astype(np.float32), column.astype(np.int32), indptr.astype(np.int64))
+
+    def _words(self, rng: np.random.Generator, count: int) -> Int64:
+        """Terms of frequency log((r + 2) / (r + 1)) / log(columns + 1), r = 0, 1, ...: close to 1 / r."""
+        drawn = np.exp(rng.random(count) * math.log(self.columns + 1.0)).astype(np.int64)
+        return np.minimum(drawn, self.columns) - 1
+
+    def _idf(self) -> Float64:
+        """1 + log(1 / P(a document has the term)), with the probability as the generator has it, not as drawn."""
+        r = np.arange(self.columns)
+        frequency = np.log1p(1.0 / (r + 1.0)) / math.log(self.columns + 1.0)
+        return 1.0 - np.log(-np.expm1(-self.length * frequency))

@@ -1,16 +1,18 @@
-"""The Zarr store: our own reader and writer for the layout we write, no zarr import on either path.
+"""The Zarr store: a reader and a writer for the layout that we write; neither imports zarr.
 
 STORE/manifest.json                       written last
 STORE/X/c.<i>.0                           dense: float32 rows
 STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
 STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes or float64 numbers, float32 row weights
-STORE/zarr.json  STORE/X/zarr.json ...    for other clients; what they hold follows from the manifest
+STORE/zarr.json  STORE/X/zarr.json ...    for other clients; we never read them, and what they hold follows from the manifest
 
 A unit is a file: the values, then their crc32c.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,47 +24,90 @@ from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import ArraySpec, items_of, specs_of
+from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray
 from streamsvm.store.read.reader import DiskStore, Part
-from streamsvm.store.write.cutter import Cutters
-from streamsvm.store.zarr import metadata
+from streamsvm.store.write.backend import ArrayCutters
+
+ZARR_JSON = "zarr.json"
 
 
-def naming(directory: Path, spec: ArraySpec) -> tuple[str, str]:
-    """Return what stands before and after the number of a unit in the name of its file."""
+def metadata_files(
+    specs: Mapping[str, ArraySpec], items: Mapping[str, int], columns: int, version: int, packed: Mapping[str, str]
+) -> dict[str, bytes]:
+    """Return the ``zarr.json`` files of a store with ``items`` items (rows) in each array, by their path in it."""
+    found = {ZARR_JSON: _group_node({"streamsvm": {"format": version}})}
+    if INDPTR in specs:
+        shape = [items[INDPTR] - 1, columns]
+        csr = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
+        found[f"{MATRIX}/{ZARR_JSON}"] = _group_node(csr)
+    return found | {
+        f"{name}/{ZARR_JSON}": _array_node(spec, items[name], packed.get(name)) for name, spec in specs.items()
+    }
+
+
+def _group_node(attributes: JsonObject) -> bytes:
+    return _encode_node({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+
+
+def _array_node(spec: ArraySpec, items: int, packed: str | None) -> bytes:
+    """An array of Zarr v3 with the codecs bytes, blosc if it is packed, and crc32c."""
+    matrix = [spec.width] if spec.width else []
+    middle = [] if packed is None else [compression.describe_codec(spec)]
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *middle, {"name": "crc32c"}]
+    return _encode_node(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [items, *matrix],
+            "data_type": spec.dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(spec.shape)}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+            "fill_value": FILL[spec.dtype],
+            "codecs": codecs,
+            "attributes": {},
+            "dimension_names": ["row", "feature"] if spec.width else [spec.name.rpartition("/")[2]],
+        }
+    )
+
+
+def _encode_node(node: JsonObject) -> bytes:
+    return json.dumps(node, indent=1).encode()
+
+
+def unit_file_name(directory: Path, spec: ArraySpec) -> tuple[str, str]:
+    """Return the path of a unit's file before and after its number."""
     return f"{directory / spec.name}/c.", ".0" if spec.width else ""
 
 
 @dataclass(slots=True)
-class ZarrMedium:
-    """Puts the arrays of a store into a Zarr v3 directory, one file a unit; see ``store.write.backend.Medium``."""
+class ZarrBackend:
+    """Writes the arrays of a store to a Zarr v3 directory, one file a unit; a ``StoreBackend``."""
 
     packed: dict[str, str] = field(default_factory=dict)
-    """The codec of each array that is to be compressed."""
+    """The codec of each compressed array."""
     name: str = "zarr"
-    """The name of the format."""
     _directory: Path = Path()
-    _cutters: Cutters | None = None
+    _cutters: ArrayCutters | None = None
     _crcs: dict[str, list[int]] = field(default_factory=dict)
     _stored: dict[str, list[int]] = field(default_factory=dict)
     _unsynced: list[Path] = field(default_factory=list)
     _known: dict[str, list[int]] = field(default_factory=dict)
     """crc32c of units that are on disk already."""
     _noted: dict[str, int] = field(default_factory=dict)
-    """Units that were told of."""
+    """Units of each array that were noted."""
     _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
-        """Make the directories of the arrays; see ``Medium.begin``."""
+        """Make the directories of the arrays; see ``StoreBackend.begin``."""
         self._directory = directory
-        specs = compression.finer(specs, self.packed)
+        specs = compression.with_small_units(specs, self.packed)
         for name in specs:
             durable.make_directory(directory / name)
         self._crcs = {name: [] for name in specs}
         self._stored = {name: [] for name in specs if name in self.packed}
-        self._cutters = Cutters(specs, self._write_unit)
+        self._cutters = ArrayCutters(specs, self._write_unit)
 
     def compress(self, packed: dict[str, str]) -> None:
         """Use these codecs, by array."""
@@ -86,12 +131,12 @@ class ZarrMedium:
         """Complete the last units and write the metadata of the arrays."""
         self._arrays.finish()
         items = {name: cutter.items for name, cutter in self._arrays.of.items()}
-        nodes = metadata.nodes(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
-        for name, content in nodes.items():
+        metadata = metadata_files(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
+        for name, content in metadata.items():
             durable.write_file(self._directory / name, content)
         self.sync()
 
-    def described(self) -> JsonObject:
+    def manifest_fields(self) -> JsonObject:
         """Return the manifest's fields ``units``, ``stored`` and ``packed``."""
         return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
 
@@ -106,9 +151,9 @@ class ZarrMedium:
         for cutter in self._arrays.of.values():
             cutter.skip(rows)
 
-    def known(self, notes: list[Handle], *, repair: bool) -> None:
+    def reuse(self, notes: list[Handle], *, repair: bool) -> None:
         """Take over the checksums of units that are on disk, so that equal ones are not written again; see
-        ``Medium.known``.
+        ``StoreBackend.known``.
         """
         self._known, self._repair = {}, repair
         for note in notes:
@@ -126,7 +171,7 @@ class ZarrMedium:
         """Do nothing: no file is open."""
 
     @property
-    def _arrays(self) -> Cutters:
+    def _arrays(self) -> ArrayCutters:
         assert self._cutters is not None
         return self._cutters
 
@@ -136,7 +181,7 @@ class ZarrMedium:
             payload = compression.pack(values)
             self._stored[spec.name].append(len(payload))
         crc = crc32c(payload)
-        before, after = naming(self._directory, spec)
+        before, after = unit_file_name(self._directory, spec)
         path = Path(f"{before}{index}{after}")
         if not self._is_there(path, spec, index, payload, crc):
             write = durable.write_file if self._repair else durable.write_part
@@ -158,7 +203,7 @@ class ZarrMedium:
 def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed Zarr store. Raises DataError."""
     m = manifest
-    specs = compression.finer(
+    specs = compression.with_small_units(
         specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, numeric=not m.classes), m.packed
     )
     items = {name: items_of(name, m.chunks) for name in specs}
@@ -168,13 +213,13 @@ def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
             text = f"the manifest of {root} does not have the {units} units of '{name}'"
             raise DataError(text, code="E-META", hint="restore manifest.json, or ingest again")
     arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
-    beside = metadata.nodes(specs, items, m.columns, m.format, m.packed)
+    beside = metadata_files(specs, items, m.columns, m.format, m.packed)
     return DiskStore(root, m, [Part(len(m.chunks), arrays)], beside)
 
 
 def _array(root: Path, spec: ArraySpec, manifest: Manifest) -> UnitArray:
     crcs, sizes = manifest.units[spec.name], manifest.stored.get(spec.name)
-    before, after = naming(root, spec)
+    before, after = unit_file_name(root, spec)
     full = spec.unit_bytes
 
     def place(index: int) -> Place:

@@ -1,6 +1,7 @@
-"""What a column holds, by its values: amounts, dates, yes and no are written as text; other text is a category.
+"""The plan of a schema: what becomes of each column of a table, by the options, its type and its first values.
 
-A column of which a part are numbers is none of them: one value that is wrong must not make a number a category.
+Text may hold amounts, dates, yes and no; other text is a category. A column that holds some numbers is no category: one wrong value must
+not make a number a category. What was decided by values is put into words (``proposals``), which are shown before anything is written.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.store.sources.cells import DATES, ISO, TRUE, amounts_of, booleans_of, dates_of
+from streamsvm.store.sources.cells import DATES, ISO, TRUE, amounts_of, booleans_of, dates_of, is_text, zone_of
 from streamsvm.store.sources.census import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 from streamsvm.store.sources.missing_words import NUMBER_WORDS, WORDS
 from streamsvm.store.sources.options import SourceOptions
@@ -46,63 +48,35 @@ from streamsvm.store.sources.schema import (
     label_of,
     shell_word,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from streamsvm.store.sources.text import is_form
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 SOME_NUMBERS = 0.1
-"""The share of numbers from which on a column of text is not taken for categories."""
-
+"""From this share of numbers on a column of text is not taken for categories."""
 SOME_WRONG_DAYS = 0.5
-"""The share of dates that no calendar has from which on a column of text is not taken for dates."""
+"""From this share of impossible dates on a column of text is not taken for dates."""
 SHAPES = {
     form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
 } | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
-"""What texts look like that may be dates of a form, whether there is such a day or not."""
-
-
-def recognized(sample: Any) -> tuple[str, str]:
-    """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
-    every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
-    texts = _without(every, WORDS)
-    if len(texts) and booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
-        return BOOLEAN, ""
-    texts = _without(every, (*WORDS, *NUMBER_WORDS))
-    if not len(texts):
-        return (CATEGORY, "") if len(every) else ("", "")
-    if amounts_of(texts).null_count == 0:
-        return AMOUNT, ""
-    commas = pc.any(pc.match_substring(texts, ",")).as_py()
-    if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
-        return AMOUNT, DECIMAL_COMMA
-    forms = [form for form in DATES if dates_of(texts, form).null_count == 0]
-    forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
-    if forms:
-        return (DATE, forms[0]) if len(_told_apart(forms)) == 1 else (CATEGORY, "")
-    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py()
-    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
-
-
-def _without(texts: Any, words: tuple[str, ...]) -> Any:
-    """The texts that are none of some words."""
-    return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
-
-
-def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
-    """Whether nearly all texts are dates of a form, and the others are days that no month has: 2020-02-30."""
-    wrong = texts.filter(dates_of(texts, form).is_null())
-    return len(wrong) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(wrong, SHAPES[form])).as_py()
-
-
-def _told_apart(forms: list[str]) -> set[str]:
-    """Forms that mean different days by the same text: 03/04 may be in March or in April."""
-    return {form[:2] if "/" in form else "" for form in forms}
+"""By form, a pattern of texts that may be dates, whether there is such a day or not."""
+FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
+"""Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
+LEAST_ID = 1000
+"""Whole numbers up to this are taken for quantities though each row has another."""
+TEXT_KEPT = {
+    CATEGORY: "one-hot; --column {0}=hash hashes it",
+    HASHED: "hashed; --column {0}=category makes a column of each value",
+    None: "left out, because almost every row has another; --column {0}=words or {0}=chars reads it as text, {0}=hash hashes it",
+}
+BECOMES = {
+    AMOUNT: ("amounts", "a number"),
+    BOOLEAN: ("yes and no", "1 and 0"),
+    YEARS: ("dates", "years since 2000, month and day of the week"),
+}
 
 
 def plan_schema(
-    types: Mapping[str, pa.DataType],
+    column_types: Mapping[str, pa.DataType],
     options: SourceOptions,
     where: str,
     code: str,
@@ -110,15 +84,15 @@ def plan_schema(
     *,
     notices: dict[str, int] | None = None,
 ) -> Schema:
-    """Decide what becomes of each column by its type and the options; ``code`` is the error for a column that is no
-    number. Index columns of pandas are left out, and counted in ``notices``.
+    """Decide what becomes of each column by its type, its first values (``samples``) and the options.
 
-    Categorical columns have no values yet. Raises UsageError, DataError.
+    ``code`` is the error code for a column that holds no numbers. Index columns of pandas are left out, and counted in ``notices``.
+    Categories have no values yet. Raises UsageError, DataError.
     """
-    names = list(types)
-    said = stated_columns(options)
-    _check_options(names, options, where, said)
-    asked = {*named_columns(options), *said}
+    names = list(column_types)
+    stated_kinds = stated_columns(options)
+    _check_options(names, options, where, stated_kinds)
+    asked = {*named_columns(options), *stated_kinds}
     index = [name for name in names if name not in asked and _is_index(name, (samples or {}).get(name))]
     label = label_of(names if options.label in names else [n for n in names if n not in index], options.label, where)
     index = [name for name in index if name != label]
@@ -126,17 +100,21 @@ def plan_schema(
     roles = {"--label": label, "--weight": options.weight, "--id": options.id_column, "--split-by": options.split_by}
     for option, name in roles.items():
         if name is not None:
-            _check_type(name, types[name], f"name another column with {option}", where, code)
-    left_out = {label, options.weight, options.id_column, *options.drop, *index, *_split_only(options, said)}
+            _check_type(name, column_types[name], f"name another column with {option}", where, code)
+    left_out = {label, options.weight, options.id_column, *options.drop, *index, *_split_only(options, stated_kinds)}
     columns: list[Column] = []
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
-        stated = said.get(name) or (() if sample is None else _recognized(name, sample, options))
+        stated = stated_kinds.get(name) or (() if sample is None else _recognize(name, sample, options))
         try:
             if DROP not in stated:
-                _check_type(name, types[name], f"leave it out with --drop {shell_word(name)}", where, code)
-            made = _made(name, options, *stated) if stated else _columns_of(name, types[name], options, where, code)
-            zone = _zone(made, types[name], sample)
+                _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
+            made = (
+                _columns_of_kind(name, options, *stated)
+                if stated
+                else _columns_by_type(name, column_types[name], options, where, code)
+            )
+            zone = _zone(made, column_types[name], sample)
             columns += [replace(column, zone=zone) for column in made] if zone else made
         except DataError as error:
             if options.undecided is None:
@@ -146,7 +124,7 @@ def plan_schema(
     if not columns:
         raise DataError(f"{where} has no column but the label", code="E-SCHEMA", hint=columns_hint(names))
     hashing = any(column.kind == HASHED for column in columns)
-    dropped = {name for name, (kind, _) in said.items() if kind == DROP} | left_out - {None, label}
+    dropped = {name for name, (kind, _) in stated_kinds.items() if kind == DROP} | left_out - {None, label}
     dropped -= {options.weight, options.id_column}
     return Schema(
         tuple(columns),
@@ -159,33 +137,81 @@ def plan_schema(
     )
 
 
+def _check_options(names: Sequence[str], options: SourceOptions, where: str, stated: Iterable[str]) -> None:
+    """Raise DataError E-SCHEMA for an option that names a column which is not there."""
+    asked: dict[str, Iterable[str | None]] = {
+        "--drop": options.drop,
+        "--categorical": options.categorical,
+        "--calendar": options.calendar,
+        "--column": stated,
+        "--weight": [options.weight],
+        "--id": [options.id_column],
+        "--split-by": [options.split_by],
+        "--split-after": [_split_column(options) if options.split_after else None],
+    }
+    for option, wanted in asked.items():
+        check_named([name for name in wanted if name is not None], names, option, where)
+
+
 def named_columns(options: SourceOptions) -> set[str | None]:
-    """Return the columns that options name, but for what ``stated_columns`` returns; the label may be 'first' or 'last'."""
+    """Return the columns that options name, without those of ``stated_columns``; the label may be 'first' or 'last'."""
     roles = {options.label, options.weight, options.id_column, _split_column(options)}
     crossed = {part for text in options.cross for part in text.split("*")}
     return {*roles, *options.drop, *options.categorical, *options.calendar, *crossed}
 
 
+def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
+    """Return the kinds that --column and --text state, by column: the kind, and the form of dates, amounts and text.
+
+    Raises UsageError.
+    """
+    found = {}
+    for said in options.columns_as:
+        column, equals, kind = said.rpartition("=")
+        stated = _parse_kind(kind) if equals else None
+        if stated is None:
+            known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}; characters as chars:2-4"
+            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
+        found[column] = stated
+    for said in options.text:
+        column, _, form = said.partition("=")
+        stated = _parse_kind(form or "words")
+        if stated is None or stated[0] != TEXT:
+            raise UsageError(
+                f"--text {quote(said)} is not NAME=words or NAME=chars:2-4", hint=f"write it as --text {column}=words"
+            )
+        found[column] = stated
+    return found
+
+
+def _parse_kind(kind: str) -> tuple[str, str] | None:
+    """Parse a kind of --column into kind and form; None where it is unknown."""
+    if is_form(kind):
+        return TEXT, kind
+    kind, _, form = kind.partition(":")
+    if kind == DATE and form in ("", *DATES):
+        return DATE, form or "iso"
+    if form or kind not in KINDS:
+        return None
+    return (AMOUNT, DECIMAL_COMMA) if kind == DECIMAL_COMMA else (kind, "")
+
+
 def is_index_level(name: str) -> bool:
-    """Return whether a column has the name that pandas gives to an index without one."""
+    """Return whether a column has the name that pandas gives to an index without a name."""
     return re.fullmatch(r"__index_level_\d+__", name) is not None
 
 
 def is_unnamed(name: str) -> bool:
-    """Return whether a column has no name, or the one that pandas gives to such a column."""
+    """Return whether a column has no name, or the name that pandas gives to such a column."""
     return re.fullmatch(r"|Unnamed: \d+", name) is not None
 
 
 def _is_index(name: str, sample: Any) -> bool:
-    """Whether a column holds the row numbers of a data frame: by its name, or without one whole numbers of which each row
-    has another.
-    """
+    """Whether a column holds the row numbers of a data frame: by its name, or as distinct whole numbers without a name."""
     if is_index_level(name):
         return True
     if not is_unnamed(name) or sample is None:
         return False
-    import pyarrow as pa
-
     if not pa.types.is_integer(sample.type) or sample.null_count:
         return False
     return len(sample.unique()) == len(sample) > 0
@@ -205,8 +231,6 @@ def _note_index(names: Sequence[str], index: Sequence[str], asked: set[str | Non
 
 def _zone(columns: Sequence[Column], kind: pa.DataType, sample: Any) -> str:
     """The time zone of a column of points in time, by its type or its first texts; empty where it has none."""
-    from streamsvm.store.sources.cells import is_text, zone_of
-
     if not columns or columns[0].kind not in (YEARS, *CALENDAR):
         return ""
     return getattr(kind, "tz", None) or ("" if sample is None or not is_text(sample.type) else zone_of(sample))
@@ -217,95 +241,74 @@ def _split_column(options: SourceOptions) -> str | None:
     return options.split_by or (options.split_after or "").partition("=")[0] or None
 
 
-def _split_only(options: SourceOptions, said: Iterable[str]) -> set[str | None]:
-    """The column of groups, unless somebody says what feature it is: a name of a group says nothing of other groups."""
-    return {options.split_by} - {*said, *options.categorical}
+def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None]:
+    """The column of groups, unless it is stated to be a feature: the name of a group says nothing about other groups."""
+    return {options.split_by} - {*stated, *options.categorical}
 
 
-def _check_options(names: Sequence[str], options: SourceOptions, where: str, said: Iterable[str]) -> None:
-    """Raise DataError E-SCHEMA for an option that names a column which is not there."""
-    asked: dict[str, Iterable[str | None]] = {
-        "--drop": options.drop,
-        "--categorical": options.categorical,
-        "--calendar": options.calendar,
-        "--column": said,
-        "--weight": [options.weight],
-        "--id": [options.id_column],
-        "--split-by": [options.split_by],
-        "--split-after": [_split_column(options) if options.split_after else None],
-    }
-    for option, wanted in asked.items():
-        check_named([name for name in wanted if name is not None], names, option, where)
-
-
-def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
-    """Return what --column and --text say of columns, by name: the kind, and the form of dates, amounts and text.
-
-    Raises UsageError.
-    """
-    found = {}
-    for said in options.columns_as:
-        column, equals, kind = said.rpartition("=")
-        stated = _stated(kind) if equals else None
-        if stated is None:
-            from streamsvm.store.sources.cells import DATES
-
-            known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}; characters as chars:2-4"
-            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
-        found[column] = stated
-    for said in options.text:
-        column, _, form = said.partition("=")
-        stated = _stated(form or "words")
-        if stated is None or stated[0] != TEXT:
-            raise UsageError(
-                f"--text {quote(said)} is not NAME=words or NAME=chars:2-4", hint=f"write it as --text {column}=words"
-            )
-        found[column] = stated
-    return found
-
-
-def _stated(kind: str) -> tuple[str, str] | None:
-    """Kind and form of what people say of a column; None for what nobody knows."""
-    from streamsvm.store.sources.cells import DATES
-    from streamsvm.store.sources.text import is_form
-
-    if is_form(kind):
-        return TEXT, kind
-    kind, _, form = kind.partition(":")
-    if kind == DATE and form in ("", *DATES):
-        return DATE, form or "iso"
-    if form or kind not in KINDS:
-        return None
-    return (AMOUNT, DECIMAL_COMMA) if kind == DECIMAL_COMMA else (kind, "")
-
-
-def _recognized(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
-    """What a column holds by its values; empty where its type or an option decides."""
-    from streamsvm.store.sources.cells import is_text
-
+def _recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
+    """The kind of a column by its values; empty where its type or an option decides."""
     if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
         return ()
     if str(sample.type) == "bool":
         return BOOLEAN, ""
     if str(sample.type).startswith(("timestamp", "date")):
         return DATE, "iso", "unasked"
-    found = recognized(sample) if is_text(sample.type) else ("", "")
+    found = recognize_text(sample) if is_text(sample.type) else ("", "")
     if found[0] == CATEGORY and options.hash_bits is not None:
         return HASH, ""
     return (*found, "unasked") if found[0] else ()
 
 
-def _made(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
-    """The columns that are made of one of a kind."""
-    told = bool(unasked)
+def recognize_text(sample: Any) -> tuple[str, str]:
+    """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
+    every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
+    texts = _without(every, WORDS)
+    if len(texts) and booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
+        return BOOLEAN, ""
+    texts = _without(every, (*WORDS, *NUMBER_WORDS))
+    if not len(texts):
+        return (CATEGORY, "") if len(every) else ("", "")
+    if amounts_of(texts).null_count == 0:
+        return AMOUNT, ""
+    commas = pc.any(pc.match_substring(texts, ",")).as_py()
+    if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
+        return AMOUNT, DECIMAL_COMMA
+    forms = [form for form in DATES if dates_of(texts, form).null_count == 0]
+    forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
+    if forms:
+        return (DATE, forms[0]) if len(_day_orders(forms)) == 1 else (CATEGORY, "")
+    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py()
+    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
+
+
+def _without(texts: Any, words: tuple[str, ...]) -> Any:
+    """The texts that are none of some words."""
+    return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
+
+
+def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
+    """Whether nearly all texts are dates of a form, and the others are days that no month has: 2020-02-30."""
+    wrong = texts.filter(dates_of(texts, form).is_null())
+    return len(wrong) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(wrong, SHAPES[form])).as_py()
+
+
+def _day_orders(forms: list[str]) -> set[str]:
+    """The orders of day and month among forms: the text 03/04 may be a day in March or in April."""
+    return {form[:2] if "/" in form else "" for form in forms}
+
+
+def _columns_of_kind(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
+    """The feature columns of a column whose kind is stated or recognized."""
+    by_values = bool(unasked)
     if kind in (DATE, EPOCH_SECONDS):
         form = EPOCH_SECONDS if kind == EPOCH_SECONDS else form
-        parts = [Column(name, part, CALENDAR[part], form, told) for part in ("month", "weekday")]
-        return [Column(name, YEARS, (), form, told), *parts]
+        parts = [Column(name, part, CALENDAR[part], form, by_values) for part in ("month", "weekday")]
+        return [Column(name, YEARS, (), form, by_values), *parts]
     if kind == DROP:
         return []
     bits = options.text_bits if kind == TEXT else 0
-    return [Column(name, HASHED if kind == HASH else kind, form=form, unasked=told, text_bits=bits)]
+    return [Column(name, HASHED if kind == HASH else kind, form=form, unasked=by_values, text_bits=bits)]
 
 
 def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: str) -> Column:
@@ -324,16 +327,12 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
 
 
 def _check_type(name: str, kind: pa.DataType, hint: str, where: str, code: str) -> None:
-    """Raise DataError for a column of lists or records, of which nothing can be made whatever is asked of it."""
-    from pyarrow import types
-
+    """Raise DataError for a column of lists or records, which cannot be encoded in any way."""
     if types.is_nested(kind):
         raise DataError(f"column {quote(name)} of {where} holds {kind}, not numbers", code=code, hint=hint)
 
 
-def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
-    from pyarrow import types
-
+def _columns_by_type(name: str, kind: pa.DataType, options: SourceOptions, where: str, code: str) -> list[Column]:
     value = kind.value_type if types.is_dictionary(kind) else kind
     text = any(test(value) for test in (types.is_string, types.is_large_string, types.is_string_view))
     if name in options.calendar:
@@ -358,8 +357,6 @@ def _columns_of(name: str, kind: pa.DataType, options: SourceOptions, where: str
 
 
 def _calendar(name: str, kind: pa.DataType, where: str, code: str) -> list[Column]:
-    from pyarrow import types
-
     if not (types.is_timestamp(kind) or types.is_date(kind)):
         found = f"column {quote(name)} of {where} holds {kind}, not points in time"
         raise DataError(found, code=code, hint="--calendar is for dates and timestamps")
@@ -376,26 +373,10 @@ def same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, s
         raise DataError(f"the columns differ: {'; '.join(only)}", code="E-SCHEMA", hint="ingest files of one table")
 
 
-FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
-"""Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
-LEAST_ID = 1000
-"""Whole numbers up to this are taken for quantities though each row has another."""
-TEXT_KEPT = {
-    CATEGORY: "one-hot; --column {0}=hash hashes it",
-    HASHED: "hashed; --column {0}=category makes a column of each value",
-    None: "left out, because almost every row has another; --column {0}=words or {0}=chars reads it as text, {0}=hash hashes it",
-}
-BECOMES = {
-    AMOUNT: ("amounts", "a number"),
-    BOOLEAN: ("yes and no", "1 and 0"),
-    YEARS: ("dates", "years since 2000, month and day of the week"),
-}
-
-
-def proposals(schema: Schema, planned: Schema, census: TableCensus, samples: JsonMapping) -> list[str]:
-    """Return a line of text for each column whose kind was told by its values."""
+def describe_proposals(schema: Schema, planned: Schema, census: TableCensus, samples: JsonMapping) -> list[str]:
+    """Return a line of text for each column whose kind was decided by its values."""
     now = {c.name: c.kind for c in schema.columns if c.kind in (CATEGORY, HASHED)}
-    found = []
+    lines = []
     for column in planned.columns:
         word = shell_word(column.name)
         if column.unasked and column.kind == CATEGORY:
@@ -403,15 +384,15 @@ def proposals(schema: Schema, planned: Schema, census: TableCensus, samples: Jso
             decided = TEXT_KEPT[now.get(column.name)].format(word)
             if column.parts:
                 decided = decided.partition(";")[0]
-            found.append(f"column {quote(column.name)}: {what}, {census.values[column.name].described()}: {decided}")
+            lines.append(f"column {quote(column.name)}: {what}, {census.values[column.name].describe()}: {decided}")
         elif column.unasked and column.kind in BECOMES:
-            found.append(
-                f"column {quote(column.name)}: {_written(column, samples)}; --column {word}=KIND says otherwise"
+            lines.append(
+                f"column {quote(column.name)}: {_describe_written(column, samples)}; --column {word}=KIND says otherwise"
             )
-    return [*found, *_numbers(planned, samples)]
+    return [*lines, *_describe_numbers(planned, samples)]
 
 
-def _written(column: Column, samples: JsonMapping) -> str:
+def _describe_written(column: Column, samples: JsonMapping) -> str:
     what, becomes = BECOMES[column.kind]
     if column.form == DECIMAL_COMMA:
         what += " with a decimal comma"
@@ -425,8 +406,8 @@ def first_text(sample: Any) -> str | None:
     return None if values is None or not len(values) else str(values[0].as_py())
 
 
-def _numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
-    """What numbers could be besides: points in time, or whole numbers of which nearly every row has another."""
+def _describe_numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
+    """Yield a line for each column of numbers that could be points in time, or ids."""
     if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # as long as one another
         return
     for column in planned.columns:
@@ -463,7 +444,7 @@ def looks_like_ids(sample: Any) -> bool:
 
 
 class Samples(Mapping[str, Any]):
-    """The first values of each column of a table, by name; of a wide table only those asked for last are in memory.
+    """The first values of each column of a table, by name; of a wide table only the last ones asked for are in memory.
 
     Columns that lie side by side are read together, so that asking for one after the other reads each once.
     """

@@ -5,7 +5,6 @@ They may lie on disk and be larger than memory: only ``shape`` and ``X[start:sto
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,31 +18,26 @@ from streamsvm.kinds_of_rows import Chunked, SparseMatrix, is_annotated
 from streamsvm.rows import CSR
 from streamsvm.store.sources.arrays import SLICE_BYTES, rows_of
 from streamsvm.store.sources.blocks import LABELS, WEIGHTS, labels_of, of_rows, weights_of
-from streamsvm.store.sources.missing import filled
-from streamsvm.store.sources.offsets import at_same_offsets, centered
+from streamsvm.store.sources.missing import prepare_source
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.source import BaseSource, Source, SourceFile
 from streamsvm.types import Batch
 
 NAME = "X"
-"""What errors, and the list of sources, call an array that has no name."""
+"""What messages, and the list of sources, call an array."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledArray:
-    """Rows of a program with what it says of them."""
+    """Rows X (n, d) of a program with labels (n,), weights (n,) and the names of the columns, as far as there are any."""
 
     X: Any
-    """The rows (n, d)."""
     labels: Array | None
-    """Their labels (n,); None where they have none."""
     weights: Array | None = None
-    """Their weights (n,); None where every row counts once."""
     names: tuple[str, ...] | None = None
-    """The names of the columns."""
 
 
-def labeled_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
+def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
     """Return rows with labels and weights as arrays, one a row. Raises DataError.
 
     Of an AnnData the rows are those of ``X.X``; ``labels`` and ``weights`` may be the names of columns of ``X.obs``.
@@ -53,28 +47,25 @@ def labeled_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
         labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
         names, X = tuple(map(str, X.var_names)), X.X
     if scipy.sparse.issparse(X):
-        X = scipy.sparse.csr_array(X)  # of other forms no rows can be taken
+        X = scipy.sparse.csr_array(X)  # other forms have no slices of rows
     rows = X.shape[0]
     known = None if labels is None else of_rows(labels_of(labels, NAME), rows, NAME, LABELS)
     factors = None if weights is None else of_rows(weights_of(weights, NAME), rows, NAME, WEIGHTS)
     return LabeledArray(X, known, factors, names)
 
 
-class SlicedArray:
-    """Such an array as a source; see ``Source``. It can be read any number of times."""
+class OpenArraySource(BaseSource):
+    """An open array as a source, which can be read any number of times."""
 
     def __init__(self, given: LabeledArray, *, missing: bool, exact: bool = False) -> None:
         X = given.X
         if not X.shape[0]:
             raise DataError(f"{NAME} holds no rows", code="E-EMPTY", hint="check what it was made of")
+        super().__init__()
         self._given, self._missing, self.exact = given, missing, exact
         self.names = given.names
-        self.columns: int | None = int(X.shape[1])
+        self.columns = int(X.shape[1])
         self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
-        self.id_column: str | None = None
-        self.proposals: list[str] = []
-        self.sources: list[SourceFile] = []
-        self.notices: dict[str, int] = Counter()
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; see ``Source.batches``."""
@@ -89,19 +80,19 @@ class SlicedArray:
             file.read = file.size = stop * 4 * self._width
 
     def encoding(self) -> JsonObject:
-        """Return what other files must be read by to give the same columns, as plain JSON; see ``Source.encoding``."""
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
         return {"format": "npy", "options": {"label": None}, "columns": self.columns}
 
     @property
     def _width(self) -> int:
-        """Numbers of a row, about."""
+        """About how many numbers a row has."""
         X = self._given.X
         if self.sparse and isinstance(X, SparseMatrix):
             return max(1, 2 * int(X.nnz) // self._given.X.shape[0])
         return int(X.shape[1])
 
     def _spans(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Slices of a bounded size: of whole chunks of the array, where it has such."""
+        """Slices of about ``SLICE_BYTES``, of whole chunks where the array has chunks."""
         step = max(1, SLICE_BYTES // (4 * self._width))
         X = self._given.X
         chunk = X.chunks[0] if isinstance(X, Chunked) and X.chunks else 1
@@ -110,10 +101,7 @@ class SlicedArray:
         return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def sliced_source(given: LabeledArray, options: SourceOptions) -> Source:
-    """Return the rows of an array as a source, with what was asked about missing values. Raises DataError."""
+def open_array_source(given: LabeledArray, options: SourceOptions) -> Source:
+    """Return the rows of an array as a source. Raises DataError."""
     missing = options.missing != "error"
-    source = centered(SlicedArray(given, missing=missing), options)
-    if not missing:
-        return source
-    return filled(source, lambda: at_same_offsets(source, SlicedArray(given, missing=True)), options)
+    return prepare_source(lambda: OpenArraySource(given, missing=missing), options)

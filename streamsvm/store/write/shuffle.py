@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.aliases import Array, DType
-from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 from streamsvm.store.write.chunker import Piece
 
@@ -38,7 +37,6 @@ class SpooledRows(NamedTuple):
     """Some rows in the order of their hashes."""
 
     piece: Piece
-    """The rows with their class codes and weights."""
     ids: Array | None
     """Their ids (n,), integers or objects of text; None where they have none."""
 
@@ -55,6 +53,8 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
     """Return splitmix64 of seed and row number, uint64 (rows,). For one seed it is a bijection: no two rows of a store
     share a hash.
     """
+    from streamsvm.compute.random import STEP, mix_bits
+
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
     return mix_bits((state + np.uint64(1)) * STEP)
 
@@ -90,7 +90,7 @@ class Spool:
         for low, high in pairwise(bounds.tolist()):
             parts = [self._read(run, low, high) for run in self._runs]
             if any(len(part["hash"]) for part in parts):
-                yield _rows(_sorted({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
+                yield _rows(_sort_by_hash({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
 
     def close(self) -> None:
         """Remove the scratch file."""
@@ -100,7 +100,7 @@ class Spool:
         waiting, self._pending, self._held = self._pending, [], 0
         arrays = {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
         arrays["hash"] = hashes(self._seed + SALT, self._rows, len(arrays["codes"]))
-        arrays = _sorted(arrays)
+        arrays = _sort_by_hash(arrays)
         self._rows += len(arrays["codes"])
         begins = {}
         for name, values in arrays.items():
@@ -145,7 +145,7 @@ def _id_arrays(ids: Array | None) -> dict[str, Array]:
     return {"letters": np.array(list(map(len, texts)), np.int64), "text": np.frombuffer(b"".join(texts), np.uint8)}
 
 
-def _sorted(arrays: dict[str, Array]) -> dict[str, Array]:
+def _sort_by_hash(arrays: dict[str, Array]) -> dict[str, Array]:
     """The same rows in the order of their hashes."""
     order = np.argsort(arrays["hash"], kind="stable")
     places = {name: _places(arrays[name], order) for name in {*COUNTS.values()} & arrays.keys()}
