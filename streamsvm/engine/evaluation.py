@@ -21,8 +21,7 @@ from streamsvm.engine.partition import Group, contiguous, pass_groups
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Rows, row_where
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
 from streamsvm.solvers.evaluation import DualSums, PointSums, margins_to_next
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 

@@ -30,9 +30,8 @@ from streamsvm.engine.state_transfer import clone, unpacked
 from streamsvm.engine.stores import OpenedStore, StoreReference
 from streamsvm.engine.training import Position, Run, Training
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.schedule.budget import anonymous_bytes
-from streamsvm.schedule.plan import epoch_order, visit_seed
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.machine import anonymous_bytes
+from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
 from streamsvm.store.read.retry import retries
 from streamsvm.store.views import CachedChunks, Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, RowState, State, Store, Visit

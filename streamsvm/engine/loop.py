@@ -26,8 +26,7 @@ from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
-from streamsvm.schedule.plan import epoch_order, visits
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
 from streamsvm.store.read.retry import retries
 from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop, Store
 

@@ -32,8 +32,7 @@ from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.jobs.fit.results.models import function_of
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Rows, row_count
-from streamsvm.schedule.plan import epoch_visits, visit_seed
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import Loaded, Stream, epoch_visits, visit_seed
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, LinearSolution, Problem, Store, Visit
 

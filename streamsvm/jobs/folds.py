@@ -19,8 +19,7 @@ from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.errors import UsageError
 from streamsvm.jobs.tune.job import LossWeight
 from streamsvm.rows import Int32
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import EVERY_ROW, Layout, Problem, Store, Term
 

@@ -20,9 +20,8 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.regular import is_folder, is_there
 from streamsvm.schedule import budget
-from streamsvm.schedule.cores import wanted_threads
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.read.retry import retries

@@ -17,8 +17,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, fold_rows, make_plan, started
 from streamsvm.model import Model
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.stochastic import AveragedSolver
 from streamsvm.types import Store

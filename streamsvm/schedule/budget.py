@@ -1,6 +1,6 @@
 """The memory plan: every term of what a job will hold, added up before anything is read.
 
-The promise is about anonymous memory of the process (``RssAnon``): page cache is the kernel's and is given back.
+The promise is about anonymous memory of the process (``RssAnon``): page cache belongs to the kernel, which takes it back when needed.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from dataclasses import dataclass
 from streamsvm.compute import freed_memory, passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
-from streamsvm.schedule import control_groups
+from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 
 MIB = 1 << 20
 COMPILER = 72 * MIB
-"""What LLVM and the loaded passes add to a process that has not compiled or loaded one yet (measured: 64-71 MiB)."""
+"""Bytes that LLVM and the first loaded pass add to a process (measured: 64-71 MiB)."""
 NOMINAL, STEP = 136 * MIB, 64 * MIB
-"""A process that has begun, passes loaded, is counted as so much (measured: 115-131 MiB), and one that holds more in steps: the same
-settings have the same plan, hence the same bits, whatever the process did before, but for what is large."""
+"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which more is counted. So the same
+settings give the same plan, hence the same bits, unless the process held much before."""
 MARGIN = 8 * MIB
 CACHED_MOST = 256 * MIB
-"""Above this a copy of one's own gains nothing over the page cache: a pass takes longer than its reading."""
+"""Bytes of a store above which a copy in memory gains nothing over the page cache: a pass takes longer than reading."""
 VIEWS = 16
-"""Bytes a row of a block while its signs and weights are made."""
+"""Bytes a row of a block for signs and weights."""
 LEAST_ADDRESSES = 1 << 30
-"""Bytes of address space without which numpy, numba and their threads do not get started."""
+"""Least bytes of address space with which numpy, numba and their threads start."""
 FILE_BYTES, PATH_COPIES = 4096, 8
-"""Bytes of a file that a job reads, beside so many copies of its path: what is known of it is held to the end, and written (measured
-of an ingest: 3.2 KiB a file with paths of 25 characters, and 6.5 bytes for each one more; a prediction holds 0.9 KiB)."""
+"""Bytes that a job holds to its end for each file it reads, and copies of its path (measured for ingest: 3.2 KiB a file with
+paths of 25 characters, 6.5 bytes for each further character; predict: 0.9 KiB)."""
 LEAST_MEMORY = NOMINAL + MARGIN
-"""Bytes that a job takes before it reads anything: interpreter, imports, compiled passes."""
+"""Bytes that a job needs before it reads anything: interpreter, imports, compiled passes."""
 SHARE = 0.75
-"""Of the memory that is available, when the user states no limit."""
+"""Share of the available memory that is the limit when the user states none."""
 SMALL = 1 << 30
-"""Bytes: a job that needs no more is planned from its data alone when the user states no limit."""
+"""Bytes up to which a job is planned from its data alone when the user states no limit."""
 UNLIMITED = 1 << 62
 _ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
@@ -49,7 +49,6 @@ class MemoryPlan:
     """What a job will hold in memory, and what it may."""
 
     terms: tuple[Term, ...]
-    """All that it holds at its peak."""
     limit: int
     """Bytes of anonymous memory the process may use."""
     resident: bool
@@ -59,15 +58,14 @@ class MemoryPlan:
     retain: bool
     """Whether the store may stay in the page cache between passes."""
     threads: int = 1
-    """How many threads compute side by side."""
+    """Threads that compute at once."""
 
     @property
     def total(self) -> int:
-        """Bytes of all terms."""
         return sum(term.nbytes for term in self.terms)
 
     def short_of(self, threads: int) -> tuple[str, ...]:
-        """Return a line for people where memory is short of the threads that were wanted."""
+        """Return a notice if there is no memory for the number of threads that were wanted."""
         return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
 
     def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
@@ -94,21 +92,9 @@ class MemoryPlan:
 
 
 def with_most_threads(planned: Callable[[int], MemoryPlan], wanted: int) -> MemoryPlan:
-    """Return the plan of as many threads as fit the limit, ``wanted`` at most; that of one where even that does not fit."""
+    """Return the plan with the most threads, up to ``wanted``, that fits the limit; the plan of one thread if none does."""
     plans = map(planned, range(wanted, 0, -1))
     return next(plan for plan in plans if plan.total <= plan.limit or plan.threads == 1)
-
-
-def anonymous_bytes() -> int:
-    """Anonymous memory of this process now: resident pages that are not a file's (/proc/self/statm)."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            _, resident, shared = file.read().split()[:3]
-        return (int(resident) - int(shared)) * resource.getpagesize()
-    except OSError:
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)
 
 
 def machine_bytes() -> int:
@@ -119,7 +105,7 @@ def machine_bytes() -> int:
 
 
 def memory_limit(stated: int | None) -> int:
-    """min(stated, control group, RLIMIT, 75 % of what is available), in bytes."""
+    """Return the limit in bytes: the least of the stated one (or 75 % of available memory), control groups and RLIMIT_AS."""
     import psutil
 
     if (assumed := _ASSUMED.get()) is not None:
@@ -133,7 +119,7 @@ def memory_limit(stated: int | None) -> int:
 
 @contextmanager
 def assuming_limit(limit: int) -> Iterator[None]:
-    """Plan inside as if the memory limit were ``limit`` bytes, whatever this machine has."""
+    """Plan as if the memory limit were ``limit`` bytes, whatever this machine has; a context manager."""
     token = _ASSUMED.set(limit)
     try:
         yield
@@ -142,9 +128,9 @@ def assuming_limit(limit: int) -> Iterator[None]:
 
 
 def check_addresses() -> None:
-    """Raise BudgetError where the limit of the address space is too small for compiled code and its libraries.
+    """Raise BudgetError if the address space is too small for compiled code and its libraries.
 
-    They reserve far more addresses than they use memory, and where they get none some of them try for ever.
+    They reserve many more addresses than they use memory, and some of them retry forever.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESSES:
@@ -154,7 +140,7 @@ def check_addresses() -> None:
 
 
 def check_groups() -> None:
-    """Raise BudgetError where a control group has no room for what a job imports: the kernel would end it without a word."""
+    """Raise BudgetError if the control group has no room for imports: the kernel would kill the process without a message."""
     limit = min(_group_limits(), default=NOMINAL)
     if limit < NOMINAL and not passes_loaded():
         found = f"the control group of this process is limited to {mib(limit)}, {mib(LEAST_MEMORY, up=True)} are needed before anything is read"
@@ -165,7 +151,7 @@ def check_groups() -> None:
 
 
 def page_cache_bytes(limit: int) -> int:
-    """How much of a store may be expected to stay cached: half of what is left beside the job's own memory."""
+    """Return the bytes of a store that will probably stay in the page cache: half of the memory left beside the job's own."""
     import psutil
 
     free = min([psutil.virtual_memory().available, *_group_limits()])
@@ -173,19 +159,17 @@ def page_cache_bytes(limit: int) -> int:
 
 
 def _group_limits() -> list[int]:
-    """The limits of the control groups (v2, v1) this process is in and of the groups above them."""
+    """Return the limits in bytes of this process's control groups and of the groups above them."""
     names = {True: "memory.max", False: "memory.limit_in_bytes"}
-    found = [
-        control_groups.text_of(group / names[unified]).strip() for group, unified in control_groups.groups_of("memory")
-    ]
+    found = [text_of(group / names[unified]).strip() for group, unified in groups_of("memory")]
     return [int(text) for text in found if text.isdigit() and int(text) < 1 << 60]
 
 
 def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -> list[Term]:
-    """The ring of blocks: chunk, visiting order, and what each problem sees of it (signs, weights).
+    """Return the terms of the ring of blocks: chunks, visiting orders, signs and weights.
 
-    ``buffer``: bytes of the store's own buffers; of a small store they hold more than its largest chunk. ``readers``: threads
-    that have a ring each.
+    ``buffer``: bytes of the store's buffers, which can exceed the largest chunk of a small store. ``readers``: threads with a
+    ring each.
     """
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
@@ -196,17 +180,17 @@ def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -
 
 
 def _padding(layout: Layout) -> int:
-    """The last unit of a CSR array is stored full: up to a chunk's worth of entries more than the chunk has."""
+    """Return the bytes by which the last unit of a CSR array, which is stored full, can exceed its chunk."""
     return 0 if layout.nonzeros is None else max(layout.nonzeros) * 8
 
 
 def base_terms() -> list[Term]:
-    """The process itself: what it holds now, what loading the first compiled pass will add, a margin."""
+    """Return the terms of the process itself: present memory, the first compiled pass, a margin."""
     return _process(lambda held: held)
 
 
 def steady_terms() -> list[Term]:
-    """The same where results depend on what is left, counted in steps; see ``NOMINAL``."""
+    """Return ``base_terms`` with present memory counted in steps (``NOMINAL``), for plans that results depend on."""
     freed_memory.give_back()
     return _process(_in_steps)
 
@@ -226,15 +210,15 @@ def _in_steps(held: int) -> int:
 
 
 def files_term(paths: Sequence[str | os.PathLike[str]]) -> Term:
-    """What a job that reads these files holds of each to its end."""
+    """Return the term of what a job holds to its end for each file it reads."""
     nbytes = sum(FILE_BYTES + PATH_COPIES * len(os.fspath(path)) for path in paths)
     return Term("files", nbytes, f"name, size and checksum of {len(paths)}")
 
 
 def cache_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
-    """Keeping all blocks in memory; None for a store so large that the page cache serves it as well.
+    """Return the term of keeping all blocks in memory; None for a store that the page cache serves as well.
 
-    They are one block then: its orders and views, and the solver's ``scratch`` bytes a row of it, are of all rows.
+    All rows are one block then, and so are its orders, views, and the solver's ``scratch`` bytes a row.
     """
     if layout.bytes_per_pass > CACHED_MOST:
         return None

@@ -1,13 +1,4 @@
-"""A reader thread, others while the consumer starves, a ring of preallocated blocks, no wait for one that hangs.
-
-A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
-gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A consumer
-that computes for longer than a block takes to read never wakes the other readers; for one that only waits the second is worth
-a factor of two, because reading a cached block and its checksum take about as long, and as many more as there are blocks to
-be read ahead are worth it where a block is long on its way, as from a disk on a network.
-Whatever goes wrong on a reader's side is raised on the consumer's, in its place in the order. What is read, and in
-which order, is decided by the visits alone: the depth of the ring changes when, never what.
-"""
+"""Which chunk is visited when and from what seed, and the threads that read chunks ahead in that order."""
 
 from __future__ import annotations
 
@@ -16,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -24,8 +16,41 @@ from streamsvm.compute.random import permutation
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
-from streamsvm.schedule.thread_activity import ThreadActivity
-from streamsvm.types import Buffers, Chunk, Store, Visit
+from streamsvm.schedule.machine import ThreadActivity
+from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
+
+
+def epoch_order(layout: Layout, seed: int, epoch: int, shuffled: bool) -> list[int]:
+    """Return the chunks of one epoch in the order of their visits, each once."""
+    chunks = len(layout.chunks)
+    if not shuffled:
+        return list(range(chunks))
+    order: list[int] = np.random.default_rng((seed, epoch)).permutation(chunks).tolist()
+    return order
+
+
+def visit_seed(seed: int, epoch: int, chunk: int) -> int:
+    """Return the seed of a visit: 32 bits from (seed, epoch, chunk)."""
+    return int(np.random.SeedSequence((seed, epoch, chunk)).generate_state(1)[0])
+
+
+def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Iterator[Visit]:
+    """Yield the visits of one epoch."""
+    order = epoch_order(layout, seed, epoch, shuffled)
+    for position, chunk in enumerate(order):
+        last = position == len(order) - 1
+        yield Visit(epoch, chunk, visit_seed(seed, epoch, chunk), shuffled, last)
+
+
+def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: int = 0) -> Iterator[Visit]:
+    """Yield the visits of epoch after epoch without end, so that reading ahead does not stop between epochs.
+
+    ``skipped``: the number of visits of epoch ``first`` that have been made already.
+    """
+    yield from islice(epoch_visits(layout, seed, first, shuffled), skipped, None)
+    for epoch in count(first + 1):
+        yield from epoch_visits(layout, seed, epoch, shuffled)
+
 
 POLL_SECONDS = 0.5
 MOST_READERS = 8

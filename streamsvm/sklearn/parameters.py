@@ -27,7 +27,7 @@ from streamsvm.api.values import by_field
 from streamsvm.config.job_file import make_job
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.schedule.cores import usable_cores
+from streamsvm.schedule.machine import usable_cores
 
 OPTION = "option"
 """Where the metadata of a field say what becomes of it: the name of an option, '' for none, and what makes its value."""

@@ -20,7 +20,7 @@ from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan, Swap

@@ -20,8 +20,7 @@ from streamsvm.errors import DataError, StorageError
 from streamsvm.jobs.fit import run as fitting
 from streamsvm.jobs.fit.run import fit
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.read import retry
 from streamsvm.types import Store

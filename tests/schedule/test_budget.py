@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import Plan, make_plan
 from streamsvm.jobs.fit.run import fit
 from streamsvm.rows import Dense
-from streamsvm.schedule import budget, control_groups
+from streamsvm.schedule import budget, machine
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views import MemoryStore
@@ -206,7 +206,8 @@ GROUP = "/sys/fs/cgroup"
 def test_memory_plan_control_groups_are_found(
     files: dict[str, str], limits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_groups, "text_of", lambda path: files.get(str(path), ""))
+    for module in (budget, machine):
+        monkeypatch.setattr(module, "text_of", lambda path: files.get(str(path), ""))
     assert budget._group_limits() == limits
 
 

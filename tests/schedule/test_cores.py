@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from streamsvm.schedule import control_groups
-from streamsvm.schedule.cores import usable_cores
+from streamsvm.schedule import machine
+from streamsvm.schedule.machine import usable_cores
 
 GROUP = "/sys/fs/cgroup"
 V2, V1 = {"/proc/self/cgroup": "0::/a/b\n"}, {"/proc/self/cgroup": "4:cpu,cpuacct:/a\n"}
@@ -29,5 +29,5 @@ V2, V1 = {"/proc/self/cgroup": "0::/a/b\n"}, {"/proc/self/cgroup": "4:cpu,cpuacc
 )
 def test_cores_least_of_mask_and_quotas(files: dict[str, str], cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", {0: set(range(8))}.__getitem__)  # 0: this process
-    monkeypatch.setattr(control_groups, "text_of", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(machine, "text_of", lambda path: files.get(str(path), ""))
     assert usable_cores() == cores

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.schedule.plan import epoch_order, epoch_visits, visit_seed, visits
+from streamsvm.schedule.stream import epoch_order, epoch_visits, visit_seed, visits
 from streamsvm.types import Layout
 
 chunk_counts = st.integers(1, 300)

@@ -17,8 +17,7 @@ from streamsvm.compute.random import permutation
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense
 from streamsvm.schedule import stream as streams
-from streamsvm.schedule.plan import visits
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import Loaded, Stream, visits
 from streamsvm.types import Chunk, Layout, Statistics
 from tests.axes import each_value
 

@@ -12,8 +12,7 @@ import pytest
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
-from streamsvm.schedule.plan import visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, visits
 from streamsvm.store.views import MemoryStore, Resident
 from streamsvm.types import Chunk
 from tests.arrays import csr_of, sparse_values

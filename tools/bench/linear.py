@@ -32,8 +32,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.planning.plan import make_plan
 from streamsvm.jobs.fit.trained import local_loop
 from streamsvm.rows import CSR
-from streamsvm.schedule.plan import visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, visits
 from streamsvm.solvers import losses_of
 from streamsvm.store import read_chunk
 from streamsvm.types import Certificate, Stop

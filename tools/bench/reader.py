@@ -17,8 +17,7 @@ import numpy as np
 
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.schedule.plan import visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, visits
 from streamsvm.store import open_store, read_chunk
 from tools.measure.harness import arguments, evict, interleaved, scratch, show
 

@@ -48,7 +48,7 @@ from streamsvm.jobs.apply.rows import (
 from streamsvm.jobs.run_record import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
-from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
 

@@ -15,8 +15,7 @@ from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.rows import Dense, row_count, row_slice
-from streamsvm.schedule.plan import visit_seed
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, visit_seed
 from streamsvm.store.views import Section
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk, Store, Visit

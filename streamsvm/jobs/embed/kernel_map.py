@@ -30,8 +30,7 @@ from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int64, row_stack
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
 from streamsvm.types import Chunk, Report, Store, Visit
 
 

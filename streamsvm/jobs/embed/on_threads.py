@@ -19,8 +19,7 @@ from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, row_count
 from streamsvm.schedule import budget
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.types import Chunk, Store
 
 

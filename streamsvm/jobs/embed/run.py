@@ -25,7 +25,7 @@ from streamsvm.jobs.options import EmbedJob
 from streamsvm.outputs import output_path
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, Term, silent
 

@@ -53,7 +53,7 @@ from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import locked, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
-from streamsvm.schedule.peak import PeakWatch
+from streamsvm.schedule.machine import PeakWatch
 from streamsvm.types import Report, Store, silent
 
 

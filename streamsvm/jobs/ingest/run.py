@@ -31,7 +31,7 @@ from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
 from streamsvm.rows import CSR, row_count
 from streamsvm.schedule import budget
-from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import (

@@ -60,8 +60,7 @@ from streamsvm.regular import read_whole
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import (

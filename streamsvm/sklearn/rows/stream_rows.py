@@ -16,8 +16,7 @@ from streamsvm.errors import UsageError
 from streamsvm.kinds_of_rows import gives_batches, is_dask
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Int32, Int64, Rows
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, typed_labels
 from streamsvm.store.views import SelectedRows, SlicedStore

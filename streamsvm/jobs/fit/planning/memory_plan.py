@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.planning.problems import warm_terms
 from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store import open_store
 from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 

@@ -26,7 +26,7 @@ from streamsvm.model import Model, load
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.cores import wanted_threads
+from streamsvm.schedule.machine import wanted_threads
 from streamsvm.types import (
     AnySolver,
     FeatureMap,

@@ -17,8 +17,7 @@ from streamsvm.engine.block import block_of
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.jobs.fit.planning.plan import Plan
 from streamsvm.rows import Float64
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.types import DUAL, AnySolver, FeatureMap, Store
 
 

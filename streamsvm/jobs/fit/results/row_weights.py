@@ -7,8 +7,7 @@ import numpy as np
 from streamsvm.engine.training import Run
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.rounding import RowWeights
 from streamsvm.types import Certificate, Store
 
