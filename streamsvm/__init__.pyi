@@ -26,8 +26,8 @@ from streamsvm.jobs.apply.evaluate import EvaluateResult
 from streamsvm.jobs.apply.predict import PredictResult
 from streamsvm.jobs.embed.builder import EmbedResult
 from streamsvm.jobs.export import ExportResult
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.run import FitResult
+from streamsvm.jobs.fit.driver import FitResult
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.ingest.run import IngestResult
 from streamsvm.jobs.report import ReportResult
 from streamsvm.jobs.synth import SynthResult

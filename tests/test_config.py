@@ -14,7 +14,7 @@ from streamsvm.config import checks, job_file, units
 from streamsvm.config.fields import GROUPS, Bounds, Field, Option, Quantity, options_of, value_text
 from streamsvm.config.parsing import parse
 from streamsvm.errors import ConfigError, MissingError, UsageError
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.registry import load
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))

@@ -24,7 +24,7 @@ from streamsvm import cli
 from streamsvm.cli.jobs import made
 from streamsvm.cli.options import job_of
 from streamsvm.config.command_line import command_of
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.tune.job import TuneJob
 from tests.fault.malformed_tables import MALFORMED, Malformed

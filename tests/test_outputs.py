@@ -20,8 +20,8 @@ from streamsvm.errors import ExistsError, StorageError, StreamSVMError, UsageErr
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.embed.run import embed
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.describe import describe
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest

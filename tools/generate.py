@@ -18,7 +18,7 @@ from streamsvm.api.commands import COMMANDS as FUNCTIONS
 from streamsvm.cli.commands import COMMANDS
 from streamsvm.config.fields import GROUPS, Field, options_of
 from streamsvm.config.job_file import STEPS
-from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.registry import load
 
 DOCS = Path(__file__).parent / "docs"

@@ -85,12 +85,12 @@ def _plan() -> Callable[..., Any]:
     example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
 
     def call(*arguments: Any, **options: Any) -> Any:
-        from streamsvm.jobs.fit.planning.plan import make_plan
-        from streamsvm.jobs.fit.validation.held_out_chunks import opened
+        from streamsvm.jobs.fit.plan import make_plan
+        from streamsvm.jobs.fit.validate import open_training_store
 
         with models_placed(bound("plan", declared, arguments, options), given_models("fit")) as given:
             job = _job("fit", "plan", given, OF_A_MODEL, model="")
-            return make_plan(job, opened(job)[0])
+            return make_plan(job, open_training_store(job)[0])
 
     return _named(call, "plan", declared, documentation("fit", summary, declared, example))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.config.checks import Checked
     from streamsvm.config.fields import OptionValue
     from streamsvm.jobs import JobResult
-    from streamsvm.jobs.fit.options import FitJob
+    from streamsvm.jobs.fit.job import FitJob
     from streamsvm.jobs.ingest.job import IngestJob
 
 LEAVING = {"fit": "model", "tune": "out"}
@@ -99,11 +99,11 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 def show_plan(job: FitJob, *, as_json: bool) -> None:
     """The plan of a fit with the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.descriptions import plan_lines
-    from streamsvm.jobs.fit.planning.plan import make_plan
-    from streamsvm.jobs.fit.validation.held_out_chunks import opened
+    from streamsvm.jobs.fit.plan import make_plan
+    from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
 
-    store, _ = opened(job)
+    store, _ = open_training_store(job)
     plan = make_plan(job, store)
     facts = plan.facts()
     if facts["fits"]:

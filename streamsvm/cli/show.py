@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.builder import EmbedResult
     from streamsvm.jobs.export import ExportResult
-    from streamsvm.jobs.fit.options import FitJob
-    from streamsvm.jobs.fit.run import FitResult
+    from streamsvm.jobs.fit.driver import FitResult
+    from streamsvm.jobs.fit.job import FitJob
     from streamsvm.jobs.ingest.job import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
     from streamsvm.jobs.options import EmbedJob, ExportJob, ReportJob, SynthJob
@@ -85,8 +85,7 @@ def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
 
 
 def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
-    from streamsvm.jobs.fit.results.outputs import summary
-    from streamsvm.jobs.fit.results.places import model_paths
+    from streamsvm.jobs.fit.outputs import model_paths, summary
 
     written = ", ".join(map(str, model_paths(job, result.plan.costs)))
     end = {**summary(result.training, result.plan), "model": written}

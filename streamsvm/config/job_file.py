@@ -61,8 +61,8 @@ STEPS = {
     ),
     "fit": JobStep(
         "Train a model on STORE within a memory budget, with a certificate.",
-        "streamsvm.jobs.fit.options:FitJob",
-        "streamsvm.jobs.fit.run:fit",
+        "streamsvm.jobs.fit.job:FitJob",
+        "streamsvm.jobs.fit.driver:fit",
         ("store", "model"),
     ),
     "tune": JobStep(

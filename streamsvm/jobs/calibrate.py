@@ -22,7 +22,7 @@ from streamsvm.engine.executor import Executor, local_executor
 from streamsvm.engine.training import Training
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.losses import Logistic
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32
@@ -32,7 +32,7 @@ from streamsvm.types import AnySolver, Layout, LinearSolution, Problem, State, S
 if TYPE_CHECKING:
     from streamsvm.calibration.scores import ScoreTable
     from streamsvm.jobs.calibration_scores import FoldFits
-    from streamsvm.jobs.fit.planning.plan import Plan
+    from streamsvm.jobs.fit.plan import Plan
 
 
 class CalibrationTimeout(InterruptedRun):
@@ -197,7 +197,7 @@ def calibrated(
     scores are there, and what reading and training raise.
     """
     from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
-    from streamsvm.jobs.fit.planning.memory_plan import visiting
+    from streamsvm.jobs.fit.memory import visiting
 
     assert job.calibrate is not None
     outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)

@@ -28,8 +28,8 @@ from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.loop import FitLoop
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import Outcomes, TimeLeft
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.models import function_of
+from streamsvm.jobs.fit.outputs import function_of
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits, visit_seed

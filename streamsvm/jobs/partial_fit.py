@@ -14,8 +14,8 @@ import numpy as np
 from streamsvm import __version__
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import Plan, fold_rows, make_plan, started
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import Plan, fold_rows, make_plan, start_plan_from
 from streamsvm.model import Model
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers import SOLVERS
@@ -38,7 +38,7 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
     """
     plan = _plan(job, store)
     plan.memory.check(plan.remedy)
-    plan = plan if start is None else started(plan, store, start)
+    plan = plan if start is None else start_plan_from(plan, store, start)
     solver, layout = plan.solver, store.layout
     assert isinstance(solver, AveragedSolver)
     problems = [replace(problem, rows=rows + layout.rows) for problem in plan.problems]

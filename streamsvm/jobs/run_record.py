@@ -23,9 +23,9 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.jobs.apply.column_names import name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.places import CERTIFICATE, EVALUATION, RECORD, run_folder
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.model.model import TARGET
 from streamsvm.outputs import RUN

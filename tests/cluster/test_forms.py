@@ -14,8 +14,8 @@ from streamsvm.cluster import using
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import EvaluateResult, evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from tests.cluster.processes import Processes
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, stored
 

@@ -13,9 +13,9 @@ from scipy.spatial.distance import cdist
 
 from streamsvm.cli import cli
 from streamsvm.errors import DefectError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.results.certified import status_of
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.certify import status_of
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.types import Certificate, Status

@@ -19,7 +19,7 @@ import streamsvm as sv
 from streamsvm.cli import cli
 from streamsvm.config.command_line import command_of
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.types import Status
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, rows_of, stored
 

@@ -18,10 +18,10 @@ from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.results.outputs import summary
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.outputs import summary
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of

@@ -15,8 +15,8 @@ import pytest
 from streamsvm.config.fields import options_of
 from streamsvm.errors import InterruptedRun, StreamSVMError
 from streamsvm.jobs.apply.given_rows import decisions_of
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 

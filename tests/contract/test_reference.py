@@ -19,9 +19,8 @@ from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.embed.kernel_map import make_map
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.kernel_features import with_map
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan, with_map
 from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense

@@ -14,8 +14,8 @@ from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS, losses_of

@@ -8,8 +8,8 @@ import pytest
 
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import ReportJob, SynthJob
 from streamsvm.jobs.report import report
 from streamsvm.jobs.synth import synth

@@ -19,9 +19,9 @@ from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progre
 from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
 from streamsvm.engine.row_state import GroupStateFiles, Versions
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.validation.held_out_chunks import opened
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.validate import open_training_store
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition import Decomposition
@@ -170,7 +170,7 @@ HELD: dict[str, Any] = {"validation": 0.2, "patience": 3, "tolerance": 1e-12, "m
 def test_groups_error_on_held_out_rows_is_that_of_the_model(store: Path, tmp_path: Path, solver: str) -> None:
     job = replace(job_of(store, tmp_path / "m", solver, groups=3), **HELD)
     said = fit(job, executor=SerialExecutor()).model.provenance["validation"]
-    _, held = opened(job)
+    _, held = open_training_store(job)
     X, codes = rows_of(6_000)
     starts = np.cumsum([0, *open_store(store).layout.chunks])
     rows = np.concatenate([np.arange(starts[c], starts[c + 1]) for c in held.selection])

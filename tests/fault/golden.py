@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engine import partition
+from streamsvm.jobs.fit import driver as fitting
 from streamsvm.jobs.fit import identity
-from streamsvm.jobs.fit import run as fitting
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.solvers import SOLVERS

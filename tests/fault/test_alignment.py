@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR

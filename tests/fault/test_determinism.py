@@ -17,11 +17,11 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.planning.problems import costs_of_loss
-from streamsvm.jobs.fit.results.places import model_paths
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.outputs import model_paths
+from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.problems import resolve_costs
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
@@ -49,7 +49,7 @@ def bits(job: FitJob) -> bytes:
 
 def bits_of(job: FitJob) -> bytes:
     """Those of all models of a fit: several values of C have one each."""
-    paths = model_paths(job, costs_of_loss(job, ROWS))
+    paths = model_paths(job, resolve_costs(job, ROWS))
     models = [load(path.read_bytes()) for path in paths]
     return b"".join(array.tobytes() for arrays in models for _, array in sorted(arrays.items()))
 
@@ -120,8 +120,8 @@ def solution_of(job: FitJob, store: Any) -> bytes:
 
 OTHER_PROCESS = """
 import json, sys
-from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 for settings in json.loads(sys.argv[1]):
     fit(FitJob(**settings))
 """

@@ -20,7 +20,7 @@ from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.embed.run import embed
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.options import EmbedJob, SynthJob
 from streamsvm.jobs.synth import synth

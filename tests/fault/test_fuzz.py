@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from tests.fault.golden import fit_job, ingested
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from streamsvm.config.job_file import check, read_file
 from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed

@@ -16,7 +16,7 @@ import pytest
 
 from streamsvm import locks
 from streamsvm.errors import ExistsError
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.locks import locked
 from tests.fault.golden import fit_job, ingest_job, ingested, write_table

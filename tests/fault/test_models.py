@@ -15,7 +15,7 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.errors import DataError, StreamSVMError
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.store import open_store
 from tests.axes import each_value
 from tests.fault.golden import fit_job, ingested

@@ -19,8 +19,8 @@ from streamsvm.display.run_record import read_run
 from streamsvm.errors import BudgetError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import info, verify

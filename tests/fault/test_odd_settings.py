@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm.cli import cli
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 

@@ -17,8 +17,8 @@ import pytest
 
 from streamsvm.engine import checkpoint
 from streamsvm.errors import DataError, StorageError
-from streamsvm.jobs.fit import run as fitting
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit import driver as fitting
+from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store

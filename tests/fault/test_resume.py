@@ -22,8 +22,8 @@ from streamsvm.engine.checkpoint import (
     Encoder,
 )
 from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.store import open_store
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
 from tests.stopping import stopping
@@ -308,7 +308,7 @@ def test_resume_stop_in_the_last_evaluation_loses_nothing_of_the_training(
         raise InterruptedRun("SIGTEST: in the last evaluation")
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamsvm.jobs.fit.trained.certify", stop)
+        patched.setattr("streamsvm.jobs.fit.driver.certify", stop)
         with pytest.raises(InterruptedRun, match="checkpoint saved at epoch") as caught:
             fit(job)
     assert "--resume" in str(caught.value)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import frank_wolfe, working_set
 from streamsvm.solvers.newton import rows_in_memory

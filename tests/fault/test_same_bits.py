@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
 from tests.fault.golden import fit_job, ingested
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -31,8 +31,8 @@ main()
 """
 """The program, that gets SIGTERM when a function has returned."""
 PLACES = {
-    "written": "streamsvm.jobs.fit.run:write_outputs",
-    "told": "streamsvm.jobs.fit.run:_done",
+    "written": "streamsvm.jobs.fit.driver:write_outputs",
+    "told": "streamsvm.jobs.fit.driver:_done_event",
     "shown": "streamsvm.cli.jobs:lines_of",
 }
 

@@ -11,8 +11,8 @@ import pytest
 from streamsvm import model as models
 from streamsvm.features.scaling import Raw, Standardized, center, fit_standardization
 from streamsvm.jobs.embed.kernel_request import kernel_record
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import CSR, Dense, with_entries
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ExistsError, UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create

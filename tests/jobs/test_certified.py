@@ -14,10 +14,8 @@ from streamsvm.engine.evaluation import Evaluation, MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.planning.plan import Plan
-from streamsvm.jobs.fit.results.certified import certify, status_of
-from streamsvm.jobs.fit.results.evaluations import Inexact, sum_of_terms, take_evaluation
-from streamsvm.jobs.fit.results.row_weights import row_weights
+from streamsvm.jobs.fit.certify import Inexact, certify, row_weights, status_of, sum_of_terms, take_evaluation
+from streamsvm.jobs.fit.plan import Plan
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense

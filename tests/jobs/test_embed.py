@@ -22,9 +22,9 @@ from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs.embed import builder as module
 from streamsvm.jobs.embed.run import embed
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.locks import locked
 from streamsvm.rows import CSR, Dense

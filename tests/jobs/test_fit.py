@@ -17,9 +17,9 @@ from streamsvm import model as models
 from streamsvm.cli import cli
 from streamsvm.engine import signals
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.store import create, open_store

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs import fit_in_memory
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit_in_memory import _exact
+from streamsvm.jobs.fit import driver
+from streamsvm.jobs.fit.driver import (
+    _finish_exactly,
+    fit_in_memory,
+)
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.decomposition import Decomposition
@@ -41,7 +44,7 @@ def planned(solver: Any, loss: Any, count: int = 1, *, rows: int = 20, tolerance
 
 
 def asked(plan: Any) -> set[float]:
-    return {problem.tolerance for problem in _exact(plan).problems}
+    return {problem.tolerance for problem in _finish_exactly(plan).problems}
 
 
 def test_fit_in_memory_what_is_asked_for_is_never_softened() -> None:
@@ -63,10 +66,10 @@ def test_fit_in_memory_numbers_of_rows_that_do_not_fit_are_in_a_folder_that_is_g
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     job, weights, files = FitJob("", "", solver="dcd", max_passes=3), [], []
     for resident in (True, False):
-        monkeypatch.setattr(fit_in_memory, "make_plan", partial(_with_rows_kept, resident))
+        monkeypatch.setattr(driver, "make_plan", partial(_with_rows_kept, resident))
         seen: set[str] = set()
         report = partial(_note, scratch, seen)
-        weights.append(fit_in_memory.fit_in_memory(job, store, report).model.weights)
+        weights.append(fit_in_memory(job, store, report).model.weights)
         files.append(seen)
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not files[0]

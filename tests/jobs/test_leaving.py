@@ -11,11 +11,11 @@ import pytest
 from streamsvm.display.terminal import Lines
 from streamsvm.engine import signals
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning import solver_choice
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.leaving import PASSES, successor
+from streamsvm.jobs.fit import solver as solver_choice
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.fallback import PASSES, plan_fallback
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store
@@ -71,7 +71,7 @@ def test_auto_falls_back_to_newton_where_dcd_stalls(store: Path, tmp_path: Path)
 @pytest.mark.parametrize("more", [{"solver": "dcd"}, {"dual": "a.npy"}, {"validation": 0.5}])
 def test_auto_does_not_fall_back_from_a_solver_asked_for(store: Path, tmp_path: Path, more: Any) -> None:
     job, opened = job_of(store, tmp_path, **more), open_store(store)
-    assert successor(job, opened, make_plan(job, opened)) is None
+    assert plan_fallback(job, opened, make_plan(job, opened)) is None
 
 
 @pytest.mark.usefixtures("short_memory")

@@ -13,9 +13,9 @@ from sklearn.svm import LinearSVC
 
 import streamsvm as sv
 from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC

@@ -11,9 +11,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.jobs.embed.run import embed
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import fit, fit_in_memory
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune, tune_in_memory

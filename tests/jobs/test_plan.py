@@ -13,9 +13,9 @@ import pytest
 from streamsvm.engine.checkpoint import Saved
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit import identity
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan
-from streamsvm.jobs.fit.planning.problems import checked_cost, costs_of_loss
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import Plan, make_plan
+from streamsvm.jobs.fit.problems import check_cost, resolve_costs
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
 from streamsvm.solvers.newton.sample import least_rows, sample_rows
@@ -74,18 +74,18 @@ def test_plan_of_a_resumed_run_keeps_its_sample() -> None:
     job = FitJob("memory", "model", memory=needs - 230 * MIB)
     first = make_plan(job, store())
     saved = Saved(1, identity.identity_of(job, store(), first), None, {}, Path())
-    _, again = identity.settled(replace(job, memory=4096 * MIB), store(), [saved])
+    _, again = identity.plan_fit(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)
 
 
 def test_plan_converts_lambda_to_C() -> None:
-    assert costs_of_loss(FitJob("s", "m", lambda_=0.01), 50) == [2.0]
-    assert costs_of_loss(FitJob("s", "m"), 50) == [1.0]
-    assert costs_of_loss(FitJob("s", "m", C=(0.5, 4.0)), 50) == [0.5, 4.0]
-    assert checked_cost(1e-30) == 1e-30
+    assert resolve_costs(FitJob("s", "m", lambda_=0.01), 50) == [2.0]
+    assert resolve_costs(FitJob("s", "m"), 50) == [1.0]
+    assert resolve_costs(FitJob("s", "m", C=(0.5, 4.0)), 50) == [0.5, 4.0]
+    assert check_cost(1e-30) == 1e-30
     for C in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(UsageError, match="positive number"):
-            checked_cost(C)
+            check_cost(C)
 
 
 @pytest.mark.parametrize("embedding", ["auto", "disk", "fly"])

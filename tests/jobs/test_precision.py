@@ -14,11 +14,12 @@ from streamsvm.display.terminal import Lines
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.precision import finer_plan
-from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory
+from streamsvm.jobs.fit.fallback import (
+    plan_finer_features,
+)
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.types import Status
@@ -130,4 +131,4 @@ def test_precision_run_that_is_stopped_on_finer_features_goes_on_with_them(
 )
 def test_precision_stays_where_it_was_asked_for(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
     job, store = job_of(stores[MANY], tmp_path, **more), open_store(stores[MANY])
-    assert finer_plan(job, store, make_plan(job, store)) is None
+    assert plan_finer_features(job, store, make_plan(job, store)) is None

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning import solver_choice
-from streamsvm.jobs.fit.planning.solver_choice import SAMPLE_SHARE, SAMPLED_COLUMNS, WHOLE_SHARE, linear_solver
+from streamsvm.jobs.fit import solver as solver_choice
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.solver import SAMPLE_SHARE, SAMPLED_COLUMNS, WHOLE_SHARE, choose_for_columns
 from streamsvm.schedule.budget import MIB
 from streamsvm.types import Layout
 
@@ -43,9 +43,9 @@ def test_solver_choice_second_order_is_chosen_where_it_fits(
 ) -> None:
     """``whole``, ``sample``: shares of the memory that second order takes with all rows, and with the smallest sample."""
     taken = {False: whole * LIMIT, True: sample * LIMIT}
-    monkeypatch.setattr(solver_choice, "_needed", lambda _job, _layout, *, sample: taken[sample])
+    monkeypatch.setattr(solver_choice, "_second_order_bytes", lambda _job, _layout, *, sample: taken[sample])
     monkeypatch.setattr(solver_choice.budget, "memory_limit", lambda _: LIMIT)
-    name, why = linear_solver(FitJob("s", "m"), layout_of(weights, dense=dense))
+    name, why = choose_for_columns(FitJob("s", "m"), layout_of(weights, dense=dense))
     assert expected in why
     assert name == ("dcd" if "would take" in why else "newton")
     assert ("40 rows" in why) == ("second order would" not in why)
@@ -64,7 +64,7 @@ def test_solver_choice_second_order_is_chosen_where_it_fits(
 def test_solver_choice_dense_rows_of_many_columns_are_all_needed(
     dense: bool, columns: int, settings: dict[str, int | None], short: bool
 ) -> None:
-    assert solver_choice.short_of_rows(layout_of(columns + 1, dense=dense), settings) == short
+    assert solver_choice.is_short_of_rows(layout_of(columns + 1, dense=dense), settings) == short
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])

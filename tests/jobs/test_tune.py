@@ -18,8 +18,8 @@ import pytest
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import map_lines

@@ -10,8 +10,8 @@ import pytest
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs import folds as folding
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.rows import Dense

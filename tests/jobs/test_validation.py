@@ -13,9 +13,9 @@ from streamsvm.engine.block import BlockVisitor
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit.validation.held_out_chunks import drawn, opened
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.validate import drawn, open_training_store
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create
@@ -57,7 +57,7 @@ def test_validation_training_sees_the_other_rows_only(store: Path, tmp_path: Pat
     assert sorted(training + held) == list(range(8))
     assert len(held) == 2
     rows = np.concatenate([np.arange(k * CHUNK, (k + 1) * CHUNK) for k in training])
-    parts = opened(FitJob(str(store), "m", validation=0.25))
+    parts = open_training_store(FitJob(str(store), "m", validation=0.25))
     codes = np.minimum(values()[1], 1)
     assert [p.layout.counts for p in parts] == [
         (int((c == 0).sum()), int((c == 1).sum())) for c in (codes[rows], np.delete(codes, rows))

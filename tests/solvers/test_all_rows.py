@@ -16,10 +16,10 @@ import streamsvm as sv
 from streamsvm.compute.passes import interior_point as interior_passes
 from streamsvm.compute.passes import rows_in_memory as passes
 from streamsvm.engine.checkpoint import Decoder, Encoder
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.memory_plan import memory_settings
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.memory import memory_settings
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge

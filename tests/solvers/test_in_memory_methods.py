@@ -11,8 +11,8 @@ import scipy.optimize
 
 from streamsvm.compute.passes.descent import metric_rows, proximal_sweep
 from streamsvm.compute.passes.rows_in_memory import RowTerms
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge

@@ -19,10 +19,9 @@ from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.passes.certificate import best_scale
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,

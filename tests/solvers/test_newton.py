@@ -16,8 +16,8 @@ from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.state_transfer import bytes_of
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense

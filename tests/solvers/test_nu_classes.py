@@ -11,8 +11,8 @@ import pytest
 from sklearn.svm import NuSVC
 
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import fit_in_memory
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point import InteriorPoint

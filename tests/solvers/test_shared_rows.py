@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import make_plan
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store import create, open_store

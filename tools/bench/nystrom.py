@@ -22,8 +22,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import streamsvm as sv
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
@@ -107,8 +107,8 @@ def susy(options: Any, directory: Path) -> list[Row]:
 
 FITTED = """
 import json, sys, time
-from streamsvm.jobs.fit.run import fit
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 job = FitJob(**json.loads(sys.argv[1]))
 cpu, wall = time.process_time(), time.perf_counter()
 training = fit(job).training

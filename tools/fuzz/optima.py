@@ -28,9 +28,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from streamsvm.errors import StreamSVMError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.l1_ball import least_squares
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import fit_in_memory
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.problems import is_least_squares
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
 from tools.fuzz import optima_peers as peers
@@ -90,7 +90,7 @@ def of_two_classes_by_nu() -> list[Pair]:
 
 def of_ball() -> list[Pair]:
     able = [name for name, solver in made() if solver.in_l1_ball() is not None]
-    return [(name, loss) for name in able for loss in LOSSES if least_squares(LOSSES[loss]())]
+    return [(name, loss) for name in able for loss in LOSSES if is_least_squares(LOSSES[loss]())]
 
 
 def of_elastic_net(numeric: bool) -> list[Pair]:

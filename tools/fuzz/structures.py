@@ -51,8 +51,8 @@ from streamsvm.cli.options import job_of
 from streamsvm.config.fields import Field
 from streamsvm.config.job_file import STEPS, check, read_file
 from streamsvm.errors import StreamSVMError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.inspect import info
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store, read_chunk

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import FitResult, fit
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
 from tools.measure.datasets import Split, rows_of, split, stored
 from tools.measure.harness import Row, arguments, hardware, scratch
 

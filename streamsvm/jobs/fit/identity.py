@@ -18,13 +18,11 @@ from streamsvm.engine.checkpoint import Saved
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
-from streamsvm.jobs.fit.distributed import with_groups
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.memory_plan import memory_settings
-from streamsvm.jobs.fit.planning.plan import Plan, make_plan, state_choices
-from streamsvm.jobs.fit.planning.problems import warm_digest
-from streamsvm.jobs.fit.precision import FLOAT64, in_float64
-from streamsvm.jobs.leaving import successor
+from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.memory import memory_settings
+from streamsvm.jobs.fit.plan import Plan, make_plan, state_choices
+from streamsvm.jobs.fit.problems import digest_warm_start
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS
 from streamsvm.types import Store
@@ -49,6 +47,8 @@ SAMPLE = "sample"
 """Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
 CACHED, STREAMED = "kept in memory", "read in every pass"
 """What an identity says of blocks. Checkpoints on disk hold these words."""
+MIN_GROUPS = 2
+"""Groups of a row-wise solver on a cluster: with one there would be nothing to share out."""
 FEATURES = "features"
 """The part of the identity that is known only when the features are."""
 
@@ -73,7 +73,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
         "blocks": CACHED if plan.memory.cached else STREAMED,
         "embedding": None if plan.embedding is None else plan.embedding.where,
         ARITHMETIC: FLOAT64 if exact else None,
-        "warm start": None if exact else warm_digest(plan.problems),
+        "warm start": None if exact else digest_warm_start(plan.problems),
         SAMPLE: memory_settings(plan.solver).get(SAMPLE),
     }
 
@@ -86,7 +86,7 @@ def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved])
     return identity
 
 
-def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | None = None) -> tuple[FitJob, Plan]:
+def plan_fit(job: FitJob, store: Store, saved: list[Saved], executor: Executor | None = None) -> tuple[FitJob, Plan]:
     """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its machine.
 
     Raises ConfigError when the checkpoint was made with something else, and all that ``make_plan`` raises.
@@ -101,14 +101,14 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
         drawn = before  # whatever this machine has room for
     as_then = replace(job, embedding=then.get("embedding") or job.embedding, options=options, sampling=drawn)
     plan = make_plan(as_then, store)
-    following = successor(job, store, plan)
+    following = plan_fallback(job, store, plan)
     if following is not None and then["solver"] == following.solver_name:
         plan = following  # the first solver was left before that checkpoint
     elif job.memory is None and job.solver == "auto" and plan.solver_name != then["solver"] in SOLVERS:
         plan = make_plan(replace(as_then, solver=then["solver"]), store)  # this machine has another limit now
     job = state_choices(job, plan)
     if then.get(ARITHMETIC) == FLOAT64:
-        plan = in_float64(job, store, plan)
+        plan = plan_in_float64(job, store, plan)
     plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)
     if executor is not None and job.groups is None:
         job = replace(job, groups=then["settings"].get("groups"))
@@ -116,6 +116,13 @@ def settled(job: FitJob, store: Store, saved: list[Saved], executor: Executor | 
     known = {name: value for name, value in then.items() if name != FEATURES}
     refuse_other(known, identity_of(job, store, plan))
     return job, plan
+
+
+def with_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
+    """Return the job with its number of groups stated, where a cluster is used and the result depends on it."""
+    if executor is None or job.groups is not None or not plan.solver.shuffled:
+        return job
+    return replace(job, groups=max(MIN_GROUPS, executor.threads))
 
 
 def _cached_as_then(plan: Plan, store: Store, *, cached: bool) -> Plan:

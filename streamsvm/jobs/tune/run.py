@@ -36,20 +36,19 @@ from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
 from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.embed.placement import FLY
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.kernel_features import with_features
-from streamsvm.jobs.fit.planning.kernel_machine import machine_of
-from streamsvm.jobs.fit.planning.memory_plan import plan_memory
-from streamsvm.jobs.fit.planning.one_class import margin_of
-from streamsvm.jobs.fit.planning.plan import (
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.memory import plan_memory
+from streamsvm.jobs.fit.outputs import build_expansion
+from streamsvm.jobs.fit.plan import (
     EVENLY_DRAWN,
     Plan,
     limit_notice,
     make_plan,
     state_choices,
+    with_features,
     with_limit_taken,
 )
-from streamsvm.jobs.fit.planning.problems import checked_cost
+from streamsvm.jobs.fit.problems import check_cost, decision_margin
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.tune.job import TuneJob
@@ -122,7 +121,7 @@ class KernelFunctions:
         if self._machine is None or self._trials != tuple(trials):
             self._machine = None  # the memory of one machine is there, not that of two
             chosen = [solution for k in trials for solution in self.solutions[k]]
-            self._machine, self._trials = machine_of(self.kernel, self.columns, self.inner, chosen), tuple(trials)
+            self._machine, self._trials = build_expansion(self.kernel, self.columns, self.inner, chosen), tuple(trials)
         weights, expansion = self._machine
         out = np.empty((row_count(X), len(weights)))
         expansion.decision(X, weights, out)
@@ -173,7 +172,7 @@ def errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: A
             ends = np.cumsum([trials[k].values for k in mine])[:-1]
             values = found.values(loaded.chunk.X, mine)
             for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
-                counts.add(k, f - margin_of(first), trials[k].outcomes(loaded.chunk.codes))
+                counts.add(k, f - decision_margin(first), trials[k].outcomes(loaded.chunk.codes))
     return counts.shares
 
 
@@ -358,7 +357,7 @@ def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
         if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
             raise UsageError(f"{name} must be different values to try, not {values}")
     for C in job.C or ():
-        checked_cost(C)
+        check_cost(C)
     if job.kernel == "linear" and not job.landmarks:
         return [(None, "scale")]
     return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]

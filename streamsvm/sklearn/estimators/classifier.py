@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.engine.signals import interruptible
-from streamsvm.jobs.fit_in_memory import fit_in_memory
+from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.sklearn.estimators.estimator import StreamEstimator

@@ -15,8 +15,8 @@ from streamsvm.api.passes import told
 from streamsvm.api.running import reported
 from streamsvm.engine.signals import interruptible
 from streamsvm.jobs.apply.rows import moved_from
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.run import fit
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kinds_of_rows import is_frame
 from streamsvm.model import Model
 from streamsvm.rows import Float64

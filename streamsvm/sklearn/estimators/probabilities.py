@@ -7,7 +7,7 @@ with decision values. After one it is a matter of how that was made.
 from __future__ import annotations
 
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.options import NO_CALIBRATION
+from streamsvm.jobs.fit.job import NO_CALIBRATION
 from streamsvm.jobs.partial_fit import PORTIONS
 from streamsvm.model import Model
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.partial_fit import partial_fit, takes_portions
 from streamsvm.model import Model

@@ -6,8 +6,7 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm.jobs.fit.run import FitResult
-from streamsvm.jobs.fit_in_memory import MemoryFitResult
+from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.sklearn.fitting.callbacks import SUPPORTED

@@ -14,7 +14,7 @@ from typing import Any
 from streamsvm.aliases import ByName
 from streamsvm.api.commands import ingest
 from streamsvm.api.given import stored, without_the_way_back
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kinds_of_rows import gives_batches, is_numeric_frame, is_on_disk
 
 

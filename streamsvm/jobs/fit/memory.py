@@ -12,8 +12,8 @@ from streamsvm.engine.partition import pass_groups
 from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed import kernel_request
 from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.problems import warm_terms
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.problems import warm_start_terms
 from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -32,7 +32,7 @@ def plan_memory(
     limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
-    terms += warm_terms(problems) + _held_out_terms(job.validation, layout, len(problems), count)
+    terms += warm_start_terms(problems) + _held_out_terms(job.validation, layout, len(problems), count)
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)

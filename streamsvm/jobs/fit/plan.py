@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
+from streamsvm.engine.executor import Executor
 from streamsvm.engine.training import Training
+from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling, typical_reach
 from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.embed.kernel_request import NystromRequest
-from streamsvm.jobs.embed.placement import DISK, FLY, Choice, choose_embedding
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning import kernel_machine
-from streamsvm.jobs.fit.planning.able_solver import able_to_start, solver_of
-from streamsvm.jobs.fit.planning.landmarks import expected_passes, landmarks_that_fit, placed
-from streamsvm.jobs.fit.planning.memory_plan import fitted, memory_settings, remedy_for
-from streamsvm.jobs.fit.planning.one_class import as_rows_are, constant_of, share_of
-from streamsvm.jobs.fit.planning.problems import problems_of, warm_started
-from streamsvm.jobs.fit.planning.solver_choice import MANY, choose_solver, short_of_rows
+from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES, NystromRequest
+from streamsvm.jobs.embed.placement import AUTO, DISK, FLY, Choice, choose_embedding
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.memory import fitted, memory_settings, most_landmarks, remedy_for
+from streamsvm.jobs.fit.problems import bias_value, build_problems, effective_nu, start_from_model, undo_offsets
+from streamsvm.jobs.fit.solver import (
+    MANY_LANDMARKS,
+    build_solver,
+    check_warm_start,
+    choose_solver,
+    is_short_of_rows,
+    make_exact_kernel,
+    target_center,
+)
 from streamsvm.model import Model, load
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.machine import wanted_threads
+from streamsvm.store import open_store
 from streamsvm.types import (
     AnySolver,
     FeatureMap,
@@ -34,8 +42,14 @@ from streamsvm.types import (
     Layout,
     LinearSolution,
     Problem,
+    Report,
     Store,
+    StoredFiles,
 )
+
+if TYPE_CHECKING:
+    from streamsvm.features.nystrom import Embedded, Nystrom
+
 
 ROOM = 0.1
 """Of the tolerance: what linear solvers leave for the rounding that is added when they have ended."""
@@ -203,8 +217,8 @@ def _first_that_fits(job: FitJob, store: Store) -> Plan:
     plan = _with_landmarks_that_fit(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
     if plan.request is not None:
-        chosen = chosen and plan.request.landmarks > MANY
-    rowless = plan.request is None and short_of_rows(store.layout, memory_settings(plan.solver))
+        chosen = chosen and plan.request.landmarks > MANY_LANDMARKS
+    rowless = plan.request is None and is_short_of_rows(store.layout, memory_settings(plan.solver))
     if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_with_landmarks_that_fit(replace(job, solver="dcd"), store), why=why)
@@ -217,25 +231,26 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     ``exact``: with kernel features in float64, made in every pass.
     """
     layout, job = store.layout, replace(job, embedding=FLY) if exact else job
-    problems, names = problems_of(job, layout)
+    problems, names = build_problems(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = solver_of(job, solver_name, problems[0].loss, problems[0].classes)
+    solver = build_solver(job, solver_name, problems[0].loss, problems[0].classes)
     features = features_of(job, store)
-    request = kernel_request.request_of(job, store, features, constant_of(job))
+    request = kernel_request.request_of(job, store, features, bias_value(job))
     if job.calibrate is not None:
         kernel_request.check_labels_unseen(store, request, "--calibrate")
-    kernel = kernel_machine.kernel_of(job, solver, store, features)
+    kernel = make_exact_kernel(job, solver, store, features)
     if not solver.exact_kernel and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
-        starting, where = able_to_start(solver, solver_name, request), job.warm_start
-        problems = warm_started(load(Path(where)), where, starting, store, features, problems, names)
-    if share_of(job) is not None and job.one_class and kernel is None and request is None:
-        problems = [as_rows_are(problem, features, store) for problem in problems]
+        where = job.warm_start
+        check_warm_start(solver, solver_name, request)
+        problems = start_from_model(load(Path(where)), where, solver, store, features, problems, names)
+    if effective_nu(job) is not None and job.one_class and kernel is None and request is None:
+        problems = [undo_offsets(problem, features, store) for problem in problems]
     if kernel is not None:
         features = kernel_request.seen_by(kernel, features, store)
         reach = typical_reach(features, store)
-        center = kernel_machine.center_of(solver, store)
+        center = target_center(solver, store)
         problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
     solver = solver.sized(layout.rows, job.options)
     embedding = None
@@ -249,21 +264,24 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
     why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
-    remedy = remedy_for(layout, job) + kernel_machine.remedy(solver)
+    remedy = remedy_for(layout, job)
+    if solver.exact_kernel and not solver.max_support:
+        remedy += ", or a shorter model, --max-support 1000"
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
     )
 
 
-def started(plan: Plan, store: Store, model: Model) -> Plan:
+def start_plan_from(plan: Plan, store: Store, model: Model) -> Plan:
     """Return the plan with a model in memory for its problems to start from. Raises UsageError, DataError."""
-    solver, features = able_to_start(plan.solver, plan.solver_name, plan.request), plan.features
+    solver, features = plan.solver, plan.features
+    check_warm_start(solver, plan.solver_name, plan.request)
     assert isinstance(features, Raw | Standardized)  # kernel features do not start from a model
-    problems = warm_started(model, "the model", solver, store, features, plan.problems, plan.class_names)
+    problems = start_from_model(model, "the model", solver, store, features, plan.problems, plan.class_names)
     return replace(plan, problems=problems)
 
 
-def starting_there(plan: Plan, ended: Plan, training: Training) -> Plan:
+def start_where_ended(plan: Plan, ended: Plan, training: Training) -> Plan:
     """Return the plan of a fit from where it has ended (``ended``), if its solver can start from weights."""
     if not plan.solver.warm_start:
         return plan
@@ -287,7 +305,7 @@ def features_of(job: FitJob, store: Store) -> Raw | Standardized:
         store,
         standardize=job.standardize,
         every=bool(job.standardize_all),
-        bias=constant_of(job),
+        bias=bias_value(job),
         centered_too=not about_origin,
     )
     linear = job.kernel == "linear" and not kernel_request.wanted(job)
@@ -306,3 +324,96 @@ def fold(plan: Plan, solution: LinearSolution) -> Float64:
     if isinstance(found, KernelSolution):
         return np.append(found.coefficients, found.intercept)
     return np.append(found.w[:-1], found.bias * found.w[-1])
+
+
+SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
+"""What a fit can do where the disk has no room for an embedding."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """How a fit has its embedding built."""
+
+    dtype: str
+    prefetch: int
+    chunk_bytes: int = CHUNK_BYTES
+    overwrite: bool = True
+
+
+def with_features(  # noqa: PLR0917  what ``fit`` has at hand
+    job: FitJob, store: Store, plan: Plan, run: Path, report: Report, executor: Executor | None = None
+) -> tuple[Store, Plan]:
+    """The store to train on and the plan with its map: as they are where there are no kernel features."""
+    request = plan.request
+    if request is None:
+        return _of_embedding(job, store, plan)
+    from streamsvm.features.nystrom import Embedded
+    from streamsvm.jobs.embed.builder import Builder
+    from streamsvm.jobs.embed.kernel_map import make_map
+
+    if plan.embedding is not None and plan.embedding.where == DISK:
+        build = _Build(plan.embedding.dtype, job.prefetch)
+        place = run / "embedding.zarr"
+        found = Builder(store, request, place, build, report, executor, remedy=SMALLER).build()
+        features = Embedded(found.projection, bias_value(job))
+        seen: Store = open_store(found.embedding)
+        retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
+        plan = replace(plan, memory=replace(plan.memory, retain=retain))
+        return seen, with_map(plan, features)
+    return store, with_map(plan, make_map(request, store, report, job.prefetch))
+
+
+def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
+    """Return the plan of a fit that sees the data through a map that is made; its problems have the map's columns."""
+    problems = [replace(problem, columns=features.columns) for problem in plan.problems]
+    return replace(plan, features=features, problems=problems)
+
+
+def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
+    """A store that is an embedding carries its map: the model will be one of the rows it was made from."""
+    seal = store.facts.get("map")
+    if seal is None:
+        return store, plan
+    from streamsvm.features.mapfile import read_map
+    from streamsvm.features.nystrom import Embedded
+
+    if job.standardize:
+        raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
+    assert isinstance(store, StoredFiles)  # only a store on disk has a map, and its rows are not held out
+    return store, replace(plan, features=Embedded(read_map(store.root, seal), bias_value(job)))
+
+
+def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
+    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
+    expected = solver.expected(problems[0])
+    if expected is None:
+        return None
+    passes, formed = expected
+    return passes, len(problems) * formed
+
+
+def placed(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
+    """The request for features that are on disk, or made in every pass for a solver that expects so much of them."""
+    return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
+
+
+def landmarks_that_fit(
+    job: FitJob, store: Store, solver_name: str, problems: list[Problem], request: NystromRequest
+) -> int:
+    """How many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is none.
+
+    Where features will be is measured for each number of them: if it is not said, there is room for both.
+    """
+    places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
+
+    def most(name: str, landmarks: int) -> int:
+        solver = build_solver(job, name, problems[0].loss, problems[0].classes)
+        asked = replace(request, landmarks=landmarks)
+        requests = [placed(asked, place, expected_passes(solver, problems)) for place in places]
+        return min(most_landmarks(job, store, solver, problems, one) for one in requests)
+
+    found = most(solver_name, request.landmarks)
+    if job.landmarks is None or not 0 < found <= MANY_LANDMARKS:
+        return found
+    taken, _ = choose_solver(replace(job, landmarks=found), store.layout)
+    return found if taken == solver_name else most(taken, found + 1)

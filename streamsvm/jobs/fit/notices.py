@@ -16,11 +16,10 @@ from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.embed.placement import FLY
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.kernel_machine import options_of
-from streamsvm.jobs.fit.planning.nu_classes import by_nu
-from streamsvm.jobs.fit.planning.one_class import share_of
-from streamsvm.jobs.fit.planning.plan import Plan
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.problems import effective_nu, finds_C_by_nu
+from streamsvm.jobs.fit.solver import solver_settings
 from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
@@ -94,12 +93,12 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
     }
     if status in limits:
         return limits[status]
-    if by_nu(job) and worst.final:
+    if finds_C_by_nu(job) and worst.final:
         return (
             "no function is better than 0: the classes overlap more than nu allows",
             "a larger --nu, or --C in its place",
         )
-    if share_of(job) is not None and worst.final:
+    if effective_nu(job) is not None and worst.final:
         why = "no hyperplane holds so many rows off the origin: they lie around it"
         return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
     return _short_of_the_end(job)
@@ -208,7 +207,7 @@ def idle_settings(job: FitJob, plan: Plan) -> list[str]:
 def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
     """The same of the solver's settings."""
     kind = SOLVERS[plan.solver_name]
-    solver: AnySolver = build(kind, options_of(job), f"solver '{plan.solver_name}'")
+    solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, usual = field_values(solver, job.options), field_values(kind(), job.options)
     stated = [name for name in job.options if values[name] != usual[name]]
     found = {why: [name for name in stated if name in names] for why, names in solver.idle(plan.problems[0]).items()}

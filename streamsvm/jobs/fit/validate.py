@@ -1,41 +1,139 @@
-"""The error a fit has on held-out rows after each pass, and the weights that were best.
-
-Rows are a part of the chunks (``held_out_chunks``) or come from elsewhere; training does not see them (column statistics,
-which know no labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
-"""
+"""Which chunks of a store are held out: a share of them, drawn by seed; the others are trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.executor import Executor, local_executor
+from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.loop import FitLoop
-from streamsvm.engine.partition import contiguous, pass_groups
-from streamsvm.engine.stores import OpenedStore, reference_to
+from streamsvm.engine.partition import Group, contiguous, pass_groups
+from streamsvm.engine.stores import OpenedStore, StoreReference, reference_to
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.planning.plan import Plan, fold_rows
+from streamsvm.jobs.apply.metrics import ErrorCounts
+from streamsvm.jobs.apply.rows import FileRequest, RowBatches, row_batches
+from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.model import Model
+from streamsvm.regular import is_folder, is_there
 from streamsvm.rows import Float64
+from streamsvm.schedule import budget
 from streamsvm.solvers.evaluation import WeightEvaluation
 from streamsvm.store import open_store
-from streamsvm.types import (
-    Certificate,
-    LinearSolution,
-    Report,
-    Stop,
-    Store,
-)
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.sources.offsets import Offsets
+from streamsvm.store.views import Section
+from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, StoredFiles
 
 if TYPE_CHECKING:
     from streamsvm.jobs.apply.metrics import ErrorCounts
+
+
+def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
+    """The store to train on, and the part of it that is held out, or None. Raises UsageError and what opening raises."""
+    limit = budget.memory_limit(job.memory)
+    store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
+    if job.validation is None and job.patience is not None:
+        raise UsageError("--patience waits for the error on held-out rows", hint="give --validation too")
+    if job.validation is not None and store.facts.get("map") is not None:
+        raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
+    if not isinstance(job.validation, float | int):
+        return store, None
+    if kernel_request.wanted(job):
+        raise UsageError("chunks are held out of linear fits only", hint="give --validation a store of its own")
+    training, held = drawn(len(store.layout.chunks), float(job.validation), job.seed)
+    parts = [Section(store, chunks, census_of(store, chunks)) for chunks in (training, held)]
+    if min(parts[0].layout.counts) == 0:
+        raise UsageError(
+            "the chunks that are not held out lack a class: classes are not spread over the store",
+            hint="ingest with --shuffle, or give --validation a store of its own",
+        )
+    return parts[0], parts[1]
+
+
+def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """The chunks to train on and those held out, at least one of each. Raises UsageError."""
+    if not 0.0 < share < 1.0:
+        raise UsageError(f"--validation {share:g} is no part of the rows", hint="between 0 and 1, or a store")
+    if chunks < 2:
+        raise UsageError(
+            "the store has one chunk, none can be held out",
+            hint="ingest with smaller chunks (--chunk 256KiB), or give --validation a store",
+        )
+    count = min(chunks - 1, max(1, round(share * chunks)))
+    order = np.random.default_rng((seed, chunks)).permutation(chunks).tolist()
+    return sorted(order[count:]), sorted(order[:count])
+
+
+def census_of(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
+    """Rows of each class in some chunks; of numbers all rows in them."""
+    table = np.zeros((len(chunks), len(store.layout.counts)), np.int64)
+    for row, chunk in zip(table, chunks, strict=True):
+        row[: len(store.census[chunk])] = store.census[chunk]
+    return tuple(table.sum(axis=0).tolist())
+
+
+def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
+    """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
+    counts = ErrorCounts(models, len(model.classes) if model.pairs else 0)
+    for batch in rows:
+        assert batch.truth is not None
+        for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
+            counts.add(k, decision, batch.truth)
+    return counts
+
+
+def count_errors_on(
+    executor: Executor,
+    store: tuple[StoreReference | OpenedStore, Offsets],
+    groups: list[Group],
+    model: Model,
+    models: int,
+) -> ErrorCounts:
+    """``count_errors`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
+    given = executor.share((*store, model, models))
+    return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
+
+
+def count_errors_in(group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, int]) -> ErrorCounts:
+    """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
+    store, offsets, model, models = given
+    opened, classes = store.open(), list(model.classes)
+    rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
+    return count_errors(rows, model, models)
+
+
+def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
+    """The rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
+    path = Path(str(job.validation))
+    if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
+        raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
+    facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
+    known = {name: facts.get(name) for name in ("names", "encoding")}
+    rows = row_batches(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
+    if rows.store.layout.numeric != plan.layout.numeric:
+        held, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
+        raise UsageError(
+            f"--validation {path} holds {held}, this fit is of {fitted}",
+            hint="ingest it with the options of the other one",
+        )
+    return rows
+
+
+def zero_model(plan: Plan) -> Model:
+    """A model of the fit's columns and classes, all zero."""
+    values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
+    pairs = plan.problems[0].negative is not None
+    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)
 
 
 @dataclass(slots=True)
@@ -89,8 +187,6 @@ class HeldOutValidation:
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
         """The share of held-out rows each group of weights is wrong about: one reading for all."""
-        from streamsvm.jobs.fit.validation.counted_errors import zero_model
-
         plan = self.plan
         rows = [fold_rows(plan, w) for weights in groups for w in weights]
         if not rows:
@@ -133,7 +229,6 @@ def evaluator_for(
     if job.validation is None:
         return None
     from streamsvm.jobs.apply.rows import RowBatches
-    from streamsvm.jobs.fit.validation.counted_errors import count_errors, count_errors_on, rows_of_store, zero_model
 
     if not plan.solver.has_candidates or job.dual:
         raise _unable(job, plan)
