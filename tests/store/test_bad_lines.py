@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.store.sources import csv_faults
+from streamsvm.store.sources import SourceOptions, csv_faults, open_source
 from streamsvm.store.sources.csv_dialect import Dialect, split
 from streamsvm.store.sources.csv_faults import FEW_LINES, BadLineFilter, ExpectedColumns, check_line
 from streamsvm.store.sources.csv_parsing import TEXT, group_conversions
@@ -82,3 +82,20 @@ def test_few_lines_are_looked_at_for_a_bad_one(
 def test_a_line_ends_with_a_line_feed_and_nothing_else() -> None:
     assert split("1,u\u2028v\x0cw,p", ",") == ["1", "u\u2028v\x0cw", "p"]
     assert split('1,"u\nv",p', ",") == ["1", "u\nv", "p"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_bad_lines_of_all_files_are_counted_and_listed(tmp_path: Path, form: str) -> None:
+    """Those of the last JSON lines file were, and no others; a census of categories reads the files once more."""
+    paths = [tmp_path / f"{k}.{form}" for k in range(2)]
+    for path in paths:
+        lines = ["1.5,red,0", "2.5,blue,1"] * 20 + ["bad,red,1"]
+        if form == "jsonl":
+            rows = (line.split(",") for line in lines)
+            lines = [f'{{"a": {a if a != "bad" else "[]"}, "b": "{b}", "y": {y}}}' for a, b, y in rows]
+        path.write_text("\n".join(["a,b,y", *lines] if form == "csv" else lines) + "\n")
+    options = SourceOptions(label="y", categorical=("b",), on_bad_line="skip", max_bad="50%")
+    rows = sum(len(batch.labels) for batch in open_source(paths, options).batches())
+    assert rows == 80
+    assert [Path(name) for name, *_ in options.rejects.lines] == paths
+    assert (options.rejects.count, options.rejects.read) == (2, 84 if form == "csv" else 82)
