@@ -42,7 +42,8 @@ def open_store(
     """Open a committed store, or arrays that another program wrote, which are read in place.
 
     ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` chunks of it that were
-    never written are taken for its fill value. ``memory_limit`` are the bytes there are; None asks nothing. Raises MissingError, DataError, SecurityError, BudgetError.
+    never written are taken for its fill value. ``memory_limit`` are the bytes there are; None asks nothing. Raises
+    MissingError, DataError, SecurityError, BudgetError.
     """
     from streamsvm.store.foreign import foreign_format
     from streamsvm.store.format import manifest

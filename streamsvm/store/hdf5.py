@@ -3,15 +3,17 @@
 STORE/manifest.json       written last
 STORE/part-00000.h5       X (dense) or X/{data,indices,indptr} (CSR in the AnnData encoding), y, weight: of some chunks
 
-A part is complete in itself: its indptr begins at 0, its last units are padded with zeros. The manifest has a crc32c of the values of
-every chunk, and one of all other bytes of a part, which is checked before the HDF5 library sees them.
+A part is complete in itself: its indptr begins at 0, its last units are padded with zeros. The manifest has a crc32c of
+the values of every chunk, and one of all other bytes of a part, which is checked before the HDF5 library sees them.
 
-HDF5 cannot cope with a full disk: it may say so only when the file is closed, keeps the descriptor, and the process crashes at its end.
-So it never learns of one: it writes through ``_Through``, which keeps the first error and drops what comes after. A killed writer costs
-at most one part: a part is written under another name, closed, made durable, opened and read again, and only then renamed.
+HDF5 cannot cope with a full disk: it may say so only when the file is closed, keeps the descriptor, and the process
+crashes at its end. So it never learns of one: it writes through ``_Through``, which keeps the first error and drops
+what comes after. A killed writer costs at most one part: a part is written under another name, closed, made durable,
+opened and read again, and only then renamed.
 
-Files that others may have made are opened here too. An HDF5 file can ask for other files (external storage, external links, virtual
-datasets) and for code (filters loaded by number). Data must not ask for either: all of it is refused before a byte of a dataset is read.
+Files that others may have made are opened here too. An HDF5 file can ask for other files (external storage, external
+links, virtual datasets) and for code (filters loaded by number). Data must not ask for either: all of it is refused
+before a byte of a dataset is read.
 """
 
 from __future__ import annotations
@@ -138,7 +140,9 @@ class HDF5Backend:
     _rows: int = 0
     """Rows in all parts."""
     _columns: int = 0
-    """The largest column so far: the width of a CSR part, but for the last one, which is closed when the width is known."""
+    """The largest column so far: the width of a CSR part, but for the last one, which is closed when the width is
+    known.
+    """
     _known: list[KnownPart] = field(default_factory=list)
     """Parts that an earlier build has completed."""
     _crcs: list[dict[str, list[int]]] = field(default_factory=list)
@@ -159,7 +163,9 @@ class HDF5Backend:
             raise UsageError("HDF5 stores are not compressed", hint=hint)
 
     def turn(self, values: dict[str, Array]) -> bool:
-        """Close the file when the next chunk would not fit in it, and return whether it did; see ``StoreBackend.turn``."""
+        """Close the file when the next chunk would not fit in it, and return whether it did; see
+        ``StoreBackend.turn``.
+        """
         full = self._cutters is not None and self._cutters.room(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
@@ -200,7 +206,9 @@ class HDF5Backend:
         self._files, self._rows = msgspec.convert(saved["files"], list[PartFile]), rows
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Compare the files that are complete by the checksums of their units; any other is written again as a whole."""
+        """Compare the files that are complete by the checksums of their units; any other is written again as a
+        whole.
+        """
         self._repair = repair
         if not repair:
             parts = [part for note in notes for part in note["parts"]]
@@ -350,7 +358,9 @@ class KnownPart:
         """Do nothing: the file is durable."""
 
     def close(self, chunks: int, _columns: int) -> PartFile:
-        """Compare what was added with what the file holds. Raises DataError E-SOURCE when the source has changed since."""
+        """Compare what was added with what the file holds. Raises DataError E-SOURCE when the source has
+        changed since.
+        """
         if self.crcs != self._expected or chunks != self._file.chunks:
             text = f"the source does not give the rows of {self._path}, which an earlier run has written from it"
             raise DataError(text, code="E-SOURCE", hint="start again with --overwrite")
@@ -530,7 +540,9 @@ def _names_in(place: str | bytes) -> list[bytes]:
 
 
 def require_plain(dataset: H5Object, path: Path) -> H5Object:
-    """Return the dataset if all of it lies in this file and no filter plugin is needed. Raises SecurityError, DataError."""
+    """Return the dataset if all of it lies in this file and no filter plugin is needed. Raises SecurityError,
+    DataError.
+    """
     import h5py
 
     made = dataset.id.get_create_plist()

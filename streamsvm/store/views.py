@@ -1,4 +1,6 @@
-"""Stores that are not files of ours: arrays in memory, other stores read once into memory, some of their chunks or rows, open arrays."""
+"""Stores that are not files of ours: arrays in memory, other stores read once into memory, some of their chunks or
+rows, open arrays.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class MemoryStore:
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,)."""
+        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any,
+        weights (n,).
+        """
         if self._chunker is None:
             sparse = isinstance(X, CSR)
             size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
@@ -330,8 +334,8 @@ class Section(_SomeChunks):
 class SelectedRows(_SomeChunks):
     """The rows of a store where ``chosen`` (n,) is true, in its order; chunks without such rows are never read.
 
-    ``codes`` (n,): the class code of every row of the store. Of a chunk that is read in part, ``layout.nonzeros`` counts all
-    entries: more than there are. Raises DataError E-EMPTY where nothing is chosen.
+    ``codes`` (n,): the class code of every row of the store. Of a chunk that is read in part, ``layout.nonzeros``
+    counts all entries: more than there are. Raises DataError E-EMPTY where nothing is chosen.
     """
 
     selection = None
@@ -376,8 +380,8 @@ CHUNK_BYTES = 4 << 20
 class SlicedStore:
     """Rows ``X[start:stop]`` with their class codes (n,): of a memory map, of h5py or Zarr, of scipy.sparse.
 
-    Nothing is copied but the slice that is looked at. Columns that float32 cannot hold are less an offset, as an ingest has
-    them. Raises DataError.
+    Nothing is copied but the slice that is looked at. Columns that float32 cannot hold are less an offset, as an ingest
+    has them. Raises DataError.
     """
 
     name = "X"

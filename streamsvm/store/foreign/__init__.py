@@ -1,7 +1,8 @@
-"""Arrays other programs wrote, in HDF5 files and Zarr directories: read by their libraries, once they are found harmless.
+"""Arrays other programs wrote, in HDF5 files and Zarr directories: read by their libraries, once they are found
+harmless.
 
-They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that nothing points to
-other files, that no filter plugin is needed, and how much memory a chunk needs.
+They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that
+nothing points to other files, that no filter plugin is needed, and how much memory a chunk needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Matrices, labels and names of columns in the files of other programs, whatever library reads them.
 
-A file is a tree of groups and arrays (``ForeignFile``), an array gives rows (``RowArray``), a matrix of features is dense, CSR or CSC
-(``Features``). An array is itself. A group says what it is by its attributes: AnnData writes sparse matrices, categories, values beside a
-mask of missing ones and tables so, MATLAB its sparse matrices.
+A file is a tree of groups and arrays (``ForeignFile``), an array gives rows (``RowArray``), a matrix of features is
+dense, CSR or CSC (``Features``). An array is itself. A group says what it is by its attributes: AnnData writes sparse
+matrices, categories, values beside a mask of missing ones and tables so, MATLAB its sparse matrices.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def features_of(file: ForeignFile, key: str) -> Features:
 
 
 def labels_of(file: ForeignFile, key: str) -> RowArray | None:
-    """Return the labels that a key names: an array, or a group of categories or of values with a mask; None where there is nothing of
-    this name. Raises DataError E-LAYOUT for other groups.
+    """Return the labels that a key names: an array, or a group of categories or of values with a mask; None where there
+    is nothing of this name. Raises DataError E-LAYOUT for other groups.
     """
     kind = file.kind(key)
     if kind is None:
@@ -193,7 +193,9 @@ def labels_of(file: ForeignFile, key: str) -> RowArray | None:
 
 
 def names_of(file: ForeignFile, key: str, columns: int) -> tuple[str, ...] | None:
-    """Return the names of the columns of a matrix of AnnData, from the index of its ``var``; None where there are none."""
+    """Return the names of the columns of a matrix of AnnData, from the index of its ``var``; None where there
+    are none.
+    """
     table = NAMES_OF.get(key.strip("/")) or NAMES_OF.get(key.strip("/").rpartition("/")[0])
     if table is None or file.kind(table) != "group":
         return None
@@ -358,7 +360,9 @@ class SparseColumns:
         return CSR(self._gathered.data[low:high].copy(), self._gathered.indices[low:high].copy(), indptr - low)
 
     def _row_ends(self) -> Int64:
-        """The entries of all rows up to each row, that row included; all indices are checked. Raises DataError E-INDEX."""
+        """The entries of all rows up to each row, that row included; all indices are checked. Raises DataError
+        E-INDEX.
+        """
         if self._ends is None:
             counts = np.zeros(self.rows, np.int64)
             for low in range(0, self._entries, PIECE_ENTRIES):

@@ -1,7 +1,7 @@
 """Compressed units: blosc-lz4 with byte shuffle, inside the crc32c; read whole, checked, then unpacked.
 
-It pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); of measured numbers it saves a tenth and costs more
-time than that saves. ``try_compression`` decides by one chunk.
+It pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); of measured numbers it saves a
+tenth and costs more time than that saves. ``try_compression`` decides by one chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ SHUFFLE = 1
 LEAST_RATIO = 1.4
 """The least ratio of compression that saves time: a disk of 1.5 GB/s against unpacking at 2.5 GB/s."""
 SMALLER = 8
-"""The factor by which units of compressed CSR arrays are smaller: a chunk begins and ends inside units, and these two are unpacked whole."""
+"""The factor by which units of compressed CSR arrays are smaller: a chunk begins and ends inside units, and these two
+are unpacked whole.
+"""
 LEAST_UNIT = 1024
 SCRATCH = "unpacked"
 HINT_CORRUPT = "restore the file, or ingest again"
@@ -89,7 +91,9 @@ def buffer_bytes(array: UnitArray, start: int, stop: int) -> dict[str, int]:
 
 
 def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any]) -> None:
-    """Unpack items [start, stop). ``buffers``: the bytes that ``read_units`` read, scratch for one unit, the items. Raises DataError E-CRC."""
+    """Unpack items [start, stop). ``buffers``: the bytes that ``read_units`` read, scratch for one unit, the items.
+    Raises DataError E-CRC.
+    """
     packed, scratch, into = buffers
     at = out = 0
     for segment in segments(array.spec, start, stop):

@@ -1,4 +1,6 @@
-"""Labels: how they are written, and coders that turn them into class codes, or check and summarize them where they are numbers to predict."""
+"""Labels: how they are written, and coders that turn them into class codes, or check and summarize them where they are
+numbers to predict.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def label_type(kind: str) -> str:
 def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
     """Return class labels, which are written as text, as an array of the type they were given in.
 
-    ``kind``: what ``label_type`` returned for them; without one they are int64 or float64 where all of them are such numbers, else text.
+    ``kind``: what ``label_type`` returned for them; without one they are int64 or float64 where all of them are such
+    numbers, else text.
     """
     truths = {"0": False, "1": True, "false": False, "true": True}
     if kind == "bool" and set(texts) <= set(truths):
@@ -80,7 +83,9 @@ def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
 
 
 def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
-    """Return the record of the type of labels, {'type': kind}, empty where ``typed_labels`` sees it by the texts alone."""
+    """Return the record of the type of labels, {'type': kind}, empty where ``typed_labels`` sees it by the
+    texts alone.
+    """
     known = typed_labels(texts, kind)
     return {} if not kind or known.dtype.kind == typed_labels(texts).dtype.kind else {"type": kind}
 
@@ -94,7 +99,9 @@ def _is_number(text: str) -> bool:
 
 
 def as_labels(values: Array, name: str) -> Array:
-    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
+    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other
+    types.
+    """
     kind = values.dtype.kind
     if kind in "US":
         return values.astype(np.str_)

@@ -1,7 +1,7 @@
 """Columns as lines of text, by several threads at once.
 
-pyarrow writes the columns of large blocks: it gives up the interpreter's lock, and numbers take a sixth of the time that
-``repr`` takes. Of few rows its import would cost more than it saves. The text is the same either way.
+pyarrow writes the columns of large blocks: it gives up the interpreter's lock, and numbers take a sixth of the time
+that ``repr`` takes. Of few rows its import would cost more than it saves. The text is the same either way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ LEAST, MOST = 1e-4, 1e10
 
 
 def texts_of(column: Array) -> Texts:
-    """Return a column (n,) as fields: numbers with the digits that tell them apart, objects as text, in quotes where it needs them."""
+    """Return a column (n,) as fields: numbers with the digits that tell them apart, objects as text, in quotes where it
+    needs them.
+    """
     if column.dtype == object:
         return _of_objects(column)
     if len(column) < MANY:

@@ -102,7 +102,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
-    """Return the sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or history."""
+    """Return the sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or
+    history.
+    """
     return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
 
 

@@ -1,6 +1,7 @@
 """The names of the rows of a store: ``ids.parquet`` beside its arrays, one column, in the order of the rows.
 
-pyarrow is imported by those who use ids, because it takes memory that a fit has other uses for. The file belongs to a store whose manifest has a fact ``ids``; programs that do not know of it pass it over.
+pyarrow is imported by those who use ids, because it takes memory that a fit has other uses for. The file belongs to a
+store whose manifest has a fact ``ids``; programs that do not know of it pass it over.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class GrowingFile(RawIOBase):
 
 
 def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of predictions made of tables: columns by name, in groups of at most GROUP_ROWS rows."""
+    """Yield the bytes of a Parquet file of predictions made of tables: columns by name, in groups of at most GROUP_ROWS
+    rows.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,6 @@
-"""Three simple sets: clouds that a plane separates, half circles that only a kernel separates, and sparse rows like text."""
+"""Three simple sets: clouds that a plane separates, half circles that only a kernel separates, and sparse rows like
+text.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""A raw table after encoding: a few numeric columns of very different scales beside many one-hot columns, most of them rare.
+"""A raw table after encoding: a few numeric columns of very different scales beside many one-hot columns, most of them
+rare.
 
 Row i has ``numeric`` values exp(0.8 z_j) scale_j, z standard normal and scale log-uniform in [1e-2, 1e6], and one level
-of every categorical variable. Levels are Zipf distributed, P(level >= k) ~ k^-0.3: the first ones are in a tenth of
-the rows, most of a large variable's in one row or none. The label is the sign of a noisy linear rule,
+of every categorical variable. Levels are Zipf distributed, P(level >= k) ~ k^-0.3: the first ones are in a tenth of the
+rows, most of a large variable's in one row or none. The label is the sign of a noisy linear rule,
 
-    score = 0.5 z.beta + 0.4 sum_c effect_c[level_c] + 1.5 logistic noise,      y = +1 where score > threshold,
+score = 0.5 z.beta + 0.4 sum_c effect_c[level_c] + 1.5 logistic noise,      y = +1 where score > threshold,
 
-and the threshold is the quantile of a fixed pilot draw that makes a share ``positive`` of the rows +1. A plane separates
-the classes about as well as it does real tables (flight delays, clicks); the columns of a fit are neither centered nor of one scale.
+and the threshold is the quantile of a fixed pilot draw that makes a share ``positive`` of the rows +1. A plane
+separates the classes about as well as it does real tables (flight delays, clicks); the columns of a fit are neither
+centered nor of one scale.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Reading past the page cache (O_DIRECT), for stores that it does not hold.
 
-A read through the cache allocates pages, copies them and drops them again, which takes three to four times the processor
-seconds of the transfer itself. Past the cache the disk writes into the block. It asks for blocks of the disk: for memory,
-offset and length that are multiples of ``ALIGNED``. So the whole ones of a unit go to where they are wanted, and the last,
-incomplete one goes there through a page. Some file systems (tmpfs, some networks) refuse: they are read through the cache.
+A read through the cache allocates pages, copies them and drops them again, which takes three to four times the
+processor seconds of the transfer itself. Past the cache the disk writes into the block. It asks for blocks of the disk:
+for memory, offset and length that are multiples of ``ALIGNED``. So the whole ones of a unit go to where they are
+wanted, and the last, incomplete one goes there through a page. Some file systems (tmpfs, some networks) refuse: they
+are read through the cache.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def read_past_cache(descriptor: int, into: memoryview, tail: bytearray, offset: int) -> bool:
-    """Read ``into`` and then ``tail`` from ``offset`` on; False, with nothing read, where that cannot be done past the cache.
+    """Read ``into`` and then ``tail`` from ``offset`` on; False, with nothing read, where that cannot be done past the
+    cache.
 
     False too where the file ends early: who reads it through the cache says so. Raises OSError of the disk.
     """

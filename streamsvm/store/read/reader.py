@@ -1,4 +1,6 @@
-"""A committed store on a local disk, whatever its format: bytes by ``preadv`` into our own buffers, verified, as rows."""
+"""A committed store on a local disk, whatever its format: bytes by ``preadv`` into our own buffers, verified,
+as rows.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,8 @@ class DiskStore:
             self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
-        """Hint that ``chunk`` is not needed soon, and is to leave no room in the page cache; see ``types.Store.forget``.
+        """Hint that ``chunk`` is not needed soon, and is to leave no room in the page cache; see
+        ``types.Store.forget``.
 
         Who says that reads more than the cache holds: from then on nothing is read through it.
         """

@@ -1,7 +1,7 @@
 """Reading ahead: what other threads make while the caller works on what came before.
 
-``ahead`` has one thread that makes the items of an iterator, ``in_order`` has several that work on items that the caller takes, and
-``DigestBeside`` hashes a file that another library reads meanwhile.
+``ahead`` has one thread that makes the items of an iterator, ``in_order`` has several that work on items that the
+caller takes, and ``DigestBeside`` hashes a file that another library reads meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _End:
 def ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     """Yield ``items``, at most ``depth`` of them made in advance by a thread.
 
-    What they raise is raised here. The thread closes the items and ends when they end, or when this iterator is closed: callers
-    must close it.
+    What they raise is raised here. The thread closes the items and ends when they end, or when this iterator is closed:
+    callers must close it.
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = Event()
@@ -75,11 +75,12 @@ def _put(made: queue.Queue[T | _End], item: T | _End, unwanted: Event) -> bool:
 
 
 def in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:
-    """Yield every item with the result of ``make``, in the order of the items; idle threads compute some in advance, one each and one more.
+    """Yield every item with the result of ``make``, in the order of the items; idle threads compute some in advance,
+    one each and one more.
 
-    This thread takes the items, and computes some too as long as the next one to be yielded is not ready. ``make`` must release the
-    interpreter's lock for most of its time. What it raises is raised here, in the place of its item. Without an idle thread all
-    is computed here.
+    This thread takes the items, and computes some too as long as the next one to be yielded is not ready. ``make`` must
+    release the interpreter's lock for most of its time. What it raises is raised here, in the place of its item.
+    Without an idle thread all is computed here.
     """
     borrowed = CORES.borrow(CORES.count - 1)
     try:

@@ -1,4 +1,6 @@
-"""Arrays and matrices in memory as rows of float32, checked: numpy arrays of any number type, and scipy.sparse of any form."""
+"""Arrays and matrices in memory as rows of float32, checked: numpy arrays of any number type, and scipy.sparse of any
+form.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indica
 def rows_of(X: Any, name: str, first_row: int = 0, *, missing: bool = False, exact: bool = False) -> Rows:
     """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
 
-    ``name`` is what errors call it, ``first_row`` the number of its first row there, from 0; with ``missing`` NaN stands for a
-    missing value. ``exact``: numbers that float32 would round are float64, for a caller who takes an offset from them before.
-    Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE as for files.
+    ``name`` is what errors call it, ``first_row`` the number of its first row there, from 0; with ``missing`` NaN
+    stands for a missing value. ``exact``: numbers that float32 would round are float64, for a caller who takes an
+    offset from them before. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE as for files.
     """
     import scipy.sparse
 
@@ -70,8 +72,8 @@ def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: 
 def as_numbers(
     values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False, exact: bool = False
 ) -> Array:
-    """Return numbers (n, d) as float32, or as float64 where they are to be ``exact``; with ``missing``, NaN stands for a
-    missing value and stays.
+    """Return numbers (n, d) as float32, or as float64 where they are to be ``exact``; with ``missing``, NaN stands for
+    a missing value and stays.
 
     Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
     """

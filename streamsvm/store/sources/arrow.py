@@ -1,9 +1,11 @@
-"""Tables that a program has: anything that gives Arrow record batches, one at a time, spilled to a file and read as a table.
+"""Tables that a program has: anything that gives Arrow record batches, one at a time, spilled to a file and read as a
+table.
 
-An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals, ADBC) may give its
-rows only once, and what becomes of text columns must be known of all rows before the first is stored. So the rows are written to a file
-of record batches, and read from it by the rules of files: the store is that of the same table in a file. Unlike in Parquet nothing has
-to be known of all batches: a table of any width is written and read in the memory of one batch, which is a few MiB.
+An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals,
+ADBC) may give its rows only once, and what becomes of text columns must be known of all rows before the first is
+stored. So the rows are written to a file of record batches, and read from it by the rules of files: the store is that
+of the same table in a file. Unlike in Parquet nothing has to be known of all batches: a table of any width is written
+and read in the memory of one batch, which is a few MiB.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class BlocksPart(NamedTuple):
     """The number of columns of an array."""
 
     def place(self, row: int) -> tuple[int, int]:
-        """Return the number of the block that holds row ``row`` of the part, and the number of the row in it, from 0."""
+        """Return the number of the block that holds row ``row`` of the part, and the number of the row in it,
+        from 0.
+        """
         ends = np.cumsum(self.rows)
         block = int(np.searchsorted(ends, row, side="right"))
         return self.first + block, row - int(ends[block] - self.rows[block])
@@ -234,7 +238,9 @@ def one_column(X: Any) -> Iterator[pa.RecordBatch]:
 
 
 def numbers_of(X: Any) -> Iterator[Array]:
-    """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that are none."""
+    """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that
+    are none.
+    """
     for batch in reader_of(X if _gives_batches(X) else X.collect()):
         yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
 
@@ -247,7 +253,9 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 
 def _gives_batches(X: Any) -> bool:
-    """Whether a table gives batches; a lazy frame of an earlier polars gives all of its rows at once, or writes them to a file."""
+    """Whether a table gives batches; a lazy frame of an earlier polars gives all of its rows at once, or writes them to
+    a file.
+    """
     return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
 
 
@@ -296,7 +304,8 @@ def _stored_table_reader(X: Any) -> Any:
 def _lazy_reader(X: Any) -> pa.RecordBatchReader:
     """The rows of a lazy frame of polars as they are computed.
 
-    A file that polars writes would take more memory: it holds row groups first, of 100 columns 0.3 GB more than batches of rows.
+    A file that polars writes would take more memory: it holds row groups first, of 100 columns 0.3 GB more than batches
+    of rows.
     """
     schema = reader_of(X.head(0).collect()).schema
     frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
@@ -310,7 +319,9 @@ def _sink(X: Any, directory: Path) -> pd.Dataset:
 
 
 def _pandas_reader(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """The rows of a pandas data frame without its index, of its own types or those of ``schema``. Raises DataError E-DTYPE."""
+    """The rows of a pandas data frame without its index, of its own types or those of ``schema``. Raises DataError
+    E-DTYPE.
+    """
     check_frame(frame, "")
     frame = frame.rename(columns=str)
     try:

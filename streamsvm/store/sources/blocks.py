@@ -1,5 +1,5 @@
-"""Blocks of rows that a program has in memory, partitions of data frames and blocks of arrays: written to files by one process,
-and read from them by another as a source whose errors name the block.
+"""Blocks of rows that a program has in memory, partitions of data frames and blocks of arrays: written to files by one
+process, and read from them by another as a source whose errors name the block.
 
 Tables become record batches of Arrow, which are read by the rules of files; arrays become npy files.
 """
@@ -86,7 +86,9 @@ def _table(frame: Block) -> Any:
 
 
 def _check_columns(frames: Sequence[Block], first: int) -> None:
-    """Raise DataError E-SCHEMA for a partition that has other columns than the first: pandas would fill in missing values."""
+    """Raise DataError E-SCHEMA for a partition that has other columns than the first: pandas would fill in missing
+    values.
+    """
     expected = set(map(str, frames[0].columns))
     for k, frame in enumerate(frames[1:], first + 1):
         if other := expected.symmetric_difference(map(str, frame.columns)):
@@ -97,7 +99,9 @@ def _check_columns(frames: Sequence[Block], first: int) -> None:
 
 
 def _name_column(frames: Sequence[Block], first: int) -> DataError:
-    """Return the error for the first partition with a column that Arrow does not take, or of another type than before."""
+    """Return the error for the first partition with a column that Arrow does not take, or of another type than
+    before.
+    """
     for k, frame in enumerate(frames):
         for name in frame.columns:
             said = arrow_refusal([frame[name]])
@@ -300,7 +304,9 @@ def _blocks(part: BlocksPart, noun: str) -> str:
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """Return the rows of a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source`` raises."""
+    """Return the rows of a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source``
+    raises.
+    """
     by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
     try:
         source = prepare_source(lambda: RecordBatchSource(paths, options), options)

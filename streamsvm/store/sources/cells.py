@@ -156,7 +156,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
-    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05, and with ``comma`` '1.234,50' is 1234.5.
+    """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05, and with ``comma`` '1.234,50' is
+    1234.5.
 
     Raises BadCell.
     """
@@ -201,8 +202,8 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     """Return points in time as timestamps in seconds of UTC, read by one of ``DATES`` or as seconds since 1970
     (``EPOCH``). Times without a zone are taken for times of UTC.
 
-    ``zone``: the time zone of the column in training, empty where it had none; None accepts any. Raises BadCell, also for a time
-    with a zone where there was none, and without one where there was one.
+    ``zone``: the time zone of the column in training, empty where it had none; None accepts any. Raises BadCell, also
+    for a time with a zone where there was none, and without one where there was one.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         if zone is not None and values.null_count < len(values):
@@ -226,7 +227,9 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
 
 
 def zone_of(values: Arrow) -> str:
-    """Return the time zone of a column of times, ``UTC_ZONE`` for texts all of which end with an offset or Z; else empty."""
+    """Return the time zone of a column of times, ``UTC_ZONE`` for texts all of which end with an offset or Z; else
+    empty.
+    """
     if not is_text(values.type):
         return str(getattr(values.type, "tz", None) or "")
     texts = pc.drop_null(_texts(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)[0])
@@ -376,7 +379,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def weights_of(values: Arrow, name: str) -> Float32:
-    """Return a column of row weights as float32. Raises BadCell for values that are not finite numbers of at least 0."""
+    """Return a column of row weights as float32. Raises BadCell for values that are not finite numbers of at
+    least 0.
+    """
     try:
         check_numbers(values, name)
     except BadCell as cell:

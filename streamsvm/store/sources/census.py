@@ -1,4 +1,6 @@
-"""A census of all rows of a table before the first is encoded: distinct values of categories, and the rows in which a word occurs."""
+"""A census of all rows of a table before the first is encoded: distinct values of categories, and the rows in which a
+word occurs.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +101,8 @@ def note_alike(schema: Schema, notices: dict[str, int]) -> None:
 
 
 def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
-    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text need more bytes than
-    ``memory_limit``.
+    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text need
+    more bytes than ``memory_limit``.
     """
     needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
     if memory_limit is not None and needed > memory_limit:

@@ -1,4 +1,6 @@
-"""The dialect of a CSV file by its first lines: delimiter, header, names of the columns, and the lines above the table."""
+"""The dialect of a CSV file by its first lines: delimiter, header, names of the columns, and the lines above
+the table.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,8 @@ def _texts(head: bytes, start: int) -> list[str]:
 
 
 def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
-    """How many lines above the header, or above the first row, are comments: they begin with a mark of comments, and have
-    another number of values than the lines below, or are followed by a line that is a header. Raises DataError
+    """How many lines above the header, or above the first row, are comments: they begin with a mark of comments, and
+    have another number of values than the lines below, or are followed by a line that is a header. Raises DataError
     E-HEADER where that cannot be told.
     """
     texts = _texts(head, 0)

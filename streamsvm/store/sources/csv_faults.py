@@ -1,9 +1,9 @@
 """Lines of CSV that cannot be read: what is wrong with the first of them, or all others without them.
 
-``find_fault`` reads on, line by line, from where the fast reader stopped, and says in words what is wrong. ``BadLineFilter`` leaves bad
-lines out. It parses blocks whole. Where a block is not in order its values are parsed as text, and a look at all values of a column at
-once tells which lines may be bad; these are checked one by one. Where that leaves bad lines the block is halved until the halves are in
-order.
+``find_fault`` reads on, line by line, from where the fast reader stopped, and says in words what is wrong.
+``BadLineFilter`` leaves bad lines out. It parses blocks whole. Where a block is not in order its values are parsed as
+text, and a look at all values of a column at once tells which lines may be bad; these are checked one by one. Where
+that leaves bad lines the block is halved until the halves are in order.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | No
 def _rows_after(
     stream: Input, dialect: Dialect, rows: int, last_line: bool, comment: str | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the rows, which may be of several lines, after the first ``rows``; a row is numbered by its first line."""
+    """Number and content of the rows, which may be of several lines, after the first ``rows``; a row is numbered by its
+    first line.
+    """
     lines: list[bytes] = []
     first = count = length = quotes = 0
     for number, line in _lines_after(stream, dialect.skipped, last_line, comment):
@@ -265,7 +267,9 @@ class BadLineFilter:
         yield from self._bisect(block[start:], before)
 
     def _bisect(self, block: bytes, before: int) -> Iterator[bytes]:
-        """Yield the good lines: all where they are in order, else those of one half and then of the other; few are checked one by one."""
+        """Yield the good lines: all where they are in order, else those of one half and then of the other; few are
+        checked one by one.
+        """
         if self._is_in_order(block):
             yield block
         elif block.count(b"\n") <= FEW_LINES:
@@ -280,7 +284,9 @@ class BadLineFilter:
             yield from self._bisect(block[middle:], before + block.count(b"\n", 0, middle))
 
     def _drop_suspects(self, block: bytes, before: int) -> bytes | None:
-        """Return a block without the bad lines that a look at all values of a column at once tells; None where bad ones are left."""
+        """Return a block without the bad lines that a look at all values of a column at once tells; None where bad ones
+        are left.
+        """
         lines = self._rows(block)
         numbers = self._numbers(lines, before)
         suspects = self._odd_lines(lines)

@@ -1,8 +1,8 @@
 """CSV text parsed by pyarrow: blocks of lines as record batches, and what the head of a file says of its columns.
 
-pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still calls Python code when the
-program ends after an error aborts it. Wide tables are converted some columns at a time, because pyarrow holds tables of all the ways
-to write a missing value for each column it converts, some 5 KiB.
+pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still calls Python
+code when the program ends after an error aborts it. Wide tables are converted some columns at a time, because pyarrow
+holds tables of all the ways to write a missing value for each column it converts, some 5 KiB.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ def _check_lines(block: bytes, rows: int) -> None:
 
 HEAD = 1 << 20
 BLOCK = 1 << 20
-"""Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads of
-its own cost half as much time again."""
+"""Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads
+of its own cost half as much time again.
+"""
 SAMPLE_ROWS = 5000
 """Rows that decide what a column holds."""
 HEAD_LINES = 16
@@ -238,7 +239,9 @@ class Head(NamedTuple):
             return False
 
     def and_lines_of(self, content: bytes) -> Head:
-        """Return the head with the lines of another file of the same dialect, which begins with ``content``, appended."""
+        """Return the head with the lines of another file of the same dialect, which begins with ``content``,
+        appended.
+        """
         mine, lines = self.content[: self.content.rfind(b"\n") + 1], content.split(b"\n")[self.dialect.skipped :]
         return self._replace(content=mine + b"\n".join(lines))
 
@@ -286,7 +289,9 @@ class Head(NamedTuple):
 
 
 def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbers: Conversion | None) -> pa.Table:
-    """Parse columns of the types that pyarrow infers; ``numbers`` is tried first, because inferring takes seven times as long."""
+    """Parse columns of the types that pyarrow infers; ``numbers`` is tried first, because inferring takes seven times
+    as long.
+    """
     if numbers is not None:
         try:
             return parse_block(lines, options, [numbers])
@@ -332,7 +337,9 @@ def _share_of_numbers(values: Arrow) -> float:
 
 
 def numbers_among(values: Arrow) -> Float64:
-    """Return the values that are numbers as float64; a column of which most are may have words in it, and is text then."""
+    """Return the values that are numbers as float64; a column of which most are may have words in it, and is
+    text then.
+    """
     if not pa.types.is_string(values.type):
         return values.to_numpy().astype(np.float64)
     texts = (text.strip() for text in values.to_pylist())

@@ -1,7 +1,9 @@
-"""Rows of a table (Arrow) as features: the columns of a batch side by side, dense or sparse, with labels, weights, ids and splits.
+"""Rows of a table (Arrow) as features: the columns of a batch side by side, dense or sparse, with labels, weights, ids
+and splits.
 
-``TableEncoder`` encodes batches by a ``Schema``, ``ColumnEncoder`` one column by its kind: numbers as they are or as they are written,
-one-hot codes, hashes, words. ``unreadable_rows`` says which rows cannot be encoded, for those who skip them.
+``TableEncoder`` encodes batches by a ``Schema``, ``ColumnEncoder`` one column by its kind: numbers as they are or as
+they are written, one-hot codes, hashes, words. ``unreadable_rows`` says which rows cannot be encoded, for those who
+skip them.
 """
 
 from __future__ import annotations
@@ -84,8 +86,8 @@ NESTED_HINT = "give the column the kind it had in training"
 class TableEncoder:
     """Encodes batches as a ``Schema`` says, in float32 or, where they are to be ``exact``, in float64.
 
-    With a policy for missing values, missing numbers become NaN, which ``missing`` fills, and missing categories are none of the known
-    ones. Categories that are new since the census are counted in ``notices``.
+    With a policy for missing values, missing numbers become NaN, which ``missing`` fills, and missing categories are
+    none of the known ones. Categories that are new since the census are counted in ``notices``.
     """
 
     def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool = False) -> None:
@@ -135,7 +137,9 @@ class TableEncoder:
         return Batch(X, labels_of(given, label), weight, ids, split)
 
     def _with_words_missing(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with null for the words that stand for a missing number, amount, date, yes or no in columns of text."""
+        """The rows with null for the words that stand for a missing number, amount, date, yes or no in columns
+        of text.
+        """
         places = {name: place for place, name in enumerate(table.schema.names)}
         for name in self._words_missing_in:
             place = places[name]
@@ -159,8 +163,8 @@ class TableEncoder:
         return Dense(np.ascontiguousarray(columns.T))
 
     def _sparse(self, table: pa.RecordBatch) -> Rows:
-        """The rows as CSR: one possible entry for a row and a table column, many for a column of text; without zeros and unknown
-        categories.
+        """The rows as CSR: one possible entry for a row and a table column, many for a column of text; without zeros
+        and unknown categories.
         """
         schema, start = self.schema, 0
         shape = (table.num_rows, sum(c.kind != TEXT for c in schema.columns))
@@ -187,7 +191,9 @@ class TableEncoder:
         return CSR(data[stored], indices[stored].astype(np.int32), indptr)
 
     def _check_finite(self, numbers: Array, table: pa.RecordBatch) -> None:
-        """Raise BadCell for NaN and for what is infinite in float32; all columns are checked at once, as there almost never is any."""
+        """Raise BadCell for NaN and for what is infinite in float32; all columns are checked at once, as there almost
+        never is any.
+        """
         with np.errstate(over="ignore"):
             single = numbers.astype(np.float32, copy=False)
         largest = np.abs(single).max(initial=0)
@@ -255,8 +261,8 @@ class ColumnEncoder:
         return plain(read, column.name) if self.dtype is np.float64 else found
 
     def _moments(self, values: Arrow, column: Column) -> Arrow:
-        """The points in time of a column, in UTC; where its type has a time zone and only parts of the calendar are made of it, as
-        clocks of that zone show them. Raises BadCell.
+        """The points in time of a column, in UTC; where its type has a time zone and only parts of the calendar are
+        made of it, as clocks of that zone show them. Raises BadCell.
         """
         if column.kind == YEARS and column.form.endswith("%y"):
             what = f"two-digit years of {quote(column.name)} are read as {TWO_DIGIT_YEARS}"
@@ -290,7 +296,9 @@ class ColumnEncoder:
         return codes
 
     def hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
-        """Return the hashed column and the sign of each row's text, (n,) both; sign 0 where there is no text. Raises BadCell."""
+        """Return the hashed column and the sign of each row's text, (n,) both; sign 0 where there is no text. Raises
+        BadCell.
+        """
         if not self.missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
@@ -340,7 +348,9 @@ def entries_of(indices: NDArray[np.int64], data: Array) -> Entries:
 
 
 def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Return CSR rows of so many columns; entries of the same row and column are added up in float64, then rounded to ``dtype``."""
+    """Return CSR rows of so many columns; entries of the same row and column are added up in float64, then rounded to
+    ``dtype``.
+    """
     keys, which = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
     weights = np.concatenate([part.values for part in parts])
     sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(dtype)
@@ -352,7 +362,9 @@ def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floa
 def unreadable_rows(
     table: pa.RecordBatch | pa.Table, columns: Iterable[Column], words: MissingWords, *, missing: bool
 ) -> NDArray[np.bool_]:
-    """Return which rows of a table have a value that cannot be encoded as its column asks, (n,); ``missing``: values may be missing."""
+    """Return which rows of a table have a value that cannot be encoded as its column asks, (n,); ``missing``: values
+    may be missing.
+    """
     found = np.zeros(table.num_rows, np.bool_)
     for column in columns:
         for name in column.sources:

@@ -1,8 +1,8 @@
 """The files that a user names, and their format.
 
-Directories and patterns stand for the files in them, in order of name. First bytes decide the format; names decide only between kinds of
-text. Parts of a table without rows are passed over and counted. Directories whose files are not their rows are refused: tables of a data
-lake, and tables in partitions, whose folders hold a column.
+Directories and patterns stand for the files in them, in order of name. First bytes decide the format; names decide only
+between kinds of text. Parts of a table without rows are passed over and counted. Directories whose files are not their
+rows are refused: tables of a data lake, and tables in partitions, whose folders hold a column.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
 
 
 def _regular(path: Path) -> Path:
-    """Return the path of a file that can be read more than once. Raises UsageError for pipes, before anything is read."""
+    """Return the path of a file that can be read more than once. Raises UsageError for pipes, before anything
+    is read.
+    """
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
         return path
@@ -170,8 +172,8 @@ def _kind_of_text(head: bytes) -> str:
 def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
     """Return the files that hold rows, or all of them where none does. ``form``: their format, or 'auto'.
 
-    Empty text, a Parquet file of 0 rows, and a CSV file with only the header that other files have as well, hold none. Raises what
-    ``Input`` does.
+    Empty text, a Parquet file of 0 rows, and a CSV file with only the header that other files have as well, hold none.
+    Raises what ``Input`` does.
     """
     if len(files) == 1:
         return tuple(files)
@@ -228,8 +230,8 @@ def _is_empty_parquet(path: Path) -> bool:
 
 
 def refuse_lake(path: Path) -> None:
-    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files still hold rows that were deleted or
-    replaced, and only its log says which.
+    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files still hold rows that
+    were deleted or replaced, and only its log says which.
     """
     place = Path(os.path.realpath(path))
     for folder in (place, *place.parents):
@@ -259,8 +261,8 @@ def _lake(folder: Path) -> str | None:
 
 
 def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA where files lie in different folders such as 'year=2020' and have no column 'year' of their own among
-    ``columns``: it would be lost.
+    """Raise DataError E-SCHEMA where files lie in different folders such as 'year=2020' and have no column 'year' of
+    their own among ``columns``: it would be lost.
     """
     values_of: dict[str, set[str | None]] = {}
     places: list[dict[str, str]] = []

@@ -1,7 +1,7 @@
 """Files as streams of bytes, and text as blocks of whole lines.
 
-``Input`` decompresses a file (gzip, bzip2, xz, Zstandard, told by its first bytes), hashes it as it lies on disk and checks that it is
-complete. ``standard_input`` keeps standard input in a file, because a source is read more than once.
+``Input`` decompresses a file (gzip, bzip2, xz, Zstandard, told by its first bytes), hashes it as it lies on disk and
+checks that it is complete. ``standard_input`` keeps standard input in a file, because a source is read more than once.
 """
 
 from __future__ import annotations
@@ -270,7 +270,9 @@ def _open_raw(path: Path) -> Any:
 
 
 def digest_of(path: Path, unwanted: Event | None = None) -> str:
-    """Return the sha256 of a file as hex digits, or of part of it where ``unwanted`` is set meanwhile. Raises MissingError, StorageError."""
+    """Return the sha256 of a file as hex digits, or of part of it where ``unwanted`` is set meanwhile. Raises
+    MissingError, StorageError.
+    """
     found, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
     with _open_raw(path) as raw:
         try:
@@ -297,10 +299,11 @@ def source_name(name: str) -> str:
 
 @contextmanager
 def standard_input(names: Sequence[Path | str], beside: Path, *, cluster: bool) -> Iterator[tuple[str, ...]]:
-    """Copy standard input to a file beside an output, and give the names with "-" replaced by that file until the context ends.
+    """Copy standard input to a file beside an output, and give the names with "-" replaced by that file until the
+    context ends.
 
-    Raises UsageError before a byte is taken for a terminal, for "-" twice and where a ``cluster``
-    would have to see the file; StorageError when there is no room for it.
+    Raises UsageError before a byte is taken for a terminal, for "-" twice and where a ``cluster`` would have to see the
+    file; StorageError when there is no room for it.
     """
     if STANDARD_INPUT not in map(str, names):
         yield tuple(map(str, names))
@@ -370,8 +373,8 @@ def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bo
 def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
     """Yield blocks of whole lines as blocks of whole rows, where a value in quotes may hold line feeds.
 
-    A block ends between two rows if it has as many opening quotes as closing ones: quotes inside of a value are doubled.
-    Raises DataError E-LIMIT when the quotes never close.
+    A block ends between two rows if it has as many opening quotes as closing ones: quotes inside of a value are
+    doubled. Raises DataError E-LIMIT when the quotes never close.
     """
     rest, inside = [b""], False
     with closing(blocks):
@@ -410,6 +413,8 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
 
 
 def oddities_of(stream: Input) -> tuple[str, ...]:
-    """Return what a user should know of the form of a file that was read to its end, each a notice that counts files."""
+    """Return what a user should know of the form of a file that was read to its end, each a notice that counts
+    files.
+    """
     oddities = {MIXED_LINE_ENDS: stream.mixed_line_ends, SEVERAL_MEMBERS: stream.members > 1}
     return tuple(what for what, is_so in oddities.items() if is_so)

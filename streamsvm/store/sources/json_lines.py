@@ -1,6 +1,7 @@
 """JSON lines: one object a line, whose keys are the columns; read by pyarrow in blocks of whole lines.
 
-pyarrow decides quickly whether a block is in order. Where it is not, its lines are checked one by one, and an error names the line.
+pyarrow decides quickly whether a block is in order. Where it is not, its lines are checked one by one, and an error
+names the line.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class JSONLinesSource(TableSource):
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact else kind
 
     def _parse_blocks(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
-        """Yield blocks with their rows, None for one that is not in order; idle threads parse some in advance where the table is not wide."""
+        """Yield blocks with their rows, None for one that is not in order; idle threads parse some in advance where the
+        table is not wide.
+        """
         parse = partial(_parse_block, schema=schema)
         with closing(lines):
             yield from in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)

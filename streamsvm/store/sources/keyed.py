@@ -103,7 +103,9 @@ def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | 
 
 
 def check_chunk(features: Features, memory: int | None) -> None:
-    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available, and what the machine has."""
+    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available, and what the
+    machine has.
+    """
     import psutil
 
     machine = psutil.virtual_memory()

@@ -1,7 +1,7 @@
 """Missing values: rows with NaN where a value is missing are filled by a policy.
 
-What to fill in (the mean of each column) and which columns have missing values at all (for indicators) is found by reading the source
-once before, and recorded, so that other files are filled with the same.
+What to fill in (the mean of each column) and which columns have missing values at all (for indicators) is found by
+reading the source once before, and recorded, so that other files are filled with the same.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ def filling_from(encoding: JsonMapping | None) -> Filling | None:
 
 
 def prepare_source(open_rows: Callable[[], Source], options: SourceOptions) -> Source:
-    """Open rows as a source whose numbers float32 can hold, columns less an offset where that is needed, and whose missing values are
-    filled as asked. Raises what ``open_rows`` raises, DataError E-MISSING for a column without any value.
+    """Open rows as a source whose numbers float32 can hold, columns less an offset where that is needed, and whose
+    missing values are filled as asked. Raises what ``open_rows`` raises, DataError E-MISSING for a column without any
+    value.
     """
     source = with_offsets(open_rows(), options)
     if options.missing == "error":
@@ -117,8 +118,8 @@ def prepare_source(open_rows: Callable[[], Source], options: SourceOptions) -> S
 
 
 def _find_filling(source: Source, policy: str) -> Filling:
-    """Read all rows for the means and the columns with missing values. Every column gets a mean, because rows that are read later may
-    miss values where these do not.
+    """Read all rows for the means and the columns with missing values. Every column gets a mean, because rows that are
+    read later may miss values where these do not.
     """
     mean = policy == "mean"
     sums = counts = np.zeros(0)

@@ -1,9 +1,10 @@
 """Columns that are stored less an offset, because float32 cannot hold them where they lie.
 
-A number x is kept to about |x| 2^-24. Of a column whose mean is more than FAR_FROM_ZERO standard deviations from 0 fewer than ten bits
-of the variation are left, and whole numbers above 2^24 become even ones. Stored as x - o, taken in float64 with o in their center, such
-columns are as good as any. The first rows of the first file decide, so that rows can be written as they are read; what later rows lose
-nevertheless is counted. The offsets are recorded beside the store and its models.
+A number x is kept to about |x| 2^-24. Of a column whose mean is more than FAR_FROM_ZERO standard deviations from 0
+fewer than ten bits of the variation are left, and whole numbers above 2^24 become even ones. Stored as x - o, taken in
+float64 with o in their center, such columns are as good as any. The first rows of the first file decide, so that rows
+can be written as they are read; what later rows lose nevertheless is counted. The offsets are recorded beside the store
+and its models.
 """
 
 from __future__ import annotations
@@ -107,10 +108,11 @@ SAMPLE_ROWS, SAMPLE_NUMBERS = 5000, 1 << 20
 
 
 def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = False) -> Offsets | None:
-    """Return the offsets that the first rows need: none where they lose digits and no offset helps, None where they lose nothing.
+    """Return the offsets that the first rows need: none where they lose digits and no offset helps, None where they
+    lose nothing.
 
-    ``first`` reads these rows in float32, or in float64 where its argument is true, which is asked only where float32 may have lost
-    something. ``zero_is_met``: a missing value becomes 0.
+    ``first`` reads these rows in float32, or in float64 where its argument is true, which is asked only where float32
+    may have lost something. ``zero_is_met``: a missing value becomes 0.
     """
     for exact in (False, True):
         X = first(exact)
@@ -208,7 +210,9 @@ class OffsetSource(WrappedSource):
         return known | {"offsets": self.offsets.to_json()} if len(self.offsets.columns) else known
 
     def _note_rounded(self, entries: tuple[Array, Array]) -> None:
-        """Count the numbers less their offset that float32 rounds: whole ones above 2^24, and those that lie nearer 0."""
+        """Count the numbers less their offset that float32 rounds: whole ones above 2^24, and those that lie
+        nearer 0.
+        """
         columns, values = entries
         large = np.abs(values) > LARGEST_EXACT
         if not large.any():
@@ -230,8 +234,8 @@ class OffsetSource(WrappedSource):
 
 
 def with_offsets(source: Source, options: SourceOptions) -> Source:
-    """Return the source with columns that float32 cannot hold less an offset, recorded or found by its first rows; what float32 loses of
-    later rows is counted.
+    """Return the source with columns that float32 cannot hold less an offset, recorded or found by its first rows; what
+    float32 loses of later rows is counted.
     """
     if options.encoding is None and options.offsets is None:
         zero_is_met = options.missing in ("zero", "indicator")

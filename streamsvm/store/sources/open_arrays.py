@@ -1,4 +1,5 @@
-"""Arrays that a program has open, read in slices of rows: of numpy, scipy.sparse, h5py, Zarr, and the matrix of an AnnData.
+"""Arrays that a program has open, read in slices of rows: of numpy, scipy.sparse, h5py, Zarr, and the matrix of an
+AnnData.
 
 They may lie on disk and be larger than memory: only ``shape`` and ``X[start:stop]`` are used.
 """
@@ -29,7 +30,9 @@ NAME = "X"
 
 @dataclass(frozen=True, slots=True)
 class LabeledArray:
-    """Rows X (n, d) of a program with labels (n,), weights (n,) and the names of the columns, as far as there are any."""
+    """Rows X (n, d) of a program with labels (n,), weights (n,) and the names of the columns, as far as there
+    are any.
+    """
 
     X: Any
     labels: Array | None

@@ -1,7 +1,8 @@
 """Parquet files, read by pyarrow in batches of bounded size, with their page checksums verified.
 
-pyarrow holds a reader for each column that it reads, a buffer, and the pages it is in. Of a wide table these are many times its rows:
-then row groups are read as wholes, some columns at a time. Which of the two takes less memory follows from the footer.
+pyarrow holds a reader for each column that it reads, a buffer, and the pages it is in. Of a wide table these are many
+times its rows: then row groups are read as wholes, some columns at a time. Which of the two takes less memory follows
+from the footer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ NUMBER_PAGES = 2.5
 TEXT_PAGES = 4.25
 """Pages in memory of text with a dictionary or in DELTA encoding: 16 bytes for each text beside it (measured: 4.0)."""
 DICTIONARY = 64 << 10
-"""The most stored bytes of a dictionary for text to be read as codes: the dictionary takes 15 times as much in memory."""
+"""The most stored bytes of a dictionary for text to be read as codes: the dictionary takes 15 times as much in
+memory.
+"""
 GROUP = 512
 """Columns that are read at a time where row groups are read as wholes."""
 VALUE_BYTES = 10

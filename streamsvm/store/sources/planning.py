@@ -1,7 +1,8 @@
 """The plan of a schema: what becomes of each column of a table, by the options, its type and its first values.
 
-Text may hold amounts, dates, yes and no; other text is a category. A column that holds some numbers is no category: one wrong value must
-not make a number a category. What was decided by values is put into words (``proposals``), which are shown before anything is written.
+Text may hold amounts, dates, yes and no; other text is a category. A column that holds some numbers is no category: one
+wrong value must not make a number a category. What was decided by values is put into words (``proposals``), which are
+shown before anything is written.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def plan_schema(
 ) -> Schema:
     """Decide what becomes of each column by its type, its first values (``samples``) and the options.
 
-    ``code`` is the error code for a column that holds no numbers. Index columns of pandas are left out, and counted in ``notices``.
-    Categories have no values yet. Raises UsageError, DataError.
+    ``code`` is the error code for a column that holds no numbers. Index columns of pandas are left out, and counted in
+    ``notices``. Categories have no values yet. Raises UsageError, DataError.
     """
     names = list(column_types)
     stated_kinds = stated_columns(options)
@@ -207,7 +208,9 @@ def is_unnamed(name: str) -> bool:
 
 
 def _is_index(name: str, sample: Any) -> bool:
-    """Whether a column holds the row numbers of a data frame: by its name, or as distinct whole numbers without a name."""
+    """Whether a column holds the row numbers of a data frame: by its name, or as distinct whole numbers without
+    a name.
+    """
     if is_index_level(name):
         return True
     if not is_unnamed(name) or sample is None:
@@ -242,7 +245,9 @@ def _split_column(options: SourceOptions) -> str | None:
 
 
 def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None]:
-    """The column of groups, unless it is stated to be a feature: the name of a group says nothing about other groups."""
+    """The column of groups, unless it is stated to be a feature: the name of a group says nothing about other
+    groups.
+    """
     return {options.split_by} - {*stated, *options.categorical}
 
 

@@ -1,4 +1,6 @@
-"""The schema of a table: which columns are label, weight and id, which feature columns the others become, and the memory that takes."""
+"""The schema of a table: which columns are label, weight and id, which feature columns the others become, and the
+memory that takes.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ DENSE_BYTES = 4
 SPARSE_BELOW = 0.5
 """Rows are CSR when their entries take less than this share of what dense rows would."""
 COLUMN_BYTES = 8000
-"""Bytes of memory for each column of a table beside its name: its type, its record, a block of its values (measured with CSV of 20,000
-and 50,000 columns: 4,000 to 7,800, with what the allocator adds)."""
+"""Bytes of memory for each column of a table beside its name: its type, its record, a block of its values (measured
+with CSV of 20,000 and 50,000 columns: 4,000 to 7,800, with what the allocator adds).
+"""
 NAME_COPIES = 40
 """Bytes for each character of a name, which is in the header, in a block, in several objects and in the manifest."""
 
@@ -57,8 +60,9 @@ class Column:
     values: tuple[str, ...] = ()
     """The value that each feature column stands for; empty for a number and for what is hashed."""
     form: str = ""
-    """Of dates one of ``cells.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty where the type of the
-    column says it."""
+    """Of dates one of ``cells.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty
+    where the type of the column says it.
+    """
     unasked: bool = False
     """Whether its kind was decided by its values; text may then become hashed columns, or be left out."""
     parts: tuple[str, ...] = ()
@@ -85,7 +89,9 @@ class Column:
 
     @property
     def needs_value(self) -> bool:
-        """Whether a missing value is an error that names its line, as it is read from text; text without words is no error."""
+        """Whether a missing value is an error that names its line, as it is read from text; text without words is no
+        error.
+        """
         return self.kind != TEXT and (self.kind in WRITTEN or bool(self.form))
 
     @property
@@ -188,8 +194,8 @@ class Schema:
     def complete(self, census: TableCensus, options: SourceOptions) -> Schema:
         """Return the schema with the distinct values of its categories.
 
-        A category that was decided by its values becomes hashed columns where it has many, and is left out where almost every row has
-        another.
+        A category that was decided by its values becomes hashed columns where it has many, and is left out where almost
+        every row has another.
         """
         columns: list[Column] = []
         dropped = list(self.dropped)
@@ -209,7 +215,8 @@ class Schema:
     def for_columns(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
         """Return the schema for other files with these columns, in any order, which may lack label and weight.
 
-        ``options.label`` is the label as the user states it now, None as it was recorded. Raises DataError E-SCHEMA for a missing column.
+        ``options.label`` is the label as the user states it now, None as it was recorded. Raises DataError E-SCHEMA for
+        a missing column.
         """
         known = set(names)
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
@@ -345,8 +352,8 @@ def width_bytes(columns: Collection[str]) -> int:
 def check_width(
     name: str, columns: Collection[str], memory_limit: int | None, reading: int = 0, where: str = ""
 ) -> None:
-    """Raise BudgetError where ``memory_limit`` is too small to know the columns of a table and to read them, which takes ``reading``
-    bytes; ``where`` says in which part of the file that is.
+    """Raise BudgetError where ``memory_limit`` is too small to know the columns of a table and to read them, which
+    takes ``reading`` bytes; ``where`` says in which part of the file that is.
     """
     needed = width_bytes(columns) + reading
     if memory_limit is not None and needed > memory_limit:

@@ -1,4 +1,6 @@
-"""Sources: files of one format that are read forward into batches of rows, and the bad lines that were left out of them."""
+"""Sources: files of one format that are read forward into batches of rows, and the bad lines that were left out of
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ NO_ROWS = "files hold no rows and are passed over"
 LISTED_REJECTS = 100_000
 """The most bad lines that are listed; more are only counted."""
 LINES_BEFORE_JUDGING = 1000
-"""Lines after which the share of bad ones is checked while reading: among fewer, one bad line may be too large a share."""
+"""Lines after which the share of bad ones is checked while reading: among fewer, one bad line may be too large
+a share.
+"""
 
 
 class Source(Protocol):
@@ -41,7 +45,9 @@ class Source(Protocol):
     sources: list[SourceFile]
     """The files that were opened so far."""
     exact: bool
-    """Whether numbers of the batches are float64, for a caller that subtracts an offset from them (``offsets``); float32 unless it is set."""
+    """Whether numbers of the batches are float64, for a caller that subtracts an offset from them (``offsets``);
+    float32 unless it is set.
+    """
     notices: dict[str, int]
     """What was passed over, with counts: blank lines, empty rows, unknown categories."""
 

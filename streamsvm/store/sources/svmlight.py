@@ -1,7 +1,8 @@
 """svmlight (libsvm) text: ``label index:value ...`` lines, parsed by a compiled pass.
 
-A block of lines that is in order is parsed by any thread. In any other the lines are brought into the strict form where options ask for
-it (labels that are words, entries that are unsorted or occur twice), or ``explain`` says in words what is wrong with the first bad line.
+A block of lines that is in order is parsed by any thread. In any other the lines are brought into the strict form where
+options ask for it (labels that are words, entries that are unsorted or occur twice), or ``explain`` says in words what
+is wrong with the first bad line.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ class SvmlightSource(BaseSource):
         return self._count(found, name), found.lines
 
     def _parse_clean(self, text: bytes) -> _CleanRows | None:
-        """Parse a block on any thread; None for one that must be parsed in the order of the blocks: the first, and those with a bad line."""
+        """Parse a block on any thread; None for one that must be parsed in the order of the blocks: the first, and
+        those with a bad line.
+        """
         if self._base is None or self._words is not None or len(text) > 2 * BLOCK:
             return None
         text = QUERY_ID.sub(WITHOUT_QUERY_ID, text) if self._options.ignore_qid else text
@@ -162,7 +165,9 @@ class SvmlightSource(BaseSource):
         return None
 
     def _try_to_parse(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
-        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins if there is one."""
+        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins if there
+        is one.
+        """
         from streamsvm.compute.text.svmlight import parse
 
         array = np.frombuffer(text, np.uint8)
@@ -202,7 +207,9 @@ class SvmlightSource(BaseSource):
         return self._options.encoding is not None
 
     def _scratch_for(self, text: bytes) -> Scratch:
-        """Return arrays that hold any text of a block of the usual size; for a larger one (a very long line) arrays of its own."""
+        """Return arrays that hold any text of a block of the usual size; for a larger one (a very long line) arrays of
+        its own.
+        """
         from streamsvm.compute.text.svmlight import scratch
 
         if len(text) > 2 * BLOCK:
@@ -325,7 +332,9 @@ class _BadLine(Exception):
 
 
 def explain(line: bytes, where: str, expected: Expected) -> DataError:
-    """Return the error for a line that the parser refused; slow and careful, because it runs once. ``where`` names file and line."""
+    """Return the error for a line that the parser refused; slow and careful, because it runs once. ``where`` names file
+    and line.
+    """
     try:
         _check(line.removesuffix(b"\r"), expected)
     except _BadLine as bad:
@@ -377,7 +386,9 @@ def _check_label(token: str) -> None:
 
 
 def _check_entry(token: str, previous: int, expected: Expected) -> int:
-    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an index larger than the previous."""
+    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an index larger than the
+    previous.
+    """
     index, colon, value = token.partition(":")
     if index == "qid":
         raise _BadLine("E-QID", f"{quote(token)}: ranking groups are not supported", "pass --ignore-qid to skip them")

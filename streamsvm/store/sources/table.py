@@ -1,8 +1,8 @@
 """Tables: files whose columns have names, read as record batches of Arrow and encoded into rows.
 
-CSV, JSON lines, Parquet and Arrow differ in how the columns and the rows of a file are read, nothing else. The columns are matched by
-name over all files. What becomes of each is as recorded, or is planned by the options, the types and the first values (``proposals``)
-and completed by a census of all rows where there are categories or words.
+CSV, JSON lines, Parquet and Arrow differ in how the columns and the rows of a file are read, nothing else. The columns
+are matched by name over all files. What becomes of each is as recorded, or is planned by the options, the types and the
+first values (``proposals``) and completed by a census of all rows where there are categories or words.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class TableSource(BaseSource):
     # The schema
 
     def _types_of_all_files(self) -> dict[str, pa.DataType]:
-        """The columns with their types, which a column without values has from the next file. Raises DataError, BudgetError."""
+        """The columns with their types, which a column without values has from the next file. Raises DataError,
+        BudgetError.
+        """
         first = self._paths[0]
         types = dict(self._types(first))
         self._check_memory(types)
@@ -214,7 +216,9 @@ class TableSource(BaseSource):
         return pa.RecordBatch.from_arrays(columns, names=table.schema.names)
 
     def _encode(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
-        """Encode rows, and count them before those without a label are left out. Raises DataError that names the row."""
+        """Encode rows, and count them before those without a label are left out. Raises DataError that names
+        the row.
+        """
         table = with_crosses(table, self.schema.crosses)
         try:
             return encoder.batch(table), table.num_rows
@@ -222,8 +226,8 @@ class TableSource(BaseSource):
             raise self._explain(cell, encoder, table, file) from cell
 
     def _explain(self, cell: BadCell, encoder: TableEncoder, table: pa.RecordBatch, file: SourceFile) -> DataError:
-        """The error for rows that cannot be encoded: of several bad values that of the first row, so that it does not depend on how
-        many rows are encoded together.
+        """The error for rows that cannot be encoded: of several bad values that of the first row, so that it does not
+        depend on how many rows are encoded together.
         """
         first = _first_bad_cell(encoder, table, cell)
         if first.code == "E-MISSING":
@@ -245,8 +249,8 @@ class TableSource(BaseSource):
 
 
 def _merge_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows ``SAMPLE_ROWS`` or ``SAMPLE_BYTES`` at a time where they come in smaller batches, which writers cut as they like: what a
-    column holds must not depend on that.
+    """Yield rows ``SAMPLE_ROWS`` or ``SAMPLE_BYTES`` at a time where they come in smaller batches, which writers cut as
+    they like: what a column holds must not depend on that.
     """
     waiting, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
@@ -272,8 +276,8 @@ def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _first_bad_cell(encoder: TableEncoder, table: pa.RecordBatch, found: BadCell) -> BadCell:
-    """The bad cell of the first row that has one: columns are encoded one after the other, and one that comes after the column of
-    ``found`` may have a bad cell in an earlier row.
+    """The bad cell of the first row that has one: columns are encoded one after the other, and one that comes after the
+    column of ``found`` may have a bad cell in an earlier row.
     """
     while found.row:
         try:

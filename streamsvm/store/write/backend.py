@@ -1,4 +1,6 @@
-"""The backend of a store while it is written: a format takes the values of one chunk after another, cut into the units of each array."""
+"""The backend of a store while it is written: a format takes the values of one chunk after another, cut into the units
+of each array.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from streamsvm.store.format.arrays import INDPTR, ArraySpec
 
 
 class StoreBackend(Protocol):
-    """Writes the arrays of a store in a format. The writer calls ``begin``, then for each chunk ``turn`` and ``write``, then ``finish``."""
+    """Writes the arrays of a store in a format. The writer calls ``begin``, then for each chunk ``turn`` and ``write``,
+    then ``finish``.
+    """
 
     name: str
     """The name of the format in ``STORES``."""
@@ -56,7 +60,8 @@ class StoreBackend(Protocol):
         ...
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Do not write units again that are on disk: those in the ``notes`` of an earlier build, or all of a committed store.
+        """Do not write units again that are on disk: those in the ``notes`` of an earlier build, or all of a committed
+        store.
 
         With ``repair`` units are read to see whether they are whole.
         """
@@ -72,7 +77,9 @@ class StoreBackend(Protocol):
 
 
 Emit = Callable[[ArraySpec, int, Array, int], None]
-"""Takes a full unit: its array, its number, its values, and how many items of the array there are up to its end, padding excluded."""
+"""Takes a full unit: its array, its number, its values, and how many items of the array there are up to its end,
+padding excluded.
+"""
 
 
 @dataclass(slots=True)

@@ -37,10 +37,11 @@ def lock_all(targets: Sequence[Path]) -> Iterator[None]:
 def resumable_builds(
     targets: Sequence[Path], settings: JsonObject, defaults: JsonObject, *, overwrite: bool, **options: Any
 ) -> Opener:
-    """Return an opener of writers that continue where a run with the same settings was stopped; settings that were not recorded are at
-    their ``defaults``.
+    """Return an opener of writers that continue where a run with the same settings was stopped; settings that were not
+    recorded are at their ``defaults``.
 
-    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for a build with other settings.
+    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for a build with other
+    settings.
     """
     unfinished = [_unfinished_settings(target) for target in targets]
     recorded = unfinished[0]
@@ -93,7 +94,9 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
 
 
 def repairs(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source has changed."""
+    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source has
+    changed.
+    """
     return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 

@@ -38,7 +38,9 @@ class Chunker:
     nonzeros: int | None = None
     """The largest number of stored entries in a chunk; None for dense rows."""
     before_joining: Callable[[], None] | None = None
-    """Called before the pieces of a chunk are copied into one: the chunk before it may have to go first, for its memory."""
+    """Called before the pieces of a chunk are copied into one: the chunk before it may have to go first, for its
+    memory.
+    """
     _pending: list[Piece] = field(default_factory=list)
     _rows: int = 0
     _nonzeros: int = 0

@@ -1,8 +1,8 @@
 """An exact shuffle of more rows than memory holds: sorted runs in a scratch file, read back bucket by bucket.
 
-A row's place is decided by a hash of the seed and its number alone. Rows are collected, sorted by their hash and written
-as a run; a bucket is a range of hashes, read from every run, sorted, and handed out. The order is that of the hashes,
-whatever the batches, the memory and the number of buckets: the same seed gives the same bits.
+A row's place is decided by a hash of the seed and its number alone. Rows are collected, sorted by their hash and
+written as a run; a bucket is a range of hashes, read from every run, sorted, and handed out. The order is that of the
+hashes, whatever the batches, the memory and the number of buckets: the same seed gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The writer of a store of any format: rows to chunks to units, statistics and checksums, the manifest last.
 
-The journal of a store that is being built says what it is made from, and which of its units are durable. A build that was stopped reads
-its source again and compares: a unit that the journal has and that comes out the same is not written again. Whatever was lost or torn
-is written as if nothing had happened, and the bytes are the same.
+The journal of a store that is being built says what it is made from, and which of its units are durable. A build that
+was stopped reads its source again and compares: a unit that the journal has and that comes out the same is not written
+again. Whatever was lost or torn is written as if nothing had happened, and the bytes are the same.
 """
 
 from __future__ import annotations
@@ -62,13 +62,17 @@ class StoreWriter:
     compression: str = "none"
     """'lz4', 'none', or 'auto', which decides by a trial on the rows that come first."""
     uuid: str = ""
-    """The name of this very store; empty makes one from the digest of the content, so that an interrupted build has the same bytes."""
+    """The name of this very store; empty makes one from the digest of the content, so that an interrupted build has the
+    same bytes.
+    """
     journal: Journal | None = None
     """The journal of a build that can be resumed; None for any other."""
     repairs: Manifest | None = None
     """The manifest of a committed store whose damaged units are written again."""
     background: Background | None = None
-    """Writes a chunk while the next one is collected; appended arrays must not change then. None writes chunks at once."""
+    """Writes a chunk while the next one is collected; appended arrays must not change then. None writes chunks
+    at once.
+    """
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
@@ -83,7 +87,9 @@ class StoreWriter:
         return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,). Raises StorageError."""
+        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,).
+        Raises StorageError.
+        """
         if self._chunker is None:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
