@@ -140,9 +140,7 @@ class HDF5Backend:
     _rows: int = 0
     """Rows in all parts."""
     _columns: int = 0
-    """The largest column so far: the width of a CSR part, but for the last one, which is closed when the width is
-    known.
-    """
+    """The largest column so far, which is the width of all CSR parts but the last."""
     _known: list[KnownPart] = field(default_factory=list)
     """Parts that an earlier build has completed."""
     _crcs: list[dict[str, list[int]]] = field(default_factory=list)
@@ -163,9 +161,7 @@ class HDF5Backend:
             raise UsageError("HDF5 stores are not compressed", hint=hint)
 
     def turn(self, values: dict[str, Array]) -> bool:
-        """Close the file when the next chunk would not fit in it, and return whether it did; see
-        ``StoreBackend.turn``.
-        """
+        """Close the file when the next chunk would not fit in it; return whether it did."""
         full = self._cutters is not None and self._cutters.room(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
@@ -206,9 +202,7 @@ class HDF5Backend:
         self._files, self._rows = msgspec.convert(saved["files"], list[PartFile]), rows
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Compare the files that are complete by the checksums of their units; any other is written again as a
-        whole.
-        """
+        """Compare complete files by the checksums of their units; any other is written again as a whole."""
         self._repair = repair
         if not repair:
             parts = [part for note in notes for part in note["parts"]]
@@ -273,9 +267,7 @@ class PartWriter:
         self._through.check()
 
     def unit(self, spec: ArraySpec, index: int, values: Array, items: int) -> None:
-        """Add a unit of an array; the first ``items`` of the array, counted from its beginning, are real and the rest
-        is padding.
-        """
+        """Add a unit of an array that has ``items`` items up to here; the rest of the unit is padding."""
         dataset = self._sets[spec.name]
         dataset.resize(items, axis=0)
         dataset.id.write_direct_chunk((index * spec.unit,) + (0,) * bool(spec.width), values)
@@ -287,9 +279,7 @@ class PartWriter:
         durable.sync_state(self._through.descriptor, self._partial)
 
     def close(self, chunks: int, columns: int) -> PartFile:
-        """Complete the file, which has its name only once everything in it was read again. Raises DataError E-HDF5,
-        StorageError.
-        """
+        """Complete the file, read all of it again, and give it its name. Raises DataError E-HDF5, StorageError."""
         if INDPTR in self._sets:
             group, rows = self._file[MATRIX], len(self._sets[INDPTR]) - 1
             group.attrs["encoding-type"], group.attrs["encoding-version"] = "csr_matrix", "0.1.0"
@@ -358,9 +348,7 @@ class KnownPart:
         """Do nothing: the file is durable."""
 
     def close(self, chunks: int, _columns: int) -> PartFile:
-        """Compare what was added with what the file holds. Raises DataError E-SOURCE when the source has
-        changed since.
-        """
+        """Compare the added units with those of the file. Raises DataError E-SOURCE when the source has changed."""
         if self.crcs != self._expected or chunks != self._file.chunks:
             text = f"the source does not give the rows of {self._path}, which an earlier run has written from it"
             raise DataError(text, code="E-SOURCE", hint="start again with --overwrite")
@@ -540,9 +528,7 @@ def _names_in(place: str | bytes) -> list[bytes]:
 
 
 def require_plain(dataset: H5Object, path: Path) -> H5Object:
-    """Return the dataset if all of it lies in this file and no filter plugin is needed. Raises SecurityError,
-    DataError.
-    """
+    """Return a dataset that lies in this file and needs no filter plugin. Raises SecurityError, DataError."""
     import h5py
 
     made = dataset.id.get_create_plist()
@@ -565,9 +551,7 @@ def is_filtered(dataset: H5Object) -> bool:
 
 
 def chunks_of(dataset: H5Object, path: Path, *, allow_fill: bool = False) -> list[DatasetChunk]:
-    """Return the chunks of a dataset that is chunked by rows, in order. Raises DataError E-CHUNKS when one was never
-    written.
-    """
+    """Return the chunks of a dataset, in the order of rows. Raises DataError E-CHUNKS when one was never written."""
     found: list[DatasetChunk] = []
     dataset.id.chunk_iter(
         lambda chunk: found.append(DatasetChunk(chunk.chunk_offset[0], chunk.byte_offset, chunk.size))

@@ -1,6 +1,4 @@
-"""Stores that are not files of ours: arrays in memory, other stores read once into memory, some of their chunks or
-rows, open arrays.
-"""
+"""Stores that are not files of ours: in memory, read into memory, some chunks or rows of another, open arrays."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class MemoryStore:
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any,
-        weights (n,).
-        """
+        """Add rows with class codes (n,) int32, or numbers (n,) float64, and perhaps weights (n,)."""
         if self._chunker is None:
             sparse = isinstance(X, CSR)
             size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
@@ -214,9 +210,7 @@ class CachedChunks(_InMemory):
 
 
 class Resident(_InMemory):
-    """A store that is read once into memory, where it is one chunk; ``prepare`` is applied once to the rows of each
-    chunk.
-    """
+    """A store that is read into memory as one chunk; ``prepare`` is applied once to the rows of each chunk."""
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
         nonzeros = None if store.layout.nonzeros is None else (sum(store.layout.nonzeros),)

@@ -152,9 +152,7 @@ class ZarrBackend:
             cutter.skip(rows)
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Take over the checksums of units that are on disk, so that equal ones are not written again; see
-        ``StoreBackend.known``.
-        """
+        """Take over the checksums of units that are on disk, so that equal ones are not written again."""
         self._known, self._repair = {}, repair
         for note in notes:
             for name, crcs in note["units"].items():

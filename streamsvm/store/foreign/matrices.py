@@ -193,9 +193,7 @@ def labels_of(file: ForeignFile, key: str) -> RowArray | None:
 
 
 def names_of(file: ForeignFile, key: str, columns: int) -> tuple[str, ...] | None:
-    """Return the names of the columns of a matrix of AnnData, from the index of its ``var``; None where there
-    are none.
-    """
+    """Return the names of the columns of a matrix of AnnData, by the index of its ``var``; None where it has none."""
     table = NAMES_OF.get(key.strip("/")) or NAMES_OF.get(key.strip("/").rpartition("/")[0])
     if table is None or file.kind(table) != "group":
         return None
@@ -360,9 +358,7 @@ class SparseColumns:
         return CSR(self._gathered.data[low:high].copy(), self._gathered.indices[low:high].copy(), indptr - low)
 
     def _row_ends(self) -> Int64:
-        """The entries of all rows up to each row, that row included; all indices are checked. Raises DataError
-        E-INDEX.
-        """
+        """The entries of all rows up to and including each row; checks all indices. Raises DataError E-INDEX."""
         if self._ends is None:
             counts = np.zeros(self.rows, np.int64)
             for low in range(0, self._entries, PIECE_ENTRIES):

@@ -185,9 +185,7 @@ class ForeignStore:
 
 
 def read_codes(labels: RowArray) -> tuple[Array, Census]:
-    """Return the class codes of all rows, in as few bytes as they fit, and what they stand for. Raises DataError
-    E-LABEL.
-    """
+    """Return the class codes of all rows, in as few bytes as they fit, and their coder. Raises DataError E-LABEL."""
     census, rows = Census(), labels.shape[0]
     found: Array = np.empty(rows, np.uint8)
     for start in range(0, rows, LABEL_ROWS):

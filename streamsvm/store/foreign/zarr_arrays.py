@@ -270,9 +270,7 @@ class ZArray:
         self._array: Any = None
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows [start, stop) in the array's own type; text as str. Raises DataError E-META, E-CRC,
-        StorageError.
-        """
+        """Return rows [start, stop) in the array's own type; text as str. Raises DataError, StorageError."""
         check_sizes(self._directory, self._meta, start, stop)
         if self._array is None:
             self._array = _open_array(self._directory, self.name)

@@ -62,9 +62,7 @@ class ArraySpec(NamedTuple):
 
 
 def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, numeric: bool) -> dict[str, ArraySpec]:
-    """Return the arrays of a store by name, in the order in which they are written; ``numeric``: the target is a
-    number.
-    """
+    """Return the arrays of a store by name, in the order of writing; ``numeric``: the target is a number."""
     types = TYPES | ({"y": TYPES[NUMBERS]} if numeric else {})
     rest = ["y", "weight"] if weighted else ["y"]
     if kind in KINDS:

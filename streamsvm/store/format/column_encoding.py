@@ -48,9 +48,7 @@ class Encoding(NamedTuple):
 
 
 def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
-    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError when its scale is
-    unusable.
-    """
+    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError for an unusable scale."""
     if kind not in KINDS or kind == "dense":
         return None
     dtype = KINDS[kind]

@@ -83,9 +83,7 @@ def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
 
 
 def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
-    """Return the record of the type of labels, {'type': kind}, empty where ``typed_labels`` sees it by the
-    texts alone.
-    """
+    """Return the record of the type of labels, {'type': kind}, empty where the texts alone say it."""
     known = typed_labels(texts, kind)
     return {} if not kind or known.dtype.kind == typed_labels(texts).dtype.kind else {"type": kind}
 
@@ -99,9 +97,7 @@ def _is_number(text: str) -> bool:
 
 
 def as_labels(values: Array, name: str) -> Array:
-    """Return labels (n,) of any type as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other
-    types.
-    """
+    """Return labels (n,) as bool, float64, int64, uint64 or str. Raises DataError E-LABEL for other types."""
     kind = values.dtype.kind
     if kind in "US":
         return values.astype(np.str_)

@@ -24,9 +24,7 @@ LEAST, MOST = 1e-4, 1e10
 
 
 def texts_of(column: Array) -> Texts:
-    """Return a column (n,) as fields: numbers with the digits that tell them apart, objects as text, in quotes where it
-    needs them.
-    """
+    """Return a column (n,) as fields: numbers as ``repr`` writes them, objects as text, in quotes where needed."""
     if column.dtype == object:
         return _of_objects(column)
     if len(column) < MANY:

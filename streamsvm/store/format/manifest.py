@@ -102,9 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
-    """Return the sha256 of what the data is: equal for equal data in equal chunks, whatever its path, age or
-    history.
-    """
+    """Return the sha256 of the content: equal for equal data in equal chunks, whatever its path or age."""
     return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
 
 

@@ -117,9 +117,7 @@ class GrowingFile(RawIOBase):
 
 
 def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of predictions made of tables: columns by name, in groups of at most GROUP_ROWS
-    rows.
-    """
+    """Yield the bytes of a Parquet file of predictions from tables, each columns by name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

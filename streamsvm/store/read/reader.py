@@ -1,6 +1,4 @@
-"""A committed store on a local disk, whatever its format: bytes by ``preadv`` into our own buffers, verified,
-as rows.
-"""
+"""A committed store on a local disk, of any format: bytes by ``preadv`` into our own buffers, verified, as rows."""
 
 from __future__ import annotations
 

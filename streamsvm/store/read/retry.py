@@ -30,9 +30,7 @@ def preadv(descriptor: int, views: list[Any], offset: int) -> int:
 
 
 def opened(path: Path | str, read: Callable[[int], None]) -> None:
-    """Call ``read`` with a descriptor of the file, again where the file was stale. Raises OSError when it was stale
-    four times.
-    """
+    """Call ``read`` with a descriptor of the file, up to four times where the file is stale. Raises OSError."""
 
     def once() -> int:
         descriptor = open_regular(path)

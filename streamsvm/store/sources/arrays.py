@@ -1,6 +1,4 @@
-"""Arrays and matrices in memory as rows of float32, checked: numpy arrays of any number type, and scipy.sparse of any
-form.
-"""
+"""Arrays in memory as checked rows of float32: numpy arrays of any number type, scipy.sparse of any form."""
 
 from __future__ import annotations
 

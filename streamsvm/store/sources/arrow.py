@@ -62,9 +62,7 @@ class BlocksPart(NamedTuple):
     """The number of columns of an array."""
 
     def place(self, row: int) -> tuple[int, int]:
-        """Return the number of the block that holds row ``row`` of the part, and the number of the row in it,
-        from 0.
-        """
+        """Return the number of the block that holds a row of the part, and the row in it, from 0."""
         ends = np.cumsum(self.rows)
         block = int(np.searchsorted(ends, row, side="right"))
         return self.first + block, row - int(ends[block] - self.rows[block])
@@ -238,9 +236,7 @@ def one_column(X: Any) -> Iterator[pa.RecordBatch]:
 
 
 def numbers_of(X: Any) -> Iterator[Array]:
-    """Yield the columns of a table as numbers (n, d), some rows at a time. Raises DataError for columns that
-    are none.
-    """
+    """Yield a table as numbers (n, d), some rows at a time. Raises DataError for columns that hold none."""
     for batch in reader_of(X if _gives_batches(X) else X.collect()):
         yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
 
@@ -253,9 +249,7 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 
 def _gives_batches(X: Any) -> bool:
-    """Whether a table gives batches; a lazy frame of an earlier polars gives all of its rows at once, or writes them to
-    a file.
-    """
+    """Whether a table gives batches; lazy frames of an earlier polars give all rows at once, or write a file."""
     return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
 
 
@@ -319,9 +313,7 @@ def _sink(X: Any, directory: Path) -> pd.Dataset:
 
 
 def _pandas_reader(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """The rows of a pandas data frame without its index, of its own types or those of ``schema``. Raises DataError
-    E-DTYPE.
-    """
+    """The rows of a pandas data frame without its index, of types of ``schema`` if given. Raises DataError E-DTYPE."""
     check_frame(frame, "")
     frame = frame.rename(columns=str)
     try:

@@ -86,9 +86,7 @@ def _table(frame: Block) -> Any:
 
 
 def _check_columns(frames: Sequence[Block], first: int) -> None:
-    """Raise DataError E-SCHEMA for a partition that has other columns than the first: pandas would fill in missing
-    values.
-    """
+    """Raise DataError E-SCHEMA for partitions with different columns: pandas would fill in missing values."""
     expected = set(map(str, frames[0].columns))
     for k, frame in enumerate(frames[1:], first + 1):
         if other := expected.symmetric_difference(map(str, frame.columns)):
@@ -99,9 +97,7 @@ def _check_columns(frames: Sequence[Block], first: int) -> None:
 
 
 def _name_column(frames: Sequence[Block], first: int) -> DataError:
-    """Return the error for the first partition with a column that Arrow does not take, or of another type than
-    before.
-    """
+    """Return the error for the first partition with a column of a type that is unknown or changes."""
     for k, frame in enumerate(frames):
         for name in frame.columns:
             said = arrow_refusal([frame[name]])
@@ -304,9 +300,7 @@ def _blocks(part: BlocksPart, noun: str) -> str:
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """Return the rows of a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source``
-    raises.
-    """
+    """Return a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source`` raises."""
     by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
     try:
         source = prepare_source(lambda: RecordBatchSource(paths, options), options)

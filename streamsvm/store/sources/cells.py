@@ -227,9 +227,7 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
 
 
 def zone_of(values: Arrow) -> str:
-    """Return the time zone of a column of times, ``UTC_ZONE`` for texts all of which end with an offset or Z; else
-    empty.
-    """
+    """Return the time zone of a column, ``UTC_ZONE`` for texts that all end with an offset or Z; empty for none."""
     if not is_text(values.type):
         return str(getattr(values.type, "tz", None) or "")
     texts = pc.drop_null(_texts(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)[0])
@@ -379,9 +377,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def weights_of(values: Arrow, name: str) -> Float32:
-    """Return a column of row weights as float32. Raises BadCell for values that are not finite numbers of at
-    least 0.
-    """
+    """Return row weights as float32. Raises BadCell for values that are not finite numbers of at least 0."""
     try:
         check_numbers(values, name)
     except BadCell as cell:

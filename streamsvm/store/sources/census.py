@@ -1,6 +1,4 @@
-"""A census of all rows of a table before the first is encoded: distinct values of categories, and the rows in which a
-word occurs.
-"""
+"""A census of all rows of a table: the distinct values of categories, and the rows in which a word occurs."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ class CSVSource(TableSource):
         return dict.fromkeys(self._dialects[path].names, TEXT)
 
     def _read_dialect(self, path: Path) -> Dialect:
-        """How the lines of a file are cut: the dialect of the first file itself where it is the same. Raises
-        DataError.
-        """
+        """The dialect of a file; the object of the first file where they are equal. Raises DataError."""
         if path != self._paths[0]:
             first, found = (
                 self._head.dialect,
@@ -102,9 +100,7 @@ class CSVSource(TableSource):
         return dialect
 
     def _with_recorded_names(self, dialect: Dialect) -> Dialect:
-        """The dialect of a file without header with the recorded names, less the label when there is one column
-        fewer.
-        """
+        """The dialect with the recorded names if it has no header, less the label where one column is missing."""
         encoding = self._options.encoding
         if dialect.header or encoding is None:
             return dialect
@@ -132,9 +128,7 @@ class CSVSource(TableSource):
         return self._head.samples()
 
     def _plan(self, _types: Mapping[str, pa.DataType], samples: Mapping[str, Any] | None) -> Schema:
-        """Plan the schema by the types that pyarrow infers; a column that should hold numbers and does not is told by
-        line.
-        """
+        """Plan the schema by the types that pyarrow infers; an error for a number names its line."""
         where, types = str(self._paths[0]), self._infer_types()
         try:
             self.schema = plan_schema(types, self._options, where, "E-PARSE", samples, notices=self.notices)
@@ -148,9 +142,7 @@ class CSVSource(TableSource):
         return self.schema
 
     def _infer_types(self) -> dict[str, pa.DataType]:
-        """The types that pyarrow infers from the head. Raises DataError that says what is wrong with the first
-        lines.
-        """
+        """The types that pyarrow infers from the head. Raises DataError for bad lines in it."""
         if not self._inferred_types:
             try:
                 self._inferred_types = self._head.types(skip=self._options.on_bad_line == "skip")
@@ -210,9 +202,7 @@ class CSVSource(TableSource):
     def _read_typed(
         self, path: Path, columns: list[str], types: Mapping[str, pa.DataType], file: SourceFile
     ) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file as some types, a block of lines at a time, or fewer rows where each has many
-        entries.
-        """
+        """Yield some columns of a file as some types, a block of lines at a time, or fewer rows of text."""
         kinds = {
             name: pa.float64() if self.exact and pa.types.is_float32(types[name]) else types[name] for name in columns
         }

@@ -1,6 +1,4 @@
-"""The dialect of a CSV file by its first lines: delimiter, header, names of the columns, and the lines above
-the table.
-"""
+"""The dialect of a CSV file by its first lines: delimiter, header, names of columns, lines above the table."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ class Dialect:
 
 
 def detect_dialect(name: str, head: bytes, options: SourceOptions) -> Dialect:
-    """Return the dialect that the first lines of ``head`` show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
-    E-EMPTY.
-    """
+    """Return the dialect that the first lines show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING, E-EMPTY."""
     head = without_comments(check_encoding(name, head), options.comment)
     comments = 0 if options.skip_lines is not None else _comment_lines(name, head, options)
     blank, line = _first_line(name, head, options.skip_lines or comments)

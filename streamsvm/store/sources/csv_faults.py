@@ -91,9 +91,7 @@ def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | No
 def _rows_after(
     stream: Input, dialect: Dialect, rows: int, last_line: bool, comment: str | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the rows, which may be of several lines, after the first ``rows``; a row is numbered by its
-    first line.
-    """
+    """First line number and content of each row, perhaps of several lines, after the first ``rows``."""
     lines: list[bytes] = []
     first = count = length = quotes = 0
     for number, line in _lines_after(stream, dialect.skipped, last_line, comment):
@@ -267,9 +265,7 @@ class BadLineFilter:
         yield from self._bisect(block[start:], before)
 
     def _bisect(self, block: bytes, before: int) -> Iterator[bytes]:
-        """Yield the good lines: all where they are in order, else those of one half and then of the other; few are
-        checked one by one.
-        """
+        """Yield the good lines: all of a block in order, else those of its halves; few are checked one by one."""
         if self._is_in_order(block):
             yield block
         elif block.count(b"\n") <= FEW_LINES:
@@ -284,9 +280,7 @@ class BadLineFilter:
             yield from self._bisect(block[middle:], before + block.count(b"\n", 0, middle))
 
     def _drop_suspects(self, block: bytes, before: int) -> bytes | None:
-        """Return a block without the bad lines that a look at all values of a column at once tells; None where bad ones
-        are left.
-        """
+        """Return a block without the bad lines that its columns show; None where bad ones are left."""
         lines = self._rows(block)
         numbers = self._numbers(lines, before)
         suspects = self._odd_lines(lines)

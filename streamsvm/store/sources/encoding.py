@@ -137,9 +137,7 @@ class TableEncoder:
         return Batch(X, labels_of(given, label), weight, ids, split)
 
     def _with_words_missing(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with null for the words that stand for a missing number, amount, date, yes or no in columns
-        of text.
-        """
+        """The rows with null for words that stand for a missing number, amount, date, yes or no."""
         places = {name: place for place, name in enumerate(table.schema.names)}
         for name in self._words_missing_in:
             place = places[name]
@@ -191,9 +189,7 @@ class TableEncoder:
         return CSR(data[stored], indices[stored].astype(np.int32), indptr)
 
     def _check_finite(self, numbers: Array, table: pa.RecordBatch) -> None:
-        """Raise BadCell for NaN and for what is infinite in float32; all columns are checked at once, as there almost
-        never is any.
-        """
+        """Raise BadCell for NaN and for what is infinite in float32; all columns are checked at once."""
         with np.errstate(over="ignore"):
             single = numbers.astype(np.float32, copy=False)
         largest = np.abs(single).max(initial=0)
@@ -296,9 +292,7 @@ class ColumnEncoder:
         return codes
 
     def hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
-        """Return the hashed column and the sign of each row's text, (n,) both; sign 0 where there is no text. Raises
-        BadCell.
-        """
+        """Return the hashed column and the sign of each row's text, (n,) both; sign 0 for none. Raises BadCell."""
         if not self.missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
@@ -348,9 +342,7 @@ def entries_of(indices: NDArray[np.int64], data: Array) -> Entries:
 
 
 def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Return CSR rows of so many columns; entries of the same row and column are added up in float64, then rounded to
-    ``dtype``.
-    """
+    """Return CSR rows; entries of the same row and column are added up in float64, then rounded to ``dtype``."""
     keys, which = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
     weights = np.concatenate([part.values for part in parts])
     sums = np.bincount(which, weights=weights, minlength=len(keys)).astype(dtype)
@@ -362,9 +354,7 @@ def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floa
 def unreadable_rows(
     table: pa.RecordBatch | pa.Table, columns: Iterable[Column], words: MissingWords, *, missing: bool
 ) -> NDArray[np.bool_]:
-    """Return which rows of a table have a value that cannot be encoded as its column asks, (n,); ``missing``: values
-    may be missing.
-    """
+    """Return which rows have a value that cannot be encoded, (n,); ``missing``: values may be missing."""
     found = np.zeros(table.num_rows, np.bool_)
     for column in columns:
         for name in column.sources:

@@ -73,9 +73,7 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
 
 
 def _regular(path: Path) -> Path:
-    """Return the path of a file that can be read more than once. Raises UsageError for pipes, before anything
-    is read.
-    """
+    """Return the path of a regular file. Raises UsageError for pipes, before anything is read."""
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
         return path

@@ -413,8 +413,6 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
 
 
 def oddities_of(stream: Input) -> tuple[str, ...]:
-    """Return what a user should know of the form of a file that was read to its end, each a notice that counts
-    files.
-    """
+    """Return notices about the form of a file that was read to its end."""
     oddities = {MIXED_LINE_ENDS: stream.mixed_line_ends, SEVERAL_MEMBERS: stream.members > 1}
     return tuple(what for what, is_so in oddities.items() if is_so)

@@ -103,9 +103,7 @@ def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | 
 
 
 def check_chunk(features: Features, memory: int | None) -> None:
-    """Raise BudgetError when a chunk cannot be read within ``memory``, or else within what is available, and what the
-    machine has.
-    """
+    """Raise BudgetError when a chunk needs more than ``memory``, or what is available, or what the machine has."""
     import psutil
 
     machine = psutil.virtual_memory()
@@ -128,9 +126,7 @@ def size_of(path: Path) -> int:
 
 
 def files_below(directory: Path | str) -> Iterator[str]:
-    """Yield the files in a directory in order of their names, as text: a directory of chunks has too many to hold as
-    ``Path``.
-    """
+    """Yield the files in a directory in order of their names, as text: there may be too many for ``Path``."""
     with os.scandir(directory) as found:
         entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
     for name, below in entries:

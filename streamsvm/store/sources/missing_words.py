@@ -51,9 +51,7 @@ class MissingWords(NamedTuple):
         return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _number(text) in self.values
 
     def remove(self, values: Arrow, *, number: bool) -> Arrow:
-        """Return a column with null in place of each word, with or without blanks around it; ``number``: a column of
-        numbers.
-        """
+        """Return a column with null in place of each word, blanks apart; ``number``: a column of numbers."""
         if is_text(values.type):
             return _without_texts(values, pa.array(self.in_numbers if number else self.in_text, pa.string()))
         return self.remove_numbers(values) if number else values

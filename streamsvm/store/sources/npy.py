@@ -32,9 +32,7 @@ from streamsvm.types import Batch
 HEADER_LIMIT = 10_000
 """The longest npy header that is parsed, in bytes."""
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-"""The types of IDX, the format of MNIST: two zeros, the type, the number of dimensions, then each dimension as a
-big-endian int32.
-"""
+"""The types of IDX (MNIST): two zeros, the type, the number of dimensions, each dimension as big-endian int32."""
 FIRST, LAST = "first", "last"
 X_MEMBERS = ("X.npy", "x.npy", "data.npy")
 Y_MEMBERS = ("y.npy", "Y.npy", "labels.npy", "target.npy")
@@ -43,9 +41,7 @@ HINT_LABEL = "pass --label first, --label last, or --labels FILE"
 
 
 class NpySource(BaseSource):
-    """Arrays in npy, IDX and npz files. The label is the first or last column of X, or the array in the file
-    ``labels``.
-    """
+    """Arrays in npy, IDX and npz files. The label is the first or last column of X, or another array."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         super().__init__()

@@ -210,9 +210,7 @@ class OffsetSource(WrappedSource):
         return known | {"offsets": self.offsets.to_json()} if len(self.offsets.columns) else known
 
     def _note_rounded(self, entries: tuple[Array, Array]) -> None:
-        """Count the numbers less their offset that float32 rounds: whole ones above 2^24, and those that lie
-        nearer 0.
-        """
+        """Count the numbers, less their offset, that float32 rounds: large whole ones, and those nearer 0."""
         columns, values = entries
         large = np.abs(values) > LARGEST_EXACT
         if not large.any():

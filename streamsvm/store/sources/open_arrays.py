@@ -30,9 +30,7 @@ NAME = "X"
 
 @dataclass(frozen=True, slots=True)
 class LabeledArray:
-    """Rows X (n, d) of a program with labels (n,), weights (n,) and the names of the columns, as far as there
-    are any.
-    """
+    """Rows X (n, d) of a program with labels (n,), weights (n,) and names of columns, if any."""
 
     X: Any
     labels: Array | None

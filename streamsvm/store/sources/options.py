@@ -312,13 +312,9 @@ class SourceOptions(ReadOptions):
     rejects: Rejects = field(default_factory=Rejects, compare=False)
     """The list of lines that are left out."""
     encoding: JsonMapping | None = None
-    """The recorded ``Source.encoding`` of a store: read these files into the same columns, with the label or without
-    it.
-    """
+    """The recorded ``Source.encoding`` by which files are read into the same columns, with or without label."""
     offsets: Sequence[tuple[int, float]] | None = None
-    """Pairs (column, offset) to subtract before rounding; None: the first rows decide. Those recorded in ``encoding``
-    take precedence.
-    """
+    """Pairs (column, offset) to subtract, unless ``encoding`` has recorded some; None: the first rows decide."""
     recognize: bool = False
     """Tables: whether the kinds of columns of text are decided by their values."""
     split_by: str | None = None

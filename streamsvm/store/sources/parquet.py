@@ -47,9 +47,7 @@ NUMBER_PAGES = 2.5
 TEXT_PAGES = 4.25
 """Pages in memory of text with a dictionary or in DELTA encoding: 16 bytes for each text beside it (measured: 4.0)."""
 DICTIONARY = 64 << 10
-"""The most stored bytes of a dictionary for text to be read as codes: the dictionary takes 15 times as much in
-memory.
-"""
+"""The largest stored dictionary with which text is read as codes: in memory it takes 15 times its bytes."""
 GROUP = 512
 """Columns that are read at a time where row groups are read as wholes."""
 VALUE_BYTES = 10

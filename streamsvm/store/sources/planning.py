@@ -208,9 +208,7 @@ def is_unnamed(name: str) -> bool:
 
 
 def _is_index(name: str, sample: Any) -> bool:
-    """Whether a column holds the row numbers of a data frame: by its name, or as distinct whole numbers without
-    a name.
-    """
+    """Whether a column holds row numbers of a data frame: by name, or as distinct whole numbers without one."""
     if is_index_level(name):
         return True
     if not is_unnamed(name) or sample is None:
@@ -245,9 +243,7 @@ def _split_column(options: SourceOptions) -> str | None:
 
 
 def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None]:
-    """The column of groups, unless it is stated to be a feature: the name of a group says nothing about other
-    groups.
-    """
+    """The column of groups, unless it is stated to be a feature: a group says nothing about other groups."""
     return {options.split_by} - {*stated, *options.categorical}
 
 

@@ -1,6 +1,4 @@
-"""The schema of a table: which columns are label, weight and id, which feature columns the others become, and the
-memory that takes.
-"""
+"""The schema of a table: the columns of label, weight and id, and the feature columns that others become."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ class Column:
 
     @property
     def needs_value(self) -> bool:
-        """Whether a missing value is an error that names its line, as it is read from text; text without words is no
-        error.
-        """
+        """Whether a missing value is an error that names its line; text without words is none."""
         return self.kind != TEXT and (self.kind in WRITTEN or bool(self.form))
 
     @property

@@ -1,6 +1,4 @@
-"""Sources: files of one format that are read forward into batches of rows, and the bad lines that were left out of
-them.
-"""
+"""Sources: files of one format, read forward into batches of rows, and the bad lines that were left out."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ NO_ROWS = "files hold no rows and are passed over"
 LISTED_REJECTS = 100_000
 """The most bad lines that are listed; more are only counted."""
 LINES_BEFORE_JUDGING = 1000
-"""Lines after which the share of bad ones is checked while reading: among fewer, one bad line may be too large
-a share.
-"""
+"""Lines after which the share of bad ones is checked: among fewer, one may be too large a share."""
 
 
 class Source(Protocol):

@@ -165,9 +165,7 @@ class SvmlightSource(BaseSource):
         return None
 
     def _try_to_parse(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
-        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins if there
-        is one.
-        """
+        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins, if any."""
         from streamsvm.compute.text.svmlight import parse
 
         array = np.frombuffer(text, np.uint8)
@@ -207,9 +205,7 @@ class SvmlightSource(BaseSource):
         return self._options.encoding is not None
 
     def _scratch_for(self, text: bytes) -> Scratch:
-        """Return arrays that hold any text of a block of the usual size; for a larger one (a very long line) arrays of
-        its own.
-        """
+        """Return arrays for any text of the usual block size; for a larger one (a very long line) new ones."""
         from streamsvm.compute.text.svmlight import scratch
 
         if len(text) > 2 * BLOCK:
@@ -332,9 +328,7 @@ class _BadLine(Exception):
 
 
 def explain(line: bytes, where: str, expected: Expected) -> DataError:
-    """Return the error for a line that the parser refused; slow and careful, because it runs once. ``where`` names file
-    and line.
-    """
+    """Return the error for a line that the parser refused. ``where`` names file and line."""
     try:
         _check(line.removesuffix(b"\r"), expected)
     except _BadLine as bad:
@@ -386,9 +380,7 @@ def _check_label(token: str) -> None:
 
 
 def _check_entry(token: str, previous: int, expected: Expected) -> int:
-    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an index larger than the
-    previous.
-    """
+    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an increasing index."""
     index, colon, value = token.partition(":")
     if index == "qid":
         raise _BadLine("E-QID", f"{quote(token)}: ranking groups are not supported", "pass --ignore-qid to skip them")

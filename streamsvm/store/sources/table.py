@@ -116,9 +116,7 @@ class TableSource(BaseSource):
     # The schema
 
     def _types_of_all_files(self) -> dict[str, pa.DataType]:
-        """The columns with their types, which a column without values has from the next file. Raises DataError,
-        BudgetError.
-        """
+        """The columns with their types, by the first file that has values. Raises DataError, BudgetError."""
         first = self._paths[0]
         types = dict(self._types(first))
         self._check_memory(types)
@@ -216,9 +214,7 @@ class TableSource(BaseSource):
         return pa.RecordBatch.from_arrays(columns, names=table.schema.names)
 
     def _encode(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
-        """Encode rows, and count them before those without a label are left out. Raises DataError that names
-        the row.
-        """
+        """Encode rows; return also their number, unlabeled ones included. Raises DataError that names the row."""
         table = with_crosses(table, self.schema.crosses)
         try:
             return encoder.batch(table), table.num_rows

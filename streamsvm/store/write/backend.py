@@ -1,6 +1,4 @@
-"""The backend of a store while it is written: a format takes the values of one chunk after another, cut into the units
-of each array.
-"""
+"""The backend of a store that is written: a format takes chunk after chunk, cut into the units of each array."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ class StoreBackend(Protocol):
 
 
 Emit = Callable[[ArraySpec, int, Array, int], None]
-"""Takes a full unit: its array, its number, its values, and how many items of the array there are up to its end,
-padding excluded.
-"""
+"""Takes a full unit: array, number, values, and the items of the array up to its end, padding excluded."""
 
 
 @dataclass(slots=True)

@@ -94,9 +94,7 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
 
 
 def repairs(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that write again only what is damaged. Raises DataError E-SOURCE when a source has
-    changed.
-    """
+    """Return an opener of writers that rewrite only what is damaged. Raises DataError E-SOURCE for changed sources."""
     return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 

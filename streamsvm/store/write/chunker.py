@@ -29,18 +29,14 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Chunker:
-    """Collects pieces into chunks; a chunk is full at ``rows`` rows or, for CSR, when the next row would exceed
-    ``nonzeros``.
-    """
+    """Collects pieces into chunks of ``rows`` rows or, of CSR, of at most ``nonzeros`` entries."""
 
     rows: int
     """The largest number of rows in a chunk."""
     nonzeros: int | None = None
     """The largest number of stored entries in a chunk; None for dense rows."""
     before_joining: Callable[[], None] | None = None
-    """Called before the pieces of a chunk are copied into one: the chunk before it may have to go first, for its
-    memory.
-    """
+    """Called before the pieces of a chunk are copied into one, so that the chunk before can be freed."""
     _pending: list[Piece] = field(default_factory=list)
     _rows: int = 0
     _nonzeros: int = 0

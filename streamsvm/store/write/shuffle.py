@@ -50,9 +50,7 @@ class _Run(NamedTuple):
 
 
 def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
-    """Return splitmix64 of seed and row number, uint64 (rows,). For one seed it is a bijection: no two rows of a store
-    share a hash.
-    """
+    """Return splitmix64 of seed and row number, uint64 (rows,): for one seed no two rows share a hash."""
     from streamsvm.compute.random import STEP, mix_bits
 
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
@@ -60,9 +58,7 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
 
 
 class Spool:
-    """Holds rows in a scratch file: ``append`` all of them, then ``drain``. The file has no name and is gone with the
-    process.
-    """
+    """Holds rows in a scratch file, which has no name and is gone with the process: ``append`` all, then ``drain``."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self._path, self._seed = path, seed

@@ -62,17 +62,13 @@ class StoreWriter:
     compression: str = "none"
     """'lz4', 'none', or 'auto', which decides by a trial on the rows that come first."""
     uuid: str = ""
-    """The name of this very store; empty makes one from the digest of the content, so that an interrupted build has the
-    same bytes.
-    """
+    """The name of this very store; empty makes one from the digest of the content, to have the same bytes again."""
     journal: Journal | None = None
     """The journal of a build that can be resumed; None for any other."""
     repairs: Manifest | None = None
     """The manifest of a committed store whose damaged units are written again."""
     background: Background | None = None
-    """Writes a chunk while the next one is collected; appended arrays must not change then. None writes chunks
-    at once.
-    """
+    """Writes a chunk while the next is collected, so appended arrays must not change; None writes at once."""
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
