@@ -95,7 +95,7 @@ def test_bad_lines_of_all_files_are_counted_and_listed(tmp_path: Path, form: str
             lines = [f'{{"a": {a if a != "bad" else "[]"}, "b": "{b}", "y": {y}}}' for a, b, y in rows]
         path.write_text("\n".join(["a,b,y", *lines] if form == "csv" else lines) + "\n")
     options = SourceOptions(label="y", categorical=("b",), on_bad_line="skip", max_bad="50%")
-    rows = sum(len(batch.labels) for batch in open_source(paths, options).batches())
-    assert rows == 80
+    count = sum(len(batch.labels) for batch in open_source(paths, options).batches())
+    assert count == 80
     assert [Path(name) for name, *_ in options.rejects.lines] == paths
     assert (options.rejects.count, options.rejects.read) == (2, 84 if form == "csv" else 82)
