@@ -21,7 +21,7 @@ _PLACES = {
         "synth",
         "tune",
     ),
-    "streamsvm.api.opening": ("load_model", "open_store"),
+    "streamsvm.api.rows": ("load_model", "open_store"),
     "streamsvm.api.trackers": ("MlflowTracker", "TensorBoardTracker"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (

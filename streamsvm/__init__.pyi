@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from streamsvm.api.opening import load_model as load_model
-from streamsvm.api.opening import open_store as open_store
+from streamsvm.api.rows import load_model as load_model
+from streamsvm.api.rows import open_store as open_store
 from streamsvm.api.trackers import MlflowTracker as MlflowTracker
 from streamsvm.api.trackers import TensorBoardTracker as TensorBoardTracker
 from streamsvm.errors import BudgetError as BudgetError

@@ -51,9 +51,9 @@ def main() -> None:
     """Run the command line."""
     prepare()
     atexit.register(gc.freeze)  # Python's last search for garbage would go through every object of every module
-    from streamsvm.cli import main as run
+    from streamsvm.cli import main
 
-    run()
+    main()
 
 
 if __name__ == "__main__":

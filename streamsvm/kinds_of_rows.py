@@ -232,6 +232,13 @@ def is_on_disk(X: object) -> bool:
     return is_annotated(X) or is_dask(X) or _package(X) in ON_DISK
 
 
+def needs_ingest(X: object) -> bool:
+    """Return whether X is anything but numbers in memory: a path, a table with other columns than numbers, an array on disk."""
+    if isinstance(X, str | PathLike):
+        return True
+    return is_on_disk(X) or (gives_batches(X) and not is_numeric_frame(X))
+
+
 def is_frame(X: object) -> bool:
     """Return whether X is a table whose columns have names: a data frame."""
     return isinstance(X, NamedColumns)

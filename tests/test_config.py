@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from streamsvm.config import checks, job_file, units
-from streamsvm.config.fields import GROUPS, Bounds, Field, Option, Quantity, options_of, value_text
-from streamsvm.config.parsing import parse
+from streamsvm.config import job_file, units
+from streamsvm.config import options as checks
+from streamsvm.config.options import GROUPS, Bounds, Field, Option, Quantity, options_of, parse
+from streamsvm.config.options import format_value as value_text
 from streamsvm.errors import ConfigError, MissingError, UsageError
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.registry import load

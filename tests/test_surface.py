@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli, errors
-from streamsvm.config.fields import options_of
 from streamsvm.config.job_file import STEPS
+from streamsvm.config.options import options_of
 from streamsvm.registry import load
 from streamsvm.solvers import losses_of
 from tools import generate
@@ -61,7 +61,7 @@ def test_docs_every_name_stands_for_something() -> None:
 
 
 def test_docs_reference_lists_every_command() -> None:
-    assert sorted(first_column("command")) == sorted(cli.COMMANDS)
+    assert sorted(first_column("command")) == sorted(cli.SUMMARIES)
 
 
 def test_docs_reference_lists_every_exit_code() -> None:
@@ -80,7 +80,7 @@ def test_docs_every_command_of_the_readme_can_be_given(line: str) -> None:
 
 
 def test_docs_every_command_has_help() -> None:
-    for name in cli.COMMANDS:
+    for name in cli.SUMMARIES:
         result = CliRunner().invoke(cli.cli, [name, "--help"])
         assert result.exit_code == 0
         assert result.output.splitlines()[2].strip()
@@ -141,7 +141,7 @@ def test_docs_first_help_has_its_examples_on_lines_of_their_own() -> None:
     assert {f"  {example}" for example in cli.EXAMPLES} <= set(said.splitlines())
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.SUMMARIES)
 def test_docs_help_of_no_command_imports_numpy(name: str) -> None:
     code = (
         "import sys\nfrom streamsvm.cli import cli\n"
@@ -152,7 +152,7 @@ def test_docs_help_of_no_command_imports_numpy(name: str) -> None:
 
 
 def test_docs_of_a_command_are_one_text() -> None:
-    for name, command in cli.COMMANDS.items():
+    for name, summary in cli.SUMMARIES.items():
         made = cli.cli.get_command(click.Context(cli.cli), name)
         assert made is not None
-        assert made.help == command.summary
+        assert made.help == summary

@@ -1,65 +1,176 @@
-"""The commands as functions: ``sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB")`` is ``streamsvm fit``."""
+"""The commands as functions: ``sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB")`` is ``streamsvm fit``.
+
+Signatures, types and docstrings are made of the declarations of the commands' options; values are converted and checked as those of a
+command line.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+import os
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
-from streamsvm.api.given import fitted_rows, given_models, judged_rows, models_placed, rows_given
+import numpy as np
+
+from streamsvm.aliases import ByName
+from streamsvm.api.rows import choose_ingest, model_options, place_evaluation_rows, place_fit_rows, place_models
 from streamsvm.api.running import run_job
-from streamsvm.api.signature import WITH_ROWS, documentation, of_programs, signature_of, with_rows
-from streamsvm.api.values import by_field
 from streamsvm.config.job_file import STEPS, make_job
-from streamsvm.registry import load
+from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
+from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.errors import UsageError, quote
+from streamsvm.kinds_of_rows import is_dask, is_given
+from streamsvm.registry import did_you_mean, load
 
-OF_A_MODEL = ("model", "resume", "overwrite", "checkpoint_every", "dual")
-"""Options of a fit that say where it is written and how it goes on: a plan has none of them."""
+POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+UNIT_TYPES = {
+    Quantity.BYTES: "int | str",
+    Quantity.SECONDS: "float | str",
+}
+"""Types of options with a unit: bytes or seconds as a number, or text as on the command line, '512MiB' and '1h30m'."""
+TYPE_NAMES: dict[object, str] = {Path: "str | PathLike[str]", str: "str"}
+ParameterTable: TypeAlias = dict[str, tuple[str, object, str]]
+"""Type, default and help of parameters, by name."""
+PYTHON_PARAMETERS: ParameterTable = {
+    "progress": ("bool", False, "Show a bar: in a terminal, or in a notebook."),
+    "on_event": (
+        "Callable[[dict[str, Any]], object] | None",
+        None,
+        "Called with every event of the job, such as {'event': 'pass', 'gap': ...} after each pass.",
+    ),
+}
+"""Parameters of Python functions that commands do not have."""
+FIT_PARAMETERS: ParameterTable = {
+    "on_pass": (
+        "Callable[[dict[str, Any]], object] | None",
+        None,
+        "Called after every pass with its record: {'pass': 1, 'gap': ..., 'seconds': ..., ...}. True ends the fit, with one more pass that certifies.",
+    ),
+}
+"""Further ones of ``fit``."""
+KINDS = "Known: pandas, polars (lazy, too), Arrow, DuckDB, numpy, scipy.sparse, h5py, Zarr, AnnData, dask."
+INGEST_PARAMETERS: ParameterTable = {
+    "sources": (
+        "Any",
+        "",
+        "Files of one format, directories of them, or patterns; or rows of a program: any table with __arrow_c_stream__ or an "
+        "array. " + KINDS,
+    ),
+    "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
+    "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
+}
+"""Parameters of ``ingest``, which also takes rows of a program."""
+MODELS = "FitResult | Model | str | PathLike[str]"
+"""Types of a model parameter; fitted estimators of ``streamsvm.sklearn`` are accepted, too."""
+FIT_ROW_PARAMETERS: ParameterTable = {
+    "store": (
+        "Any",
+        "",
+        "A store, files, or rows of a program, which become a store that is removed at the end. " + KINDS,
+    ),
+    "model": (
+        "Any",
+        None,
+        "Where the model is written, and MODEL.run beside it. Of files and rows it may be left out, or y be second.",
+    ),
+    "y": INGEST_PARAMETERS["y"],
+    "weight": INGEST_PARAMETERS["weight"],
+    "warm_start": (
+        f"{MODELS} | None",
+        "",
+        "A linear model of the same columns and classes to start from, or the result of its fit; C, loss and scaling may differ.",
+    ),
+}
+"""Those of ``fit``."""
+MODEL_PARAMETERS: ParameterTable = {
+    "model": (MODELS, "", "The model, the result of the fit that made it, or its file.")
+}
+"""Those of functions that take a model."""
+REPORT_PARAMETERS: ParameterTable = {
+    "runs": (
+        "FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]]",
+        "",
+        "Models whose MODEL.run lies beside them, what tune has written, or results of both; several are compared.",
+    )
+}
+"""Those of ``report``."""
+EVALUATE_PARAMETERS: ParameterTable = {
+    **MODEL_PARAMETERS,
+    "data": (
+        "Any",
+        "",
+        "A store, labeled files like those the model's store was made of, or rows of a program. " + KINDS,
+    ),
+    "y": INGEST_PARAMETERS["y"],
+}
+"""Those of ``evaluate``."""
+WITH_ROWS = {
+    "ingest": INGEST_PARAMETERS,
+    "fit": FIT_ROW_PARAMETERS,
+    "evaluate": EVALUATE_PARAMETERS,
+    "predict": MODEL_PARAMETERS,
+    "export": MODEL_PARAMETERS,
+    "report": REPORT_PARAMETERS,
+}
+"""Parameters that take rows and models of a program, by step."""
 
 
-class Face(NamedTuple):
-    """What is known of a function of the face beside the options of its step."""
+WRITING_OPTIONS = ("model", "resume", "overwrite", "checkpoint_every", "dual")
+"""Options of a fit on its output and resumption, which a plan does not have."""
+
+
+class CommandInfo(NamedTuple):
+    """Result type and documentation example of a function."""
 
     result: str
-    """The name of the class it returns."""
+    """Name of the class it returns."""
     example: str
-    """A use of it that runs once those of ``synth``, and of ``fit``, have run."""
+    """Runs after the examples of ``synth`` and ``fit``."""
 
 
 COMMANDS = {
-    "synth": Face("SynthResult", 'sv.synth("susy", "train.zarr", rows=2000, test_fraction=0.2).rows'),
-    "ingest": Face("IngestResult", 'sv.ingest("table.csv", "table.zarr", label="left", missing="mean").columns'),
-    "embed": Face("EmbedResult", 'sv.embed("train.zarr", "features.zarr", kernel="rbf", landmarks=50).embedding.name'),
-    "fit": Face("FitResult", 'sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB").model.certificate.gap < 1e-3'),
-    "tune": Face("TuneResult", 'sv.tune("train.zarr", "search", C=[0.1, 1, 10], folds=3).best.C'),
-    "predict": Face("PredictResult", 'sv.predict("model.ssvm", "train.test.zarr", "predictions.csv").rows'),
-    "export": Face("ExportResult", 'sv.export("model.ssvm", "liblinear.model", format="liblinear").bytes > 0'),
-    "report": Face("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
-    "evaluate": Face("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
+    "synth": CommandInfo("SynthResult", 'sv.synth("susy", "train.zarr", rows=2000, test_fraction=0.2).rows'),
+    "ingest": CommandInfo("IngestResult", 'sv.ingest("table.csv", "table.zarr", label="left", missing="mean").columns'),
+    "embed": CommandInfo(
+        "EmbedResult", 'sv.embed("train.zarr", "features.zarr", kernel="rbf", landmarks=50).embedding.name'
+    ),
+    "fit": CommandInfo(
+        "FitResult", 'sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB").model.certificate.gap < 1e-3'
+    ),
+    "tune": CommandInfo("TuneResult", 'sv.tune("train.zarr", "search", C=[0.1, 1, 10], folds=3).best.C'),
+    "predict": CommandInfo("PredictResult", 'sv.predict("model.ssvm", "train.test.zarr", "predictions.csv").rows'),
+    "export": CommandInfo("ExportResult", 'sv.export("model.ssvm", "liblinear.model", format="liblinear").bytes > 0'),
+    "report": CommandInfo("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
+    "evaluate": CommandInfo("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
 }
-"""By step; ``tools/generate.py`` writes their types, and the tests run their examples."""
+"""The functions by step; ``tools/generate.py`` writes their types, and tests run their examples."""
+PlaceRows = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]
+"""Puts rows of a program into files while a job runs, and provides the changed options."""
 
 
-Placed = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]
-"""Puts rows of a program where a job finds them for as long as it runs, and says so in its options."""
-
-
-def _made(step: str, placed: Placed = nullcontext) -> Callable[..., Any]:
-    """The function of a step; ``placed`` puts rows that are given where the job finds them."""
-    declared = signature_of(step, COMMANDS[step].result)
-    declared = with_rows(step, declared) if step in WITH_ROWS else declared
+def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., Any]:
+    """Return the function of a step; ``placed`` puts rows of a program into files for the job."""
+    declared = make_signature(step, COMMANDS[step].result)
+    declared = add_row_parameters(step, declared) if step in WITH_ROWS else declared
 
     def call(*arguments: Any, **options: Any) -> Any:
-        given = bound(step, declared, arguments, options)
-        asked = _asked(step, given)
-        with models_placed(given, given_models(step)) as known, placed(known) as known:
-            return run_job(load(STEPS[step].action), _job(step, step, known), **asked)
+        given = bind_arguments(step, declared, arguments, options)
+        asked = _take_python_options(step, given)
+        with place_models(given, model_options(step)) as known, placed(known) as known:
+            return run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
 
-    return _named(call, step, declared, documentation(step, STEPS[step].summary, declared, COMMANDS[step].example))
+    return _name_function(
+        call, step, declared, make_docstring(step, STEPS[step].summary, declared, COMMANDS[step].example)
+    )
 
 
+<<<<<<< HEAD
 def _asked(step: str, given: dict[str, Any]) -> dict[str, Any]:
     """What only a program can say, taken out of the options."""
     return {name: given.pop(name, default) for name, (_, default, _) in of_programs(step).items()}
@@ -102,11 +213,14 @@ def _job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[s
 
 
 def bound(
+=======
+def bind_arguments(
+>>>>>>> c26d4946 (scikit-learn, options, command line and Python functions are a few modules each)
     name: str, declared: inspect.Signature, arguments: tuple[Any, ...], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what is given by the name of its parameter. Raises TypeError for too many arguments, or one given twice.
+    """Return arguments by parameter name. Raises TypeError for too many arguments, or one given twice.
 
-    A name there is not stays for ``by_field`` to refuse, which knows the nearest.
+    Unknown names are left for ``convert_options`` to refuse, which says the nearest.
     """
     positional = declared.bind_partial(*arguments).arguments
     twice = sorted(set(positional) & set(options))
@@ -115,8 +229,19 @@ def bound(
     return {**positional, **options}
 
 
-def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, text: str) -> Callable[..., Any]:
-    """A function as ``inspect``, ``help`` and ``pickle`` are to know it."""
+def _take_python_options(step: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Take the parameters that the command does not have out of the options."""
+    return {name: given.pop(name, default) for name, (_, default, _) in python_parameters(step).items()}
+
+
+def _build_job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any) -> Any:
+    """Return the job of a call. Raises UsageError, ConfigError."""
+    where = f"streamsvm.{called}"
+    return make_job(step, {**convert_options(step, given, where, leave_out), **fixed}, where)
+
+
+def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signature, text: str) -> Callable[..., Any]:
+    """Set name, signature and docstring of a function, for ``inspect``, ``help`` and ``pickle``."""
     call.__name__ = call.__qualname__ = name
     call.__module__, call.__doc__ = "streamsvm", text
     call.__signature__ = declared  # type: ignore[attr-defined]
@@ -124,6 +249,213 @@ def _named(call: Callable[..., Any], name: str, declared: inspect.Signature, tex
     return call
 
 
-ingest, plan = _ingest(), _plan()
-synth, embed, tune, predict, export, report = map(_made, ("synth", "embed", "tune", "predict", "export", "report"))
-fit, evaluate = _made("fit", partial(fitted_rows, ingest)), _made("evaluate", partial(judged_rows, ingest))
+def _make_ingest() -> Callable[..., Any]:
+    """Return ``ingest``: of files, as the command, and of rows of a program."""
+    declared = add_row_parameters("ingest", make_signature("ingest", COMMANDS["ingest"].result))
+    summary = "Read files, or rows that a program has, into a store."
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = bind_arguments("ingest", declared, arguments, options)
+        asked, action = _take_python_options("ingest", given), choose_ingest(given)
+        return run_job(action or load(STEPS["ingest"].action), _build_job("ingest", "ingest", given), **asked)
+
+    return _name_function(
+        call, "ingest", declared, make_docstring("ingest", summary, declared, COMMANDS["ingest"].example)
+    )
+
+
+def _make_plan() -> Callable[..., Any]:
+    """Return ``plan``: what a fit would do, and the memory it would take; only the store's manifest is read."""
+    declared = make_signature("fit", "Plan", WRITING_OPTIONS, runs=False)
+    summary = "Show what a fit of these options would do: solver, features, and its memory term by term."
+    example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        from streamsvm.jobs.fit.plan import make_plan
+        from streamsvm.jobs.fit.validate import open_training_store
+
+        with place_models(bind_arguments("plan", declared, arguments, options), model_options("fit")) as given:
+            job = _build_job("fit", "plan", given, WRITING_OPTIONS, model="")
+            return make_plan(job, open_training_store(job)[0])
+
+    return _name_function(call, "plan", declared, make_docstring("fit", summary, declared, example))
+
+
+def make_signature(step: str, result: str, leave_out: Iterable[str] = (), *, runs: bool = True) -> inspect.Signature:
+    """Return the signature of a command's function; annotations are text, as in the stub file.
+
+    ``runs``: whether it runs a job, whose progress can be shown.
+    """
+    parameters = []
+    for field in order_fields(step, leave_out):
+        kind = POSITIONAL if field.name in STEPS[step].positional else KEYWORD
+        default = inspect.Parameter.empty if field.required else field.default
+        parameters.append(
+            inspect.Parameter(parameter_name(field), kind, default=default, annotation=describe_type(field))
+        )
+    for name, (annotation, default, _) in python_parameters(step).items() if runs else ():
+        parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
+    return inspect.Signature(parameters, return_annotation=result)
+
+
+def add_row_parameters(step: str, declared: inspect.Signature) -> inspect.Signature:
+    """Return the signature with the parameters of a step that take rows and models of a program."""
+    more = WITH_ROWS[step]
+    parameters = [_replace_parameter(one, more) for one in declared.parameters.values()]
+    place = next(k for k, one in enumerate(parameters) if one.kind is KEYWORD)
+    parameters[place:place] = [
+        inspect.Parameter(name, KEYWORD, default=default, annotation=annotation)
+        for name, (annotation, default, _) in more.items()
+        if name not in declared.parameters
+    ]
+    return declared.replace(parameters=parameters)
+
+
+def _replace_parameter(one: inspect.Parameter, more: ParameterTable) -> inspect.Parameter:
+    """Return a parameter with the type, and the default if there is one, of ``more``."""
+    if one.name not in more:
+        return one
+    annotation, default, _ = more[one.name]
+    return one.replace(annotation=annotation, default=one.default if default == "" else default)
+
+
+def order_fields(step: str, leave_out: Iterable[str] = ()) -> list[Field]:
+    """Return the options of a command: the arguments in their order, then the others by the groups of the help."""
+    fields = {field.name: field for field in STEPS[step].fields if field.name not in leave_out}
+    arguments = [fields.pop(name) for name in STEPS[step].positional if name in fields]
+    groups = list(GROUPS)
+    others = sorted(fields.values(), key=lambda field: groups.index(field.option.group) if field.option.group else -1)
+    return [*arguments, *others]
+
+
+def parameter_name(field: Field) -> str:
+    """Return the Python name of an option: as in job files, with an underscore after a keyword."""
+    return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
+
+
+def python_parameters(step: str) -> ParameterTable:
+    """Return the parameters of a step's function that its command does not have."""
+    return PYTHON_PARAMETERS | (FIT_PARAMETERS if step == "fit" else {})
+
+
+def describe_type(field: Field) -> str:
+    """Return the Python type of an option as text: 'float | Sequence[float] | None'."""
+    if field.option.unit is not None:
+        found = [UNIT_TYPES[field.option.unit]]
+    else:
+        found = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_place else kind)]
+    if field.default is None:
+        found.append("None")
+    return " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
+
+
+def _type_names(kind: Kind) -> Iterator[str]:
+    """Yield the Python types that are accepted for one kind of value."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        inner = " | ".join(
+            text for part in typing.get_args(arguments[0]) or (arguments[0],) for text in _type_names(part)
+        )
+        yield from (inner, f"Sequence[{inner}]")
+    elif origin is dict:
+        yield f"Mapping[Any, {'float' if arguments[1] is float else 'Any'}]"
+    else:
+        assert isinstance(kind, type)
+        yield TYPE_NAMES.get(kind, kind.__name__)
+
+
+def make_docstring(step: str, summary: str, declared: inspect.Signature, example: str) -> str:
+    """Return the docstring of a command's function: summary, parameters, result, and an example."""
+    fields = {parameter_name(field): field for field in STEPS[step].fields}
+    lines = [summary, "", "Parameters", "----------"]
+    given = WITH_ROWS.get(step, {})
+    special = python_parameters(step) | (given if given.keys() <= declared.parameters.keys() else {})
+    for name, parameter in declared.parameters.items():
+        text, default = (special[name][2], "") if name in special else _describe_field(fields[name])
+        lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
+    lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
+    lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]
+    return "\n".join([*lines, "Examples", "--------", *(f">>> {line}" for line in example.splitlines())])
+
+
+def _describe_field(field: Field) -> tuple[str, str]:
+    """Return the help of an option with its range, and its default."""
+    bounds = field.option.bounds
+    return field.help() + ("" if bounds is None else f" ({bounds.describe()})"), field.default_text()
+
+
+def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ByName:
+    """Return values by field name; None is left out, so that the declared default holds.
+
+    An option is called as on the command line, with underscores, or as its field. ``called``: the name of the function,
+    for errors. Raises UsageError; for an unknown name it says the nearest one.
+    """
+    fields = [field for field in STEPS[step].fields if field.name not in leave_out]
+    names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
+    values: ByName = {}
+    for name, value in given.items():
+        field = names.get(name)
+        if field is None:
+            known = sorted({parameter_name(one) for one in fields})
+            raise UsageError(
+                f"{called} has no option '{name}'{did_you_mean(name, known)}", hint=f"there are: {', '.join(known)}"
+            )
+        if value is not None:
+            values[field.name] = convert_value(field, value)
+    return values
+
+
+def convert_value(field: Field, value: OptionValue) -> OptionValue:
+    """Return a value converted for its field: paths, numbers of numpy, '512MiB', classes that are numbers. Raises UsageError."""
+    value = value if is_given(value) else _unwrap_numpy(value)
+    if field.name == "cluster" and not isinstance(value, str):
+        raise _refuse_address(value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str | list | tuple) and (is_given(value) or is_dask(value)):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
+        raise UsageError(
+            f"{parameter_name(field)} names a store or files, and is not the rows themselves ({kind})", hint=hint
+        )
+    if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
+        return _format_label(value)
+    if isinstance(value, Mapping):
+        return {_format_label(key): _unwrap_numpy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | range):
+        parts = sorted(value) if isinstance(value, set) else value
+        return tuple(os.fspath(part) if isinstance(part, Path) else _unwrap_numpy(part) for part in parts)
+    return from_toml(field, value)
+
+
+def _refuse_address(value: object) -> UsageError:
+    """Return the error for an object instead of a cluster's address, most likely a client of Dask."""
+    hint = "cluster='client:' takes the client that a program has, which distributed.Client(...) makes Dask's default"
+    if getattr(value, "asynchronous", False):
+        hint = "make one that waits, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
+    return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
+
+
+def _unwrap_numpy(value: OptionValue) -> OptionValue:
+    """Return a number of numpy as one of Python, an array as a list."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _format_label(key: object) -> str:
+    """Return the text of a class: '1' for 1 and for 1.0."""
+    if isinstance(key, str):
+        return key
+    number = _unwrap_numpy(key)
+    return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)
+
+
+ingest, plan = _make_ingest(), _make_plan()
+synth, embed, tune, predict, export, report = map(
+    _make_function, ("synth", "embed", "tune", "predict", "export", "report")
+)
+fit, evaluate = (
+    _make_function("fit", partial(place_fit_rows, ingest)),
+    _make_function("evaluate", partial(place_evaluation_rows, ingest)),
+)

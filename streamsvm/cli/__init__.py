@@ -1,4 +1,7 @@
-"""The command line. Importing it imports click and nothing heavy: a command's module is loaded when it is called."""
+"""The command line: names and summaries of the commands, and how errors become messages and exit codes.
+
+Importing this imports click and nothing heavy: ``streamsvm.cli.commands``, with the options of a command, is loaded when one is called.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,21 @@ from typing import Any
 import click
 
 from streamsvm import __version__
-from streamsvm.cli.commands import COMMANDS
+from streamsvm.config.job_file import STEPS
 from streamsvm.errors import BudgetError, SecurityError, StorageError, StreamSVMError, UsageError, printable
 from streamsvm.registry import did_you_mean
 
+SUMMARIES = {
+    **{name: step.summary for name, step in STEPS.items()},
+    "plan": "Show what a fit would need: memory term by term, time per pass.",
+    "run": "Execute the steps of a job file in order; its paths are relative to the current directory.",
+    "info": "Show what a store or a model is, without reading its rows.",
+    "verify": "Read all of a store or a model and report everything that is damaged.",
+    "doctor": "Show what this machine offers: packages, memory, disk. Writes and removes 64 MiB here.",
+}
+"""What each command does, in one line; in the order of the help, which begins with the jobs."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE, what a program that lets the signal kill it returns."""
+"""128 + SIGPIPE, the exit code of a program that the signal kills."""
 INTERRUPTED = 130
 EXAMPLES = (
     "streamsvm ingest train.csv train.zarr --label last",
@@ -31,31 +43,31 @@ class LazyGroup(click.Group):
     """A group whose commands are imported on use, and whose errors have the form and exit codes of ``errors``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the help."""
-        return list(COMMANDS)
+        """Return the names, in the order of the help."""
+        return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now; None for a name there is not."""
-        if cmd_name not in COMMANDS:
+        """Return the command, imported now; None for an unknown name."""
+        if cmd_name not in SUMMARIES:
             return None
-        found: click.Command = import_module(COMMANDS[cmd_name].module).made(cmd_name)
+        found: click.Command = import_module("streamsvm.cli.commands").get_command(cmd_name)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; of a name there is not, say which is the nearest."""
-        if args[0] not in COMMANDS and (near := did_you_mean(args[0], COMMANDS)):
+        """Find the command; for an unknown name, fail with the nearest one."""
+        if args[0] not in SUMMARIES and (near := did_you_mean(args[0], SUMMARIES)):
             ctx.fail(f"no command is called '{args[0]}'{near}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names with their summaries, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+            formatter.write_dl(list(SUMMARIES.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each on a line of its own whatever the width."""
+        """Write the examples, one a line whatever the width."""
         with formatter.section("Examples"):
             for example in EXAMPLES:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
@@ -65,7 +77,7 @@ class LazyGroup(click.Group):
         try:
             _check_stdout()
             result = super().invoke(ctx)
-            _flush()
+            _flush_stdout()
             return result
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -74,13 +86,13 @@ class LazyGroup(click.Group):
 
 
 def _check_stdout() -> None:
-    """Raise StorageError when there is no standard output (``>&-``): Python would drop the results silently."""
+    """Raise StorageError without a standard output (``>&-``): Python would drop the results silently."""
     if sys.stdout is None:
         raise StorageError("standard output is closed", hint="redirect it to a file or to /dev/null")
 
 
-def _flush() -> None:
-    """Write out what is buffered while a failure can still be reported. Raises StorageError, BrokenPipeError."""
+def _flush_stdout() -> None:
+    """Flush standard output while a failure can still be reported. Raises StorageError, BrokenPipeError."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -92,17 +104,17 @@ def _flush() -> None:
 
 
 def explain(error: BaseException, *, debug: bool) -> int:
-    """Say what went wrong on standard error; the exit code."""
+    """Print an error on standard error, and return the exit code."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         _abandon_stdout()
         return BROKEN_PIPE
     if isinstance(error, KeyboardInterrupt):
-        click.echo("interrupted: what was being written is removed, what was finished stays", err=True)
+        click.echo("interrupted: unfinished output was removed; completed files were kept", err=True)
         return INTERRUPTED
     if debug:
         for line in "".join(traceback.format_exception(error)).splitlines():
             click.echo(printable(line), err=True)
-    known = _known(error)
+    known = _translate_error(error)
     if known is not None:
         click.echo(known.shown(), err=True)
         if "standard output" in known.message:
@@ -113,8 +125,8 @@ def explain(error: BaseException, *, debug: bool) -> int:
     return 1
 
 
-def _known(error: BaseException) -> StreamSVMError | None:
-    """The error as one of ours, if it is or corresponds to one."""
+def _translate_error(error: BaseException) -> StreamSVMError | None:
+    """Return the error as one of ours; None where it is a defect."""
     if isinstance(error, StreamSVMError):
         return error
     if isinstance(error, MemoryError):
@@ -126,11 +138,11 @@ def _known(error: BaseException) -> StreamSVMError | None:
         return SecurityError(f"{error.filename}: {error.strerror}", hint="check its permissions", code="E-PERMISSION")
     if isinstance(error, ValueError) and str(error) == "embedded null byte":
         return UsageError("a name has a NUL character in it", hint="no file can have such a name")
-    return _of_system(error) if isinstance(error, OSError) and error.errno is not None else None
+    return _translate_system_error(error) if isinstance(error, OSError) and error.errno is not None else None
 
 
-def _of_system(error: OSError) -> StorageError:
-    """What the system has refused."""
+def _translate_system_error(error: OSError) -> StorageError:
+    """Return an error of the operating system as one of ours."""
     where = f"{error.filename}: " if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE")
@@ -138,7 +150,7 @@ def _of_system(error: OSError) -> StorageError:
 
 
 def _abandon_stdout() -> None:
-    """Let nothing more be written to a pipe or file that is gone: Python would complain about it at exit."""
+    """Redirect standard output, whose pipe or file is gone, to nothing: Python would complain about it at exit."""
     if sys.stdout is not None:
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -156,12 +168,12 @@ def _abandon_stdout() -> None:
 @click.version_option(__version__, prog_name="streamsvm")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
-    """Keep what holds for every command."""
+    """Store the options of all commands."""
     ctx.obj = {"debug": debug, "quiet": quiet}
 
 
-def _show(error: click.ClickException) -> None:
-    """Say what click found wrong: the usage in lines, then, in one line, the message with what the user has written."""
+def _show_usage_error(error: click.ClickException) -> None:
+    """Print an error of click: the usage, then the message with the user's input made printable, in one line."""
     text = io.StringIO()
     error.show(file=text)
     usage, mark, message = text.getvalue().rstrip().partition("Error: ")
@@ -169,14 +181,14 @@ def _show(error: click.ClickException) -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not where a program has put something else in its place
+        if isinstance(stream, io.TextIOWrapper):  # not where a program has replaced it
             stream.reconfigure(errors="replace")
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:
         sys.exit(explain(KeyboardInterrupt(), debug=False))
     except click.ClickException as error:
-        _show(error)
+        _show_usage_error(error)
         sys.exit(error.exit_code)

@@ -1,29 +1,31 @@
-"""Results as lines of text and as JSON."""
+"""Results, plans, stores, models and columns as lines of text, and JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from streamsvm.cli.tables import number_text, shares
-from streamsvm.config.units import seconds_text, size_text
+from streamsvm.aliases import JsonObject
+from streamsvm.config.units import mib, percent, seconds_text, size_text
 from streamsvm.display.terminal import describe_fit, draw_fit_card, format_count, replace_nonfinite
 from streamsvm.errors import printable
 
 if TYPE_CHECKING:
-    from streamsvm.config.checks import Checked
+    from streamsvm.config.options import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
     from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+    from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.builder import EmbedResult
     from streamsvm.jobs.export import ExportResult
     from streamsvm.jobs.fit.driver import FitResult
     from streamsvm.jobs.fit.job import FitJob
+    from streamsvm.jobs.ingest.describe import DescribeResult
     from streamsvm.jobs.ingest.job import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
     from streamsvm.jobs.options import EmbedJob, ExportJob, ReportJob, SynthJob
@@ -33,18 +35,231 @@ if TYPE_CHECKING:
     from streamsvm.jobs.tune.run import TuneResult
 
 
+def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows with aligned columns: the first flush left, the others flush right."""
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
+
+
+def format_shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:
+    """Return 'a 60.0 %, b 40.0 %', only the first classes if there are many."""
+    total = sum(counts)
+    shown = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
+    return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def format_target(target: Mapping[str, float] | None) -> str:
+    """'numbers from -1 to 3, mean 0.5, standard deviation 1.2', as far as it is known what numbers to predict are like."""
+    if target is None:
+        return "numbers"
+    of = {name: f"{value:.6g}" for name, value in target.items()}
+    return f"numbers from {of['least']} to {of['most']}, mean {of['mean']}, standard deviation {of['spread']}"
+
+
+MAX_TABLE_CLASSES = 20
+"""Larger confusion tables are only in the JSON output."""
+
+
+def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
+    """Yield the lines of ``evaluate``."""
+    from streamsvm.jobs.apply.metrics import RegressionEvaluation
+
+    found = result.evaluation
+    yield f"rows               {found.rows}"
+    if isinstance(found, RegressionEvaluation):
+        yield from _describe_regression(found)
+    else:
+        yield from _describe_classification(found, result)
+
+
+def _describe_regression(e: RegressionEvaluation) -> Iterator[str]:
+    if e.R2 is not None:
+        yield f"R2                 {e.R2:.5f}"
+    yield f"mean error         {e.MAE:.6g} absolute (MAE), {e.RMSE:.6g} root of the mean square (RMSE)"
+    yield f"largest error      {e.largest_error:.6g}"
+    yield f"target             mean {e.target_mean:.6g}, standard deviation {e.target_spread:.6g}"
+
+
+def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iterator[str]:
+    yield f"accuracy           {e.accuracy:.5f}  (error {100 * (1 - e.accuracy):.2f} %)"
+    yield f"balanced accuracy  {e.balanced_accuracy:.5f}"
+    positive = "" if e.F1 is None else f"{e.F1:.5f} for {e.classes[1]}, "
+    yield f"F1                 {positive}{e.F1_macro:.5f} macro"
+    if e.AUC is not None:
+        yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
+        yield f"average precision  {e.average_precision:.5f}"
+    if e.hinge is not None:
+        yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
+    if e.log_loss is not None:
+        yield f"probabilities      log loss {e.log_loss:.5f}, Brier score {e.Brier:.5f}, calibration error {e.ECE:.5f}"
+    for name, found in (("threshold", result.stated), ("best threshold", result.best)):
+        if found is not None:
+            shown = (f"{field} {value:.5g}" for field, value in found._asdict().items() if field != "threshold")
+            yield f"{name:<18} {found.threshold:.9g}: {', '.join(shown)}"
+    if len(e.classes) <= MAX_TABLE_CLASSES:
+        yield from _class_lines(e)
+        yield from _confusion_lines(e)
+
+
+def _class_lines(e: ModelEvaluation) -> Iterator[str]:
+    rows = zip(e.truths, e.precision, e.recall, e.F1_by_class, map(sum, e.confusion), strict=True)
+    lines = [[name, *(f"{value:.4f}" for value in values), str(count)] for name, *values, count in rows]
+    yield from align_columns([["class", "precision", "recall", "F1", "rows"], *lines])
+
+
+def _confusion_lines(e: ModelEvaluation) -> Iterator[str]:
+    head = ["truth \\ said", *e.classes]
+    rows = [[name, *map(str, counts)] for name, counts in zip(e.truths, e.confusion, strict=True)]
+    yield from align_columns([head, *rows])
+
+
+MIB = 1 << 20
+
+
+def describe_columns(result: DescribeResult) -> Iterator[str]:
+    """Yield the table of ``ingest --describe``."""
+    head = ["column", "kind", "missing", "values", "least", "most", "example"]
+    rows = [
+        [
+            _shorten(c.name),
+            c.kind,
+            f"{100 * c.missing:.3g} %" if c.missing else "",
+            f"{c.distinct}{'+' if c.more else ''}",
+            c.least,
+            c.most,
+            _shorten(c.example),
+        ]
+        for c in result.columns
+    ]
+    for line, column in zip(align_columns([head, *rows]), (None, *result.columns), strict=True):
+        yield line if column is None else f"{line}  {column.becomes}"
+    if result.schema_file is not None:
+        yield f"written to {result.schema_file}: change it, then ingest with --schema {result.schema_file}"
+
+
+def _shorten(text: str, most: int = 24) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def describe_plan(facts: JsonObject) -> Iterator[str]:
+    """Yield the lines of ``plan``."""
+    yield f"{facts['rows']} rows x {facts['columns']} columns in {facts['chunks']} chunks"
+    yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_format_some(facts['C'])}"
+    if facts.get("features"):
+        yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
+    if facts.get("why_sampling"):
+        yield f"landmarks: {facts['features']['sampling']} ({facts['why_sampling']})"
+    if facts.get("embedding"):
+        yield "embedding: {where} ({why}), {dtype}".format_map(facts["embedding"])
+    yield ""
+    for term in facts["memory"]:
+        yield f"{term['bytes'] / MIB:9.1f} MiB  {term['term']:<24} {term['why']}"
+    verdict = "fits" if facts["fits"] else "DOES NOT FIT"
+    yield f"{facts['total'] / MIB:9.1f} MiB  of {facts['limit'] / MIB:.1f} MiB: {verdict}"
+    if facts.get("limit_taken"):
+        limit = mib(facts["limit"])
+        yield f"no --memory was given: {limit} was taken, from what this machine has free; --memory {limit} repeats it"
+    yield ""
+    yield f"per-row state: in {facts['row_state']}"
+    size = size_text(facts["bytes_per_pass"])
+    if facts["fits"]:
+        rate, seconds = size_text(facts["bytes_per_second"]), seconds_text(facts["read_seconds_per_pass"])
+        yield f"a pass reads {size}, at {rate}/s measured now: {seconds}"
+    else:
+        yield f"a pass would read {size}"
+
+
+def _format_some(numbers: Sequence[float], most: int = 4) -> str:
+    distinct = [f"{number:.4g}" for number in dict.fromkeys(numbers)]
+    return ", ".join(distinct[:most]) + (", ..." if len(distinct) > most else "")
+
+
+def describe_store(facts: JsonObject) -> Iterator[str]:
+    """Yield the lines of ``info`` for a store."""
+    filled = ""
+    if facts["nonzeros"] is not None:
+        filled = f", {facts['nonzeros'] / facts['rows']:.1f} entries a row"
+    yield f"store    {facts['path']}"
+    yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{filled}"
+    yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
+    if facts["classes"]:
+        yield f"classes  {format_shares(list(facts['classes']), list(facts['classes'].values()))}"
+        yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
+    else:
+        yield f"target   {format_target(facts['target'])}"
+    if facts["weighted"]:
+        yield "weights  one a row"
+    if facts["index_base"] is not None:
+        yield f"base     column indices in the sources start at {facts['index_base']}"
+    yield from _describe_offsets(facts)
+    for source in facts["sources"]:
+        yield f"source   {source['name']}, {source['rows']} rows, {size_text(source['size'])}"
+    if facts["synth"]:
+        yield f"synth    {facts['synth']['generator']}, {facts['synth']['rows']} rows, seed {facts['synth']['seed']}"
+    yield f"digest   {facts['digest'][:16]}"
+    if "statistics" in facts:
+        yield ""
+        yield from _describe_statistics(facts["statistics"])
+
+
+def _describe_offsets(facts: JsonObject, most: int = 10) -> Iterator[str]:
+    """Yield a line with the offsets that are subtracted from columns, if there are any."""
+    shown = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
+    if shown:
+        yield f"zero     {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def _describe_statistics(statistics: Sequence[JsonObject]) -> Iterator[str]:
+    """Yield one line a column."""
+    head = ["column", "mean", "std", "min", "max"]
+    yield from align_columns([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
+
+
+def _describe_calibration(found: JsonObject) -> str:
+    """Return the origin of a model's probabilities, in words."""
+    if found["scores"] == "logistic loss":
+        return "of the logistic loss itself"
+    return f"{found['method']} calibration, from {found['scores']} scores of {found['rows']} rows"
+
+
+def describe_model(facts: JsonObject) -> Iterator[str]:
+    """Yield the lines of ``info`` for a model."""
+    yield f"model    {facts['path']}, {size_text(facts['bytes'])}, streamsvm {facts['streamsvm']}"
+    yield f"classes  {', '.join(facts['classes'][:10]) or 'none: it predicts a number'}" + (
+        ", ..." if len(facts["classes"]) > 10 else ""
+    )
+    used = [str(found["columns_used"]) for found in facts["certificates"][:10] if "columns_used" in found]
+    yield f"columns  {facts['columns']}" + (f", of which {', '.join(used)} have weights" if used else "")
+    yield from _describe_offsets(facts)
+    if facts["expansion"]:
+        kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
+        shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
+        yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
+    if facts["calibration"]:
+        yield f"probabilities  {_describe_calibration(facts['calibration'])}"
+    for found in facts["certificates"][:10]:
+        numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
+        yield f"gap      {percent(found['gap'])} {numbers}, C = {found.get('equivalent_C') or found['C']:.4g}"
+    settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
+    yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
+    if facts["store"]:
+        yield f"store    {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"
+
+
 def say(line: str, *, err: bool = False) -> None:
-    """One line for people, on standard output or standard error: the only way text of users gets onto a terminal."""
+    """Print one line on standard output or standard error; all text of users reaches a terminal this way, made printable."""
     click.echo(printable(line), err=err)
 
 
 def write_json(value: object, *, indent: int | None = 1) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output."""
     click.echo(json.dumps(replace_nonfinite(value), indent=indent, default=str))
 
 
-def lines_of(name: str, job: Checked, result: JobResult) -> Iterable[str]:
-    """What a command prints when it is done."""
+def describe_result(name: str, job: Checked, result: JobResult) -> Iterable[str]:
+    """Return what a command prints when it is done."""
     shown: dict[str, Callable[..., Iterator[str]]] = {
         "synth": _synth,
         "ingest": _ingest,
@@ -71,9 +286,9 @@ def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
     yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
     if result.target is None:
-        yield f"classes: {shares(result.classes, result.counts)}"
+        yield f"classes: {format_shares(result.classes, result.counts)}"
     else:
-        yield f"target: {number_text(result.target)}"
+        yield f"target: {format_target(result.target)}"
     rate = result.bytes_read / max(result.seconds, 1e-9)
     yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
 
@@ -113,9 +328,8 @@ def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
 
 
 def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
-    from streamsvm.cli.figures import evaluation_lines
 
-    yield from evaluation_lines(result)
+    yield from describe_evaluation(result)
 
 
 def _export(job: ExportJob, result: ExportResult) -> Iterator[str]:

@@ -20,7 +20,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from streamsvm.cluster.connection import default_client, using
-from streamsvm.config.fields import options_of
+from streamsvm.config.options import options_of
 from streamsvm.engine.executor import Task
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.ingest.given import BESIDE, column_of

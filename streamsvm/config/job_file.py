@@ -6,27 +6,29 @@ them in the order of the file. A step that is wanted several times is an array o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.aliases import ByName
-from streamsvm.config.checks import Checked
-from streamsvm.config.fields import Field, OptionValue, options_of
-from streamsvm.config.parsing import from_toml, named_numbers, parse
+from streamsvm.config.options import Checked, Field, OptionValue, Quantity, field_values, options_of, parse
+from streamsvm.config.options import parse_named_numbers as named_numbers
+from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.config.units import exact_size_text
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.registry import did_you_mean, load
 from streamsvm.regular import open_regular
 
-LARGEST = 1 << 20
-"""Bytes of a job file."""
+MAX_FILE_BYTES = 1 << 20
 
 
 class JobStep(NamedTuple):
     """A command that is a job: what it does, where its options and its action are, and which options are positional."""
 
     summary: str
-    """What it does, in the line that its help and the list of commands share."""
+    """What it does, in one line."""
     job: str
     """The class of the job, "module:name"."""
     action: str
@@ -100,7 +102,7 @@ STEPS = {
 
 
 def make_job(step: str, values: ByName, where: str = "") -> Any:
-    """The job of a step from values by field name. Raises ConfigError for what is missing or of the wrong type."""
+    """Return the job of a step from values by field name. Raises ConfigError for what is missing or of the wrong type."""
     import msgspec
 
     missing = [f.key for f in STEPS[step].fields if f.required and f.name not in values]
@@ -134,14 +136,14 @@ def _paths(kind: type, value: OptionValue) -> OptionValue:
 
 
 def read_file(path: Path) -> list[tuple[str, ByName]]:
-    """The steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
+    """Return the steps of a job file in order, with values by field name. Raises MissingError, ConfigError."""
     import tomllib
 
     try:
         with open(open_regular(path, follow=True), "rb") as file:
-            text = file.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise ConfigError(f"{path} has more than {LARGEST >> 20} MiB", hint="is it a job file? see configs/")
+            text = file.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise ConfigError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB", hint="is it a job file? see configs/")
         tables = tomllib.loads(text.decode())
     except (FileNotFoundError, IsADirectoryError) as error:
         raise MissingError(f"there is no job file at {path}", hint="see configs/ for examples") from error
@@ -161,7 +163,7 @@ def read_file(path: Path) -> list[tuple[str, ByName]]:
 
 
 def by_field(step: str, table: ByName, where: str) -> ByName:
-    """Values by field name from a table of a job file. Raises ConfigError naming the key."""
+    """Return values by field name from a table of a job file. Raises ConfigError naming the key."""
     values: ByName = {}
     for key, value in table.items():
         field = find(step, key, where)
@@ -173,7 +175,7 @@ def by_field(step: str, table: ByName, where: str) -> ByName:
 
 
 def find(step: str, key: str, where: str) -> Field:
-    """The field a key means: its name, or what the command line calls it. Raises ConfigError."""
+    """Return the field of a key: its name, or that of its option. Raises ConfigError."""
     names = {f.key: f for f in STEPS[step].fields} | {f.name: f for f in STEPS[step].fields}
     field = names.get(key.replace("-", "_"))
     if field is None:
@@ -182,7 +184,7 @@ def find(step: str, key: str, where: str) -> Field:
 
 
 def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Return the error for a name that does not exist, with the nearest one that does."""
     names = list(dict.fromkeys(n.rstrip("_") for n in known))
     return ConfigError(message + did_you_mean(name, names), hint=f"there are: {', '.join(sorted(names))}")
 
@@ -190,7 +192,7 @@ def unknown(message: str, name: str, known: Iterable[str]) -> ConfigError:
 def override(step: str, values: ByName, settings: Sequence[str]) -> None:
     """Apply ``--set`` to the values of a step: 'C=10', 'fit.C=10', 'solver.sweeps=5', 'loss.mu=0.1'.
 
-    Raises UsageError for what is no setting, ConfigError for one nobody has.
+    Raises UsageError for text that is not a setting, ConfigError for an unknown one.
     """
     for setting in settings:
         path, text = split_setting(setting)
@@ -204,7 +206,7 @@ def override(step: str, values: ByName, settings: Sequence[str]) -> None:
 
 
 def settings_of(step: str, owner: str, where: str) -> Field:
-    """The field with the settings of what is chosen by ``owner``: 'solver', 'loss' or 'kernel'. Raises ConfigError."""
+    """Return the field with the settings of an owner: 'solver', 'loss' or 'kernel'. Raises ConfigError."""
     tables = {f.option.settings_of: f for f in STEPS[step].fields if f.option.settings_of}
     if owner not in tables:
         raise unknown(f"{where} '{step}' has no settings of '{owner}'", owner, tables)
@@ -212,7 +214,7 @@ def settings_of(step: str, owner: str, where: str) -> Field:
 
 
 def split_setting(setting: str) -> tuple[str, str]:
-    """'a.b=c' as ('a.b', 'c'). Raises UsageError."""
+    """Split 'a.b=c' into ('a.b', 'c'). Raises UsageError."""
     path, equals, text = setting.partition("=")
     if not equals or not path.strip():
         raise UsageError(f"--set {quote(setting)} is not NAME=VALUE", hint="write it as --set solver.sweeps=5")
@@ -220,7 +222,7 @@ def split_setting(setting: str) -> tuple[str, str]:
 
 
 def scalar(text: str) -> OptionValue:
-    """A value as TOML has it; what is no TOML is text."""
+    """Parse a value as TOML; anything else is text."""
     import tomllib
 
     try:
@@ -243,7 +245,7 @@ def apply_settings(steps: list[tuple[str, ByName]], settings: Sequence[str]) -> 
 
 
 def check(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
-    """The jobs of all steps, so that a mistake in the last one is met before the first one runs."""
+    """Return the jobs of all steps, so that a mistake in the last one is found before the first one runs."""
     jobs = []
     for name, values in steps:
         try:
@@ -252,3 +254,49 @@ def check(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
             where_it_is = error.message if error.message.startswith(where) else f"{where}: [{name}]: {error.message}"
             raise ConfigError(where_it_is, hint=error.hint) from error
     return jobs
+
+
+def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
+    """Return the command that repeats a job, complete and quoted for a shell, with some fields ``changed``."""
+    step = STEPS[name]
+    values = field_values(job, (field.name for field in step.fields)) | changed
+    words = ["streamsvm", name]
+    for field in step.fields:
+        if field.name not in step.positional and _is_stated(field, values[field.name]):
+            words += _format_option(field, values[field.name])
+    positional = [str(word) for place in step.positional for word in _as_tuple(values[place])]
+    if any(word.startswith("-") for word in positional):
+        words.append("--")
+    return shlex.join([*words, *positional])
+
+
+def _is_stated(field: Field, value: OptionValue) -> bool:
+    """Return whether a value has to be stated: it is neither absent nor the default."""
+    default = field.default
+    if isinstance(default, dataclasses.Field):
+        default = default.default_factory() if callable(default.default_factory) else None
+    return value not in (None, (), {}) and value != default
+
+
+def _format_option(field: Field, value: OptionValue) -> Iterator[str]:
+    if field.option.settings_of:
+        for setting, chosen in value.items():
+            yield from ("--set", f"{field.option.settings_of}.{setting}={_format_single(field, chosen)}")
+    elif field.is_switch:
+        yield field.flag if value else f"--no-{field.flag[2:]}"
+    elif isinstance(value, dict):
+        yield from (field.flag, ",".join(f"{key}={_format_single(field, item)}" for key, item in value.items()))
+    else:
+        yield from (field.flag, ",".join(_format_single(field, item) for item in _as_tuple(value)))
+
+
+def _as_tuple(value: OptionValue) -> tuple[OptionValue, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _format_single(field: Field, value: OptionValue) -> str:
+    """Return a single value as on a command line: bytes and seconds to the last digit."""
+    if field.option.unit is Quantity.BYTES and isinstance(value, int):
+        return exact_size_text(value)
+    text = repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return text + "s" if field.option.unit is Quantity.SECONDS else text

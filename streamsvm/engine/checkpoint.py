@@ -24,7 +24,7 @@ from crc32c import crc32c
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.compute import freed_memory
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.container import opened, pieces
 from streamsvm.engine.signals import Interruption, check_time
 from streamsvm.engine.stores import StoreGuard

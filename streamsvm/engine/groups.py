@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from streamsvm.aliases import Array, ByName, Handle
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, JoinTree, OnProgress, PartSpan, SerialExecutor, Task

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.engine import checkpoint
 from streamsvm.engine.partition import Group
 from streamsvm.errors import DataError

@@ -94,7 +94,7 @@ def what_stays(resume: str) -> str:
     """What is said of a job that is left where it is: ``resume`` is the command that goes on with it, if there is one."""
     if resume:
         return f"what was finished stays. Resume: {resume}"
-    return "what was being written is removed, what was finished stays"
+    return "unfinished output was removed; completed files were kept"
 
 
 def note(number: int) -> None:

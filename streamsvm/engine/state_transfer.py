@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.types import State
 
 SMALL = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from streamsvm.aliases import JsonObject
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.errors import StreamSVMError
 
 PLAIN = (str, int, float, list, tuple, Mapping, type(None))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from streamsvm.aliases import ByName
-from streamsvm.config.checks import Checked, option_group
-from streamsvm.config.fields import Bounds, Option, Quantity
+from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_group
 
 AT_LEAST_ONE = Bounds(least=1)
 THREADS = Bounds(least=1, most=1024)

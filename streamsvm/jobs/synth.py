@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.config.checks import build
+from streamsvm.config.options import build
 from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult

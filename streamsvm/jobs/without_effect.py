@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from streamsvm.config.checks import Checked
-from streamsvm.config.fields import Field, field_values, options_of
+from streamsvm.config.options import Checked, Field, field_values, options_of
 
 STORE = "store"
 """What ``other_formats`` is told where rows are read from a store of ours."""

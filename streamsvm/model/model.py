@@ -59,7 +59,7 @@ COLUMN_NAMES = "streamsvm.jobs.apply.column_names:names_of"
 """Functions that read rows of any kind for a model, by name, because a model sees blocks, never files."""
 TYPED_LABELS = "streamsvm.store.format.labels:typed_labels"
 """Function that gives class labels the type they had in the data."""
-TO_SKLEARN = "streamsvm.sklearn.converted:converted"
+TO_SKLEARN = "streamsvm.sklearn.convert:convert_model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,11 @@ They keep scikit-learn's contract (1.6 and later) without an exception, also tha
 
 from __future__ import annotations
 
-from streamsvm.sklearn.estimators.nystroem import StreamNystroem
-from streamsvm.sklearn.estimators.one_class import StreamOneClassSVM
-from streamsvm.sklearn.estimators.svc import StreamSVC
-from streamsvm.sklearn.estimators.svc_cv import StreamSVCCV
-from streamsvm.sklearn.estimators.svr import StreamSVR
-from streamsvm.sklearn.rows.folds import StreamKFold
-from streamsvm.sklearn.rows.stream_rows import StreamRows
+from streamsvm.sklearn.nystroem import StreamNystroem
+from streamsvm.sklearn.one_class import StreamOneClassSVM
+from streamsvm.sklearn.rows import StreamRows
+from streamsvm.sklearn.search import StreamKFold, StreamSVCCV
+from streamsvm.sklearn.svc import StreamSVC
+from streamsvm.sklearn.svr import StreamSVR
 
 __all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV", "StreamSVR"]

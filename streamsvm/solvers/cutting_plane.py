@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.cutting_plane import breakpoints_pass
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.segment import STEPS, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.solvers.triangular import solve_factorized

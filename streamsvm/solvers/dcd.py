@@ -76,7 +76,7 @@ from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.passes.stochastic import gradient_moments
 from streamsvm.compute.random import shuffle
 from streamsvm.compute.targets import lower
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import PointSums, margins_to_next, slopes_of

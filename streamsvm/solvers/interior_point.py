@@ -13,7 +13,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.newton import keys_pass, leverages, squares
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import add_sums
 from streamsvm.tags import saved_as

@@ -27,7 +27,7 @@ import numpy as np
 from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.sgd_qn import Counted, Moving, sgd_qn_pass
 from streamsvm.compute.passes.stochastic import Objective
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int32, Labeled
 from streamsvm.solvers.stochastic import (
     AveragedCertificate,

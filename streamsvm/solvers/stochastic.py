@@ -33,7 +33,7 @@ from streamsvm.compute.passes.stochastic import (
     sgd_pass,
 )
 from streamsvm.compute.random import shuffle
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import slopes_of

@@ -24,8 +24,7 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm import cli
-from streamsvm.api.commands import COMMANDS
-from streamsvm.api.signature import WITH_ROWS, of_programs, parameter_name
+from streamsvm.api.commands import COMMANDS, WITH_ROWS, parameter_name, python_parameters
 from streamsvm.config.job_file import STEPS
 from streamsvm.jobs.apply import given_rows as contributions
 from tests.tables import NAMES, passengers, write_csv
@@ -77,7 +76,7 @@ def test_api_function_has_every_option_with_its_default(step: str) -> None:
     parameters = inspect.signature(getattr(sv, step)).parameters
     declared = {parameter_name(field): field for field in STEPS[step].fields}
     of_rows = set(WITH_ROWS.get(step, ()))
-    assert set(parameters) == set(declared) | set(of_programs(step)) | of_rows
+    assert set(parameters) == set(declared) | set(python_parameters(step)) | of_rows
     for name, field in declared.items():
         if (step, name) != ("fit", "model"):  # rows may be fitted without a place for the model
             assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
@@ -87,14 +86,14 @@ def test_api_function_has_every_option_with_its_default(step: str) -> None:
 @pytest.mark.parametrize("step", COMMANDS)
 def test_api_defaults_of_a_function_can_be_given(step: str) -> None:
     """What help shows as the default is a value the function takes, and means the same as leaving it out."""
-    from streamsvm.api.values import by_field
+    from streamsvm.api.commands import convert_options
     from streamsvm.config.job_file import make_job
 
     needed: dict[str, Any] = {field.name: f"a{k}.csv" for k, field in enumerate(STEPS[step].fields) if field.required}
     needed |= {"name": "susy"} if "name" in needed else {}
     stated = {parameter_name(field): field.default for field in STEPS[step].fields if not field.required}
-    bare = make_job(step, by_field(step, needed, "f"))
-    assert make_job(step, by_field(step, {**needed, **stated}, "f")) == bare
+    bare = make_job(step, convert_options(step, needed, "f"))
+    assert make_job(step, convert_options(step, {**needed, **stated}, "f")) == bare
 
 
 def test_api_options_mean_what_they_mean_on_the_command_line(place: Path) -> None:
@@ -395,5 +394,5 @@ def test_api_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays
         assert "sv.ingest" in refused.value.hint
     wrong: Any
     for wrong in (3, {"a": 1}, X):
-        with pytest.raises(sv.UsageError, match="is no model"):
+        with pytest.raises(sv.UsageError, match="is not a model"):
             sv.evaluate(wrong, X, y=y)

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.cli import cli
-from streamsvm.config.command_line import command_of
+from streamsvm.config.job_file import format_command as command_of
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.types import Status

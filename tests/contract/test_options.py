@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.config.fields import options_of
+from streamsvm.config.options import options_of
 from streamsvm.errors import InterruptedRun, StreamSVMError
 from streamsvm.jobs.apply.given_rows import decisions_of
 from streamsvm.jobs.fit.driver import fit

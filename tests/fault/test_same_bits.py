@@ -67,7 +67,7 @@ def test_bits_models_that_name_their_store_still_open(place: Path) -> None:
     old = replace(model, provenance=model.provenance | {"store": {"name": "a.zarr", "digest": "0" * 64, "rows": 3}})
     old.save(place / "old")
     assert models.load(place / "old").provenance["store"]["name"] == "a.zarr"
-    from streamsvm.cli.descriptions import model_lines
+    from streamsvm.cli.show import describe_model
     from streamsvm.jobs.inspect import info
 
-    assert any(line.startswith("store    3 rows") for line in model_lines(info(place / "old")))
+    assert any(line.startswith("store    3 rows") for line in describe_model(info(place / "old")))

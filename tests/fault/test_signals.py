@@ -257,7 +257,7 @@ def test_signal_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> 
     assert done.returncode == 0, done.stderr
     lost, tidied, said = done.stdout.splitlines()
     assert (lost, tidied) == ("InterruptedRun", "tidied up")
-    assert "time limit: what was being written is removed" in said
+    assert "time limit: unfinished output was removed" in said
 
 
 OVER = """

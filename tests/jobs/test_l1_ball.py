@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm import load_model
-from streamsvm.cli.descriptions import model_lines
+from streamsvm.cli.show import describe_model
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import UsageError
@@ -70,7 +70,7 @@ def test_sparse_fit_elastic_net_is_newton_and_bits_are_those_of_one_thread(
     model = load_model(tmp_path / "m")
     assert np.flatnonzero(model.coef).tolist() == [1, 4, 9]
     assert f"columns  12, of which {model.provenance['certificates'][0]['columns_used']} have weights" in list(
-        model_lines(model_facts(tmp_path / "m"))
+        describe_model(model_facts(tmp_path / "m"))
     )
 
 

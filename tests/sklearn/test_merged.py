@@ -12,8 +12,7 @@ pytest.importorskip("sklearn", minversion="1.6")
 
 from streamsvm.rows import row_count
 from streamsvm.sklearn import StreamSVC
-from streamsvm.sklearn.rows.checked import store_of
-from streamsvm.sklearn.rows.merged import merged
+from streamsvm.sklearn.rows import make_store, merge_copies
 from streamsvm.store.sources.arrays import rows_of
 
 RNG = np.random.default_rng(0)
@@ -29,8 +28,8 @@ WEIGHTS = RNG.integers(0, 4, 40).astype(np.float64)
 def test_merged_rows_copies_weights_and_orders_are_one_store(form: Any, kind: Any) -> None:
     y, copies = CODES.astype(kind), RNG.permutation(np.repeat(np.arange(40), WEIGHTS.astype(int)))
     classes = 2 if kind is np.int32 else 0
-    one = store_of(form(X), y, WEIGHTS, classes, least=1)
-    other = store_of(form(X[copies]), y[copies], None, classes, least=1)
+    one = make_store(form(X), y, WEIGHTS, classes, least=1)
+    other = make_store(form(X[copies]), y[copies], None, classes, least=1)
     assert one.digest == other.digest
     assert one.layout.rows == len(
         {(*row, code) for row, code in zip(X[copies].tolist(), y[copies].tolist(), strict=True)}
@@ -39,9 +38,9 @@ def test_merged_rows_copies_weights_and_orders_are_one_store(form: Any, kind: An
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 def test_rows_of_one_hash_are_merged_where_they_are_equal(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.sklearn.rows.merged._hashes", lambda X, columns: np.zeros(row_count(X), np.uint64))
+    monkeypatch.setattr("streamsvm.sklearn.rows._hash_rows", lambda X, columns: np.zeros(row_count(X), np.uint64))
     rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0], [0.0, 2.0], [0.0, 0.0]])
-    found, y, weights = merged(rows_of(form(rows), "X"), np.array([0, 0, 0, 0, 1, 1]), None, 2)
+    found, y, weights = merge_copies(rows_of(form(rows), "X"), np.array([0, 0, 0, 0, 1, 1]), None, 2)
     assert (row_count(found), y.tolist(), weights.tolist()) == (5, [0, 0, 0, 1, 1], [1.0, 1.0, 2.0, 1.0, 1.0])
 
 

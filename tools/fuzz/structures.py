@@ -46,10 +46,9 @@ from safetensors.numpy import save
 
 import streamsvm as sv
 from streamsvm import model as models
-from streamsvm.cli.jobs import made
-from streamsvm.cli.options import job_of
-from streamsvm.config.fields import Field
+from streamsvm.cli.commands import build_job, get_command
 from streamsvm.config.job_file import STEPS, check, read_file
+from streamsvm.config.options import Field
 from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
@@ -479,13 +478,13 @@ def options(scratch: Path) -> Trial:
         words += ["--solver", draw.choice(FITTED_BY)] if draw.random() < 0.5 else []
         words += ["--overwrite", "--max-passes", "3", draw.choice(stores), str(scratch / "m.ssvm")]
         try:
-            with made("fit").make_context("fit", words) as context:
+            with get_command("fit").make_context("fit", words) as context:
                 found = dict(context.params)
         except (click.ClickException, ValueError):  # surrogates never come through a command line
             return "refused by the command line"
         for more in ("as_json", "config", "dry_run"):
             found.pop(more, None)
-        result = fit(job_of("fit", found, None, found.pop("settings", ())))
+        result = fit(build_job("fit", found, None, found.pop("settings", ())))
         for run in result.training.runs:
             certificate = run.certificate
             assert certificate is not None, words

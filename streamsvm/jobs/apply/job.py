@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.jobs.options import ClusterOptions, MemoryOptions, OutputOptions
 from streamsvm.store.sources.options import NewRowOptions

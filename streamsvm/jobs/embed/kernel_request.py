@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.config.checks import build
+from streamsvm.config.options import build
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError

@@ -12,7 +12,7 @@ from functools import partial
 from threadpoolctl import threadpool_limits
 
 from streamsvm.compute import threading
-from streamsvm.config.command_line import command_of
+from streamsvm.config.job_file import format_command as command_of
 from streamsvm.config.units import mib
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, executor_for, task_limit

@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.config.checks import Checked, option_group
-from streamsvm.config.fields import Bounds, Option, Quantity, field_values
+from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group
 from streamsvm.errors import UsageError
 from streamsvm.jobs.options import (
     AT_LEAST_ONE,

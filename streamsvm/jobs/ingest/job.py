@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.fields import Bounds, Option, field_values, options_of
+from streamsvm.config.options import Bounds, Option, field_values, options_of
 from streamsvm.errors import UsageError, quote
 from streamsvm.jobs.options import (
     CHUNK,

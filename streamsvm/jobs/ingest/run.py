@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.config.fields import options_of
+from streamsvm.config.options import options_of
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.signals import current, deferred

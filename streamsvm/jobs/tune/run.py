@@ -21,8 +21,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
-from streamsvm.config.command_line import command_of
-from streamsvm.config.fields import field_values
+from streamsvm.config.job_file import format_command
+from streamsvm.config.options import field_values
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
 from streamsvm.engine.groups import local_trainer
@@ -428,7 +428,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
-    again = signals.resumed_by(command_of("tune", job))
+    again = signals.resumed_by(format_command("tune", job))
     with again, signals.within(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         return _tuned(mine, report, found)
@@ -441,7 +441,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
     key = key_of(job, store)
     with ExitStack() as stack:
-        stack.enter_context(signals.resumed_by(command_of("tune", job)))
+        stack.enter_context(signals.resumed_by(format_command("tune", job)))
         stack.enter_context(locked(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
@@ -452,7 +452,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         taken = [cell.plan for cell in cells if cell.plan.taken is not None][:1]
         if taken:
             job = replace(job, memory=taken[0].taken)
-            stack.enter_context(signals.resumed_by(command_of("tune", job)))
+            stack.enter_context(signals.resumed_by(format_command("tune", job)))
         durable.make_directory(out)
         _note(out, key, done)  # before the files of a cell: a search that is killed within the first one is known again
         if executor is None:

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from streamsvm.compute.random import draw_lots, smallest_keys
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState

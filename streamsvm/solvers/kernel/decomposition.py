@@ -44,7 +44,7 @@ from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int64, Reach, Rows
 from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile

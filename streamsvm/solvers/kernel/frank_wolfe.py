@@ -31,7 +31,7 @@ from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import draw_lots, smallest_keys
-from streamsvm.config.fields import Bounds, Option, Quantity
+from streamsvm.config.options import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack
 from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.frank_wolfe_steps import TAKE_WEIGHT, Iterations, StepsFromSamples

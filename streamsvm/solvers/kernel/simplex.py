@@ -38,7 +38,7 @@ from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.kernel_rows import ridges, shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach, Rows

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
 from streamsvm.compute.passes.newton import leverages, scores_pass, squares
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_sums, block_hessian, slopes_at

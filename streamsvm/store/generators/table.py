@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
 from streamsvm.store.generators.draws import cut, rule_generator, signs

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamsvm.aliases import ByName, JsonMapping
-from streamsvm.config.checks import Checked, option_group
-from streamsvm.config.fields import Bounds, Option, field_values, options_of
+from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.sources.source import Rejects
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead, in_order

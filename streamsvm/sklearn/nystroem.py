@@ -18,9 +18,8 @@ from streamsvm.jobs.embed.kernel_map import make_projection
 from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
-from streamsvm.sklearn.parameters import Parameters, estimator, job_of, option, seed_of
-from streamsvm.sklearn.rows.checked import as_value_errors, centered_rows, checked
-from streamsvm.sklearn.rows.merged import is_small, merged
+from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option
+from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_small, merge_copies
 from streamsvm.store.sources.arrays import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.views import MemoryStore
@@ -68,37 +67,29 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     """
 
     kernel: str = "rbf"
-    """The name of the kernel."""
     gamma: float | str = "scale"
-    """Its width."""
     kernel_options: Mapping[str, float] | None = None
-    """Its other settings."""
     landmarks: int = 100
-    """How many rows the features are made of."""
     sampling: str = "uniform"
-    """How they are drawn."""
     cutoff: float = 1e-6
-    """The eigenvalues that are left out, over the largest."""
     standardize: bool = False
-    """Whether columns are given mean 0 and standard deviation 1."""
-    random_state: Any = option(default=None, name="seed", value=seed_of)
-    """The seed, or what draws one."""
+    random_state: Any = option(default=None, name="seed", value=draw_seed)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.
 
         Raises ValueError for data and parameters that cannot be used.
         """
-        X = checked(self, X, ensure_min_samples=2)
+        X = check_rows(self, X, ensure_min_samples=2)
         with as_value_errors():
             if self.sampling == GREEDY:
                 raise UsageError(
                     "sampling='greedy' chooses landmarks by labels, and StreamNystroem does not look at them",
                     hint="uniform, leverage or kmeans++; StreamSVC(kernel='rbf', landmarks=..., sampling='greedy') has them",
                 )
-            job: EmbedJob = job_of("embed", self, {"store": "", "embedding": ""})
-            rows, facts = centered_rows(X)
-            store = _stored(rows, X.shape[1], facts)
+            job: EmbedJob = build_job("embed", self, {"store": "", "embedding": ""})
+            rows, facts = center_rows(X)
+            store = _make_store(rows, X.shape[1], facts)
             inner = choose_scaling(store, standardize=job.standardize, every=False, bias=0.0)
             request = request_of(job, store, inner)
             assert request is not None  # a job of features has landmarks
@@ -111,7 +102,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     def transform(self, X: Any) -> Float64:
         """Return the features of rows, float64 (n_samples, n_components)."""
         check_is_fitted(self)
-        X = checked(self, X, reset=False)
+        X = check_rows(self, X, reset=False)
         with as_value_errors():
             rows = self._offsets.apply(rows_of(X, "X", exact=bool(len(self._offsets.columns))))
         if isinstance(rows, Dense):
@@ -124,11 +115,11 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
         return found
 
 
-def _stored(rows: Rows, columns: int, facts: JsonObject) -> MemoryStore:
-    """Rows without labels as a store; a few are in the form estimators have them in, so that these draw the same landmarks."""
+def _make_store(rows: Rows, columns: int, facts: JsonObject) -> MemoryStore:
+    """Return rows without labels as a store; few rows are merged as for estimators, so that these draw the same landmarks."""
     codes, counts = np.zeros(row_count(rows), np.int32), None
     if is_small(rows):
-        rows, codes, counts = merged(rows, codes, None, columns)
+        rows, codes, counts = merge_copies(rows, codes, None, columns)
     copied = counts is not None and (counts > 1).any()
     store = MemoryStore(name="X", facts=facts, copies=True)
     store.append(rows, codes, counts.astype(np.float32) if copied and counts is not None else None)

@@ -1,4 +1,7 @@
-"""Rows that a program hands to a function of the face, where the command line has names of files."""
+"""Rows and models of a program, in place of the files that commands take: what they are, and where a job finds them.
+
+Also ``open_store`` and ``load_model``, for what is on disk.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,51 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm import model as models
+from streamsvm import store as stores
 from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.kinds_of_rows import check_readable, gives_batches, is_dask, is_dask_frame, is_given
+from streamsvm.model import Model
 from streamsvm.regular import is_file
-from streamsvm.types import Report
+from streamsvm.types import Report, StoredFiles
+
+
+def open_store(
+    path: str | PathLike[str], *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
+) -> StoredFiles:
+    """Open a store, or HDF5 or Zarr arrays that another program wrote; nothing but its description is read.
+
+    ``features_key`` and ``labels_key`` name the arrays of others, ``allow_fill`` takes chunks that were never written
+    for their fill value. Raises MissingError, DataError, SecurityError.
+
+    Examples
+    --------
+    >>> sv.open_store("train.zarr").layout.rows
+    """
+    return stores.open_store(Path(path), features_key=features_key, labels_key=labels_key, allow_fill=allow_fill)
+
+
+def load_model(path: str | PathLike[str]) -> Model:
+    """Read and verify a model file; nothing in it is executed. Raises MissingError, DataError (E-MODEL, E-VERSION).
+
+    Text models of LIBLINEAR, and those of LIBSVM of two classes, are models as well.
+
+    Examples
+    --------
+    >>> sv.load_model("model.ssvm").classes
+    """
+    return models.load(Path(path))
+
 
 Action = Callable[[Any, Report], JobResult]
-"""What a job is done by."""
+"""The function that does a job."""
 
 
-def rows_given(given: ByName) -> Action | None:
-    """Return what ingests the rows that are given, taken out of the options of ``ingest``; None where files are named.
+def choose_ingest(given: ByName) -> Action | None:
+    """Take rows of a program out of the options of ``ingest`` and return the function that ingests them; None for files.
 
     Raises UsageError for labels or weights beside files.
     """
@@ -34,7 +68,7 @@ def rows_given(given: ByName) -> Action | None:
         weight = None
     elif weight is not None:
         del given["weight"]
-    action = _action(X, y, weight)
+    action = _choose_action(X, y, weight)
     if action is not None:
         given["sources"] = ()
     elif y is not None or weight is not None:
@@ -42,11 +76,11 @@ def rows_given(given: ByName) -> Action | None:
     return action
 
 
-def _action(X: Any, y: Any, weight: Any) -> Action | None:
+def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
     if isinstance(X, str | bytes) or X is None:
         return None
     if is_dask(X):
-        return partial(_of_dask, X, y, weight)
+        return partial(_ingest_dask, X, y, weight)
     from streamsvm.jobs.ingest.given import GivenRows, ingest_given
 
     if isinstance(X, list | tuple):  # of names, or of rows
@@ -60,8 +94,8 @@ def _action(X: Any, y: Any, weight: Any) -> Action | None:
     return lambda job, report: ingest_given(job, rows, report)
 
 
-def _of_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:
-    """A dask array or data frame; its blocks are computed by the client there is, or here one by one."""
+def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:
+    """Ingest a dask array or data frame; its blocks are computed by Dask's client, or without one here, one by one."""
     from dataclasses import replace
 
     from streamsvm.cluster.dask_ingest import ingest_collection
@@ -71,8 +105,8 @@ def _of_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> Job
     return ingest_collection(job, X, y, weight, report=report)
 
 
-def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
-    """Return the store of rows of any kind: the one that ``X`` names, or one made of files or rows in ``scratch``.
+def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
+    """Return the store of rows of any kind: the one ``X`` names, or one made of files or rows in ``scratch``.
 
     Raises UsageError for labels beside a store, and what ``ingest`` raises.
     """
@@ -92,8 +126,8 @@ def stored(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Pat
     return path
 
 
-def given_models(step: str) -> tuple[str, ...]:
-    """Return the options of a step that name models to read."""
+def model_options(step: str) -> tuple[str, ...]:
+    """Return the options of a step that are models to read."""
     return {
         "fit": ("warm_start",),
         "report": ("runs",),
@@ -104,8 +138,8 @@ def given_models(step: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def models_placed(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
-    """Give options with files in place of models, of results of fits, and of estimators. Raises UsageError."""
+def place_models(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
+    """Provide the options with files in place of models, results of fits, and estimators. Raises UsageError."""
     asked = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
     if not asked:
         yield given
@@ -115,21 +149,22 @@ def models_placed(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
         for name, value in asked.items():
             place = Path(folder) / f"{name}.ssvm"
             if name == "runs":
-                known[name] = [_run_of(one) for one in (value if isinstance(value, list | tuple) else [value])]
+                known[name] = [_run_folder(one) for one in (value if isinstance(value, list | tuple) else [value])]
             else:
-                known[name] = _file_of(value, place)
+                known[name] = _model_file(value, place)
         yield given | known
 
 
-def _file_of(value: Any, place: Path) -> Any:
-    """The file of a model that a program has: the one that its fit has written, or ``place``. Raises UsageError for what is no model."""
+def _model_file(value: Any, place: Path) -> Any:
+    """Return the file of a model object: the one its fit has written, or ``place``. Raises UsageError for other objects."""
     from streamsvm.model import find_model, load
 
     model = find_model(value)
     if model is None:
         found = f"{type(value).__module__}.{type(value).__qualname__}"
         raise UsageError(
-            f"an object of {found} is no model", hint="give a model, the result of a fit, or the name of a model's file"
+            f"an object of {found} is not a model",
+            hint="give a model, the result of a fit, or the name of a model's file",
         )
     run = getattr(value, "run", None)
     written = None if run is None else Path(str(run).removesuffix(".run"))
@@ -139,8 +174,8 @@ def _file_of(value: Any, place: Path) -> Any:
     return place
 
 
-def _run_of(value: Any) -> Any:
-    """The folder of the run, or of the search, that a result is of; names are left as they are. Raises UsageError."""
+def _run_folder(value: Any) -> Any:
+    """Return the folder of the run or search of a result; names are returned unchanged. Raises UsageError."""
     from streamsvm.model import find_model
 
     place = getattr(value, "run", None) or getattr(value, "out", None)
@@ -155,10 +190,10 @@ def _run_of(value: Any) -> Any:
 
 
 @contextmanager
-def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
-    """Give the options of a fit with a store in place of files or rows; it is removed at the end.
+def place_fit_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
+    """Provide the options of a fit with a store in place of files or rows; it is removed at the end.
 
-    So is the model where no place was named for it. Raises UsageError, and what ``ingest`` raises.
+    So is the model where no file was named for it. Raises UsageError, and what ``ingest`` raises.
     """
     y, weight = given.pop("y", None), given.pop("weight", None)
     if "model" in given and not isinstance(given["model"], str | PathLike | None):
@@ -170,17 +205,17 @@ def fitted_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
     if X is None or (files and y is None and weight is None and not is_file(Path(X))):
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, without_the_way_back(given.get("model")):
-        place = stored(ingest, X, y, weight, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(given.get("model")):
+        place = find_or_make_store(ingest, X, y, weight, Path(folder))
         kept = {} if given.get("model") is not None or str(place) == str(X) else {"model": Path(folder) / "model.ssvm"}
         yield given | {"store": place} | kept
 
 
 @contextmanager
-def without_the_way_back(model: Any) -> Iterator[None]:
-    """Have an interruption say what is kept of a fit whose rows are in a store that is removed now; ``model``: the file that was asked for.
+def explain_interruption(model: Any) -> Iterator[None]:
+    """Make an interruption say what is kept of a fit whose rows are in a temporary store; ``model``: the file that was asked for.
 
-    The command to resume that the error gives names that store.
+    The command to resume in the error names that store, which is removed.
     """
     try:
         yield
@@ -200,8 +235,8 @@ def without_the_way_back(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
-    """Give the options of an evaluation with a model and files in place of what a program has of either.
+def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
+    """Provide the options of an evaluation with files in place of rows of a program.
 
     A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
@@ -209,7 +244,7 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         known = dict(given)
         if is_given(X) or is_dask(X):
-            known |= _judged(ingest, known["model"], X, y, Path(folder))
+            known |= _place_evaluation_rows(ingest, known["model"], X, y, Path(folder))
         else:
             if not isinstance(X, list | tuple):
                 check_readable(X)
@@ -218,8 +253,8 @@ def judged_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
         yield known
 
 
-def _judged(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
-    """The option ``data`` for rows of a program, and what has to be said of their labels."""
+def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
+    """Return the option ``data`` for rows of a program, and the option of their labels."""
     from streamsvm.jobs.ingest.given import column_of
     from streamsvm.model import load
     from streamsvm.store.sources.arrow import spill_to_parquet

@@ -1,4 +1,4 @@
-"""One class with scikit-learn's manners of outlier detectors: linear, Nystrom and exact kernels, certified."""
+"""One-class support vector machines: outlier detection with linear functions, Nystrom and exact kernels."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kinds_of_rows import Shaped, is_dask
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
-from streamsvm.sklearn.estimators.estimator import StreamEstimator
-from streamsvm.sklearn.fitting.results import take
-from streamsvm.sklearn.parameters import estimator
-from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, rows_counted, store_of
-from streamsvm.sklearn.rows.stream_rows import StreamRows, check_own
+from streamsvm.sklearn.base import StreamEstimator, estimator, keep_fit
+from streamsvm.sklearn.rows import (
+    StreamRows,
+    as_value_errors,
+    check_own_labels,
+    check_rows,
+    check_weights,
+    count_rows,
+    make_store,
+)
 from streamsvm.store.sources.arrow import dask_blocks_of
 
 OUTCOMES = ("-1", "1")
-"""What a model calls rows outside and inside."""
+"""Class names of a model for rows outside and inside."""
 BORDER = 1e-10
-"""Of the offset: how far from it scores of rows on the border are, which the exact finish of a small fit leaves."""
+"""Scores this close to the offset, relative to it, are on the border: the exact finish of a small fit leaves them there."""
 
 
 @estimator
@@ -64,10 +69,9 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     """
 
     nu: float = 0.5
-    """The share of rows outside."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows X as ``StreamSVC`` takes them; ``y`` has no say. Rows of a store count with the weights they have there.
+        """Fit to rows X as ``StreamSVC`` takes them; ``y`` is ignored. Rows of a store count with the weights they have there.
 
         ``sample_weight`` (n_samples,): how often each row counts, also for the share ``nu``.
         Raises ValueError, BudgetError. Warns (ConvergenceWarning) where the tolerance was not reached.
@@ -78,50 +82,47 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         return super()._job({"one_class": True} | chosen)
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """See ``StreamEstimator``; labels have no say."""
-        return checked(self, X), None
+        return check_rows(self, X), None
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``."""
         rows = X.shape[0]
-        weights = row_weights(sample_weight, rows)
+        weights = check_weights(sample_weight, rows)
         with as_value_errors():
-            store = store_of(X, np.zeros(rows, np.int32), weights, 1, least=1)
+            store = make_store(X, np.zeros(rows, np.int32), weights, 1, least=1)
             job = self._job(chosen)
-            with self._watched() as report:
+            with self._report_passes() as report:
                 result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
         known = {} if columns is None else {"names": [str(name) for name in columns]}
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
-        take(self, result, model, rows_counted(weights, rows))
+        keep_fit(self, result, model, count_rows(weights, rows))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``."""
-        check_own(X, y, sample_weight)
+        check_own_labels(X, y, sample_weight)
         with as_value_errors():
             job = self._job(chosen)
-            with self._watched() as report, interruptible():
+            with self._report_passes() as report, interruptible():
                 store = X.store()
                 result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
-        take(self, result, result.model, store.layout.rows)
+        keep_fit(self, result, result.model, store.layout.rows)
 
-    def _fit_elsewhere(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``. A store has two labels or more, which have no say here: rows without any get some.
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """Fit to ingested rows. A store needs two labels or more, which are ignored here: rows without labels get some.
 
-        Only where their number is known before they are read: a stream of rows has to have labels.
+        This needs their number before they are read: a stream of rows must have labels.
         """
         if y is None and isinstance(X, Shaped):
             rows = sum(block.shape[0] for block in dask_blocks_of(X)) if is_dask(X) else X.shape[0]
             y = np.arange(rows) % 2
-        super()._fit_elsewhere(X, y, sample_weight, chosen)
+        super()._fit_ingested(X, y, sample_weight, chosen)
 
-    def _named(self, model: Model, y: Any) -> None:
-        """Two outcomes, whatever a store calls them."""
+    def _set_classes(self, model: Model, y: Any) -> None:
+        """Set nothing: the outcomes are 1 and -1, whatever a store calls them."""
 
     @property
     def offset_(self) -> float:
-        """Rho of the last fit."""
+        """The offset rho of the last fit."""
         check_is_fitted(self)
         return -float(self.model_.intercept[0])
 

@@ -1,4 +1,4 @@
-"""A model as estimators of scikit-learn alone: f_k(x) = w_k.x + b_k is a LinearSVC, with kernel values for x one behind a step.
+"""A model as estimators of scikit-learn alone: f_k(x) = w_k.x + b_k is a LinearSVC, a kernel model a pipeline that ends with one.
 
 The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them. All
 types are estimators of scikit-learn and arrays, which ``skops`` loads without being asked to trust anything.
@@ -24,11 +24,11 @@ from streamsvm.model.liblinear_libsvm import check_columns
 from streamsvm.rows import CSR, Float64
 
 ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}
-"""By kernel, its parameters that are those of scikit-learn under the same names; of the others only gamma."""
+"""Parameters by kernel that scikit-learn has under the same names; other kernels have only gamma."""
 
 
-def converted(model: Model) -> LinearSVC | Pipeline:
-    """Return a fitted estimator with the decision function of a model; see ``Model.to_sklearn``."""
+def convert_model(model: Model) -> LinearSVC | Pipeline:
+    """Return a fitted estimator with the decision function of a model: ``Model.to_sklearn``."""
     check_columns(model)
     model.check_one_each()
     if model.calibration is not None:
@@ -38,35 +38,35 @@ def converted(model: Model) -> LinearSVC | Pipeline:
             stacklevel=3,
         )
     if model.expansion is None:
-        return _linear(model, model.coef)
+        return _make_linear(model, model.coef)
     expansion = model.expansion
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
-    kernel = _kernel(expansion, factor * model.weights[:, :-1])
-    linear = _linear(model, np.eye(len(model.weights)))
-    scaler = _scaler(model, expansion)
+    kernel = _make_kernel(expansion, factor * model.weights[:, :-1])
+    linear = _make_linear(model, np.eye(len(model.weights)))
+    scaler = _make_scaler(model, expansion)
     steps = [("scale", scaler), ("kernel", kernel), ("linear", linear)]
-    return Pipeline(steps if scaler == "passthrough" else [("float64", _widening(expansion.columns)), *steps])
+    return Pipeline(steps if scaler == "passthrough" else [("float64", _make_widening(expansion.columns)), *steps])
 
 
-def _linear(model: Model, weights: Float64) -> LinearSVC:
-    """The function of these weights (k, d)."""
+def _make_linear(model: Model, weights: Float64) -> LinearSVC:
+    """Return the linear classifier with these weights (k, d)."""
     found = LinearSVC()
     found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
     found.classes_, found.n_features_in_, found.n_iter_ = model.labels, weights.shape[1], 0
     return found
 
 
-def _widening(columns: int) -> FunctionTransformer:
-    """What makes rows float64: a scaler takes shifts from float32 rows in float32, which loses what columns far from 0 differ in."""
+def _make_widening(columns: int) -> FunctionTransformer:
+    """Return a step that makes rows float64: a scaler would subtract from float32 rows in float32 and lose digits of columns far from 0."""
     found = FunctionTransformer(check_array, kw_args={"accept_sparse": True, "dtype": np.float64})
     found.n_features_in_ = columns
     return found
 
 
-def _scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
-    """What takes shifts and offsets from columns and multiplies them; 'passthrough' where there are none.
+def _make_scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
+    """Return the step that subtracts shifts and offsets from columns and scales them; 'passthrough' where there are none.
 
-    Sparse rows pass only where nothing is taken from them, as scikit-learn has it.
+    Sparse rows pass only where nothing is subtracted, as in scikit-learn.
     """
     mean = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
     mean[list(model.offsets)] += list(model.offsets.values())
@@ -79,8 +79,8 @@ def _scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
     return found
 
 
-def _kernel(expansion: Expansion, weights: Float64) -> Nystroem:
-    """What gives the sums (n, k) over the points of kernel values and weights (k, m): a map of kernel values, W its matrix."""
+def _make_kernel(expansion: Expansion, weights: Float64) -> Nystroem:
+    """Return the step with the sums (n, k) over points of kernel values times weights (k, m): a Nystroem map whose matrix they are."""
     points = expansion.points
     if isinstance(points, CSR):
         shape = (len(points.indptr) - 1, expansion.columns)

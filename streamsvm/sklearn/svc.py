@@ -1,31 +1,183 @@
-"""A support vector classifier with scikit-learn's manners: every solver, linear, Nystrom and exact kernels."""
+"""Support vector classification: one-vs-rest, one-vs-one or all classes together; every solver, linear, Nystrom and exact kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.engine.signals import interruptible
+from streamsvm.errors import UsageError
+from streamsvm.jobs.fit.driver import fit_in_memory
+from streamsvm.jobs.fit.job import NO_CALIBRATION, FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
-from streamsvm.jobs.partial_fit import partial_fit, takes_portions
+from streamsvm.jobs.partial_fit import PORTIONS, partial_fit, takes_portions
 from streamsvm.model import Model
-from streamsvm.model.model import count_votes
+from streamsvm.model.model import LINEAR, count_votes
 from streamsvm.rows import Float64
-from streamsvm.sklearn.estimators.classifier import StreamClassifier
-from streamsvm.sklearn.estimators.probabilities import AROUND, check_calibrated
-from streamsvm.sklearn.fitting.classes import class_weights, named
-from streamsvm.sklearn.fitting.portions import classes_of_portion, resumable
-from streamsvm.sklearn.fitting.results import keep
-from streamsvm.sklearn.parameters import estimator, option, own
-from streamsvm.sklearn.rows.checked import as_value_errors, checked, row_weights, store_of
+from streamsvm.sklearn.base import (
+    Fitted,
+    StreamEstimator,
+    class_weights,
+    encode_classes,
+    estimator,
+    keep_fit,
+    keep_model,
+    label_model,
+    option,
+    own,
+    restore_labels,
+    sort_codes,
+    strip_labels,
+)
+from streamsvm.sklearn.rows import (
+    StreamRows,
+    as_value_errors,
+    check_own_labels,
+    check_rows,
+    check_weights,
+    count_rows,
+    load_labels,
+    make_store,
+)
+
+AROUND = "CalibratedClassifierCV"
+"""The tool of scikit-learn that calibrates any classifier with decision values."""
+
+
+def check_calibrated(calibration: str | None, loss: str) -> bool:
+    """Return True where a fit gives probabilities, else raise AttributeError, as scikit-learn does: its tools ask ``hasattr``."""
+    if calibration in {None, NO_CALIBRATION} and loss != "logistic":
+        raise AttributeError(
+            "there are only decision values: fit with calibration='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
+        )
+    return True
+
+
+def check_probabilities(model: Model) -> None:
+    """Raise UsageError where the model of a fitted estimator has no probabilities."""
+    if model.pairs:
+        hint = f"fit again with multi_class='ovr', or through {AROUND}"
+        raise UsageError("this estimator was fitted for pairs of classes, which have no probabilities", hint=hint)
+    if PORTIONS in model.provenance:
+        raise UsageError(
+            "this estimator was last fitted by partial_fit, which learns no probabilities: the rows of earlier portions are gone",
+            hint=f"fit all rows with fit, or learn them from rows kept back: {AROUND}(FrozenEstimator(estimator))",
+        )
+    model.check_probabilities()
+
+
+def check_portion_classes(last: Array | None, classes: Any, y: Array) -> Array:
+    """Return all classes: given with the first portion, the same with every other. Raises ValueError.
+
+    ``last``: those of earlier portions; None: this is the first.
+    """
+    if classes is None and last is None:
+        raise ValueError("classes must be passed on the first call to partial_fit")
+    known: Array = np.asarray(last if classes is None else np.unique(classes))
+    if last is not None and not np.array_equal(known, last):
+        raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {last!r}")
+    strange = np.setdiff1d(y, known)
+    if len(strange) or len(known) < 2:
+        raise ValueError(f"y has the labels {strange}, which are not classes, or there are fewer than two: {known}")
+    return known
+
+
+def find_start(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
+    """Return the model of an estimator, with class codes for labels, if it is linear, one-vs-rest, and of these columns and classes."""
+    if not fitted.__sklearn_is_fitted__() or fitted.model_.pairs or kernel != "linear":
+        return None
+    last = fitted.model_
+    if last.kind != LINEAR or last.columns != fitted.n_features_in_ or not np.array_equal(classes, fitted.classes_):
+        return None
+    return strip_labels(last)
+
+
+@estimator
+class StreamClassifier(ClassifierMixin, StreamEstimator):
+    """A classifier, and the parameters that all classifiers have."""
+
+    loss: str = "squared_hinge"
+    loss_options: Mapping[str, float] | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+        classes, codes = encode_classes(y)
+        weights = check_weights(sample_weight, len(codes))
+        with as_value_errors():
+            store = make_store(X, codes, weights, len(classes))
+            factors = class_weights(self.class_weight, classes, codes, weights)
+            job = self._job({"class_weight": factors} | chosen)
+            with self._report_passes() as report:
+                result = fit_in_memory(job, store, report, self._start(classes))
+        columns = vars(self).get("feature_names_in_")
+        self.classes_ = classes
+        keep_fit(self, result, label_model(result.model, classes, columns), count_rows(weights, len(codes)))
+
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        check_own_labels(X, y, sample_weight)
+        with as_value_errors():
+            job = self._job(chosen)
+            with self._report_passes() as report, interruptible():
+                store = X.store()
+                result = fit_in_memory(job, store, report)
+        self.n_features_in_ = store.layout.columns
+        self.classes_ = X.known([store.layout.classes[code] for code in sort_codes(store)])
+        keep_fit(self, result, result.model, store.layout.rows)
+
+    def _set_classes(self, model: Model, y: Any) -> None:
+        self.classes_ = restore_labels(model, y)
+
+    def _start(self, classes: Array) -> Model | None:
+        """Return the model that a fit of these classes starts from, with class codes for labels."""
+        return None
+
+    def decision_function(self, X: Any) -> Float64:
+        """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
+        check_is_fitted(self)
+        return self._decisions(self.model_, X)
+
+    def predict(self, X: Any) -> Array:
+        """Return the class of each row, (n_samples,); with pairs of classes the first of those with most votes, as in ``SVC``."""
+        check_is_fitted(self)
+        found = self._decisions(self.model_, X)
+        return self.classes_[self.model_.codes(found.reshape(len(found), -1))]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
+        found: float = super().score(X, load_labels(X, y), sample_weight)
+        return found
+
+    def _check_probabilities(self) -> bool:
+        """Return True where a fit gives probabilities, else raise AttributeError."""
+        return check_calibrated(None, self.loss)
+
+    @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float64:
+        """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``.
+
+        Raises UsageError where the last fit gave none: after ``partial_fit``, or at its time limit.
+        """
+        check_is_fitted(self)
+        check_probabilities(self.model_)
+        return self.model_.probabilities(self.decision_function(X).reshape(-1, len(self.model_.weights)))
+
+    @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Float64:
+        """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
+        with np.errstate(divide="ignore"):
+            found: Float64 = np.log(self.predict_proba(X))
+        return found
+
 
 SHAPES = (OVR, OVO)
-"""One against the rest, and pairs."""
 
 
 @estimator
@@ -125,24 +277,16 @@ class StreamSVC(StreamClassifier):
     """
 
     C: float = field(default=1.0, kw_only=False)
-    """Weight of the losses."""
     time_limit: float | str | None = None
-    """Seconds after which a fit ends."""
     warm_start: bool = own(default=False)
-    """Whether a fit starts from the last one."""
     calibration: str | None = option(default=None, name="calibrate")
-    """How probabilities are learned."""
     multi_class: str = own(default=OVR)
-    """How several classes become problems of two."""
     decision_function_shape: str = own(default=OVR)
-    """What decision values of pairs are made into."""
     l1: float | None = None
-    """Weight of ||w||_1."""
     nu: float | None = None
-    """The share of rows beyond their margin."""
 
     def _job(self, chosen: ByName) -> FitJob:
-        """See ``StreamEstimator``; the one place where parameters are looked at that are no options."""
+        """Return the job of a fit, after checking the parameters that are not options."""
         for name, given, known in (
             ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER)),
             ("decision_function_shape", self.decision_function_shape, SHAPES),
@@ -160,7 +304,7 @@ class StreamSVC(StreamClassifier):
 
     def _start(self, classes: Array) -> Model | None:
         starts = self.warm_start and self.multi_class != OVO and self.nu is None
-        return resumable(self, self.kernel, classes) if starts else None
+        return find_start(self, self.kernel, classes) if starts else None
 
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes).
@@ -171,10 +315,9 @@ class StreamSVC(StreamClassifier):
         found = super().decision_function(X)
         if not self.model_.pairs or self.decision_function_shape == OVO:
             return found
-        return by_class(found, len(self.classes_))
+        return score_classes(found, len(self.classes_))
 
     def _check_probabilities(self) -> bool:
-        """See ``StreamClassifier``."""
         if self.multi_class == OVO:
             raise AttributeError(
                 f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
@@ -197,26 +340,26 @@ class StreamSVC(StreamClassifier):
                 "give class_weight={class: factor}, computed from all labels or from a large sample of them"
             )
         first = not self.__sklearn_is_fitted__()
-        X, y = checked(self, X, y, reset=first)
-        known = classes_of_portion(None if first else self.classes_, classes, y)
+        X, y = check_rows(self, X, y, reset=first)
+        known = check_portion_classes(None if first else self.classes_, classes, y)
         if self.multi_class == OVO and len(known) > 2:
             raise ValueError("portions are learned one class against the rest: multi_class='ovr'")
         codes = np.searchsorted(known, y).astype(np.int32)
-        weights = row_weights(sample_weight, len(codes))
+        weights = check_weights(sample_weight, len(codes))
         each_once = np.arange(len(known), dtype=np.int32)
-        start, rows = resumable(self, self.kernel, known), 0 if first else self.rows_seen_
+        start, rows = find_start(self, self.kernel, known), 0 if first else self.rows_seen_
         with as_value_errors():
-            store = store_of(X, codes, weights, len(known), ends=(), least=1)
+            store = make_store(X, codes, weights, len(known), ends=(), least=1)
             job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
             model = partial_fit(job, store, start, rows)
         self.classes_ = known
-        keep(self, named(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
+        keep_model(self, label_model(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
         self.gap_, self.primal_, self.dual_ = float("inf"), float("nan"), float("nan")
         return self
 
 
-def by_class(pairs: Float64, classes: int) -> Float64:
-    """Return one value a class (n, classes) for those of all pairs (n, classes (classes - 1) / 2), as scikit-learn makes it.
+def score_classes(pairs: Float64, classes: int) -> Float64:
+    """Return one score a class (n, classes) for the decision values of all pairs (n, classes (classes - 1) / 2), as scikit-learn does.
 
     v_a + s_a / (3 (|s_a| + 1)): the votes for a, and s_a the sum of the decision values that speak for a.
     """

@@ -1,4 +1,4 @@
-"""Regression with scikit-learn's manners: linear functions of the columns, certified."""
+"""Support vector regression, quantiles and least squares: linear functions, Nystrom and exact kernels."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.sklearn.estimators.estimator import StreamEstimator
-from streamsvm.sklearn.fitting.classes import named
-from streamsvm.sklearn.fitting.results import take
-from streamsvm.sklearn.parameters import estimator, own
-from streamsvm.sklearn.rows.checked import (
+from streamsvm.sklearn.base import StreamEstimator, estimator, keep_fit, label_model, own
+from streamsvm.sklearn.rows import (
+    StreamRows,
     as_value_errors,
-    checked,
-    labels_in_memory,
-    row_weights,
-    rows_counted,
-    store_of,
+    check_rows,
+    check_weights,
+    count_rows,
+    load_labels,
+    make_store,
 )
-from streamsvm.sklearn.rows.stream_rows import StreamRows
 from streamsvm.tasks import REGRESSION
 
 
@@ -36,7 +33,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     """Fit numbers as ``LinearSVR`` does, or with a kernel as ``SVR``, by a function whose distance from the optimum is proved.
 
     Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias``, regularized like any other:
-    of targets far from 0 take their mean first, or give a large ``bias``. An exact kernel has a constant that costs nothing, as ``SVR`` has.
+    for targets far from 0 subtract their mean first, or give a large ``bias``. An exact kernel has a constant that costs nothing, as ``SVR`` has.
 
     Parameters
     ----------
@@ -54,7 +51,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         With the loss 'squared', the lasso: C ||Xw - y||^2 over ||w||_1 <= l1_ball in the place of 1/2 ||w||^2, by a Frank-Wolfe method. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
-        As of ``StreamSVC``; of the solvers those whose losses are of numbers too.
+        As of ``StreamSVC``; solvers that support regression losses.
 
     Attributes
     ----------
@@ -71,17 +68,11 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     """
 
     C: float = field(default=1.0, kw_only=False)
-    """Weight of the losses."""
     epsilon: float = own(default=0.1)
-    """Half the width of the tube."""
     loss: str = "squared_epsilon_insensitive"
-    """The name of the loss."""
     quantile: float = own(default=0.5)
-    """The quantile of the pinball loss."""
     l1: float | None = None
-    """Weight of ||w||_1."""
     l1_ball: float | None = None
-    """Bound of ||w||_1."""
 
     def _job(self, chosen: ByName) -> FitJob:
         given = {"epsilon": self.epsilon, "quantile": self.quantile}
@@ -89,30 +80,27 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         return super()._job({"loss_options": known} | chosen)
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """See ``StreamEstimator``; targets are numbers."""
-        X, y = checked(self, X, y, y_numeric=True)
+        X, y = check_rows(self, X, y, y_numeric=True)
         return X, y
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``."""
-        weights = row_weights(sample_weight, len(y))
+        weights = check_weights(sample_weight, len(y))
         with as_value_errors():
-            store = store_of(X, y.astype(np.float64), weights, 0, least=1)
+            store = make_store(X, y.astype(np.float64), weights, 0, least=1)
             job = self._job(chosen)
-            with self._watched() as report:
+            with self._report_passes() as report:
                 result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
-        take(self, result, named(result.model, np.empty(0), columns), rows_counted(weights, len(y)))
+        keep_fit(self, result, label_model(result.model, np.empty(0), columns), count_rows(weights, len(y)))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """See ``StreamEstimator``."""
         raise ValueError("StreamRows have classes for labels: fit the path of a store of numbers, or arrays")
 
-    def _named(self, model: Model, y: Any) -> None:
+    def _set_classes(self, model: Model, y: Any) -> None:
         """There are no classes."""
 
-    def _ingested(self) -> ByName:
-        return super()._ingested() | {"task": REGRESSION}
+    def _ingest_options(self) -> ByName:
+        return super()._ingest_options() | {"task": REGRESSION}
 
     def predict(self, X: Any) -> Float64:
         """Return float64 (n_samples,)."""
@@ -121,5 +109,5 @@ class StreamSVR(RegressorMixin, StreamEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R2, the share of the variance that is explained; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
-        found: float = super().score(X, labels_in_memory(X, y), sample_weight)
+        found: float = super().score(X, load_labels(X, y), sample_weight)
         return found

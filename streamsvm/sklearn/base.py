@@ -1,0 +1,481 @@
+"""What all estimators share: declared parameters, attributes of a fit, and ``fit`` for rows of any kind.
+
+An estimator is a dataclass whose fields are its parameters: scikit-learn reads the signature that is made of them, and the options of its
+fit are made of them too. A new estimator declares its own parameters and repeats nothing:
+
+    @estimator
+    class StreamSVR(RegressorMixin, StreamEstimator):
+        C: float = field(default=1.0, kw_only=False)  # may be given without its name
+        epsilon: float = 0.1  # the option of ``streamsvm fit`` of the same name
+        calibration: str | None = option(default=None, name="calibrate")  # an option of another name
+        warm_start: bool = own(default=False)  # not an option: for the estimator alone
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import tempfile
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar, dataclass_transform
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state
+
+from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.api.commands import convert_options, ingest
+from streamsvm.api.rows import explain_interruption, find_or_make_store
+from streamsvm.api.running import open_job_report, report_passes
+from streamsvm.config.job_file import make_job
+from streamsvm.engine.signals import interruptible
+from streamsvm.jobs.apply.rows import moved_from
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.driver import MemoryFitResult
+from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
+from streamsvm.model import Model
+from streamsvm.model.model import LINEAR
+from streamsvm.rows import Float64, Int32
+from streamsvm.schedule.cores import usable_cores
+from streamsvm.sklearn.rows import StreamRows, as_value_errors, balance_classes, check_rows
+from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
+from streamsvm.types import Report, Store
+
+OPTION = "option"
+"""Key of a field's metadata: the name of its option ('': none), and the function that makes the option's value."""
+NO_MISSING = "error"
+"""Value of ``missing`` that refuses missing values."""
+OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
+"""Packages between a call of ``fit`` and the warning of its end."""
+Kind = TypeVar("Kind", bound=type)
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+    SUPPORTED = True
+except ModuleNotFoundError:
+    SUPPORTED = False
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands for that of scikit-learn before 1.9, where there are no callbacks."""
+
+    def with_callbacks(method: Method) -> Method:
+        """Return the method unchanged."""
+        return method
+
+
+def keep_value(value: Any) -> Any:
+    """Return the value unchanged."""
+    return value
+
+
+def option(*, default: Any, name: str, value: Callable[[Any], Any] = keep_value) -> Any:
+    """Declare a parameter that is an option under another name, its value made by ``value``."""
+    return field(default=default, metadata={OPTION: (name, value)})
+
+
+def own(*, default: Any, kw_only: bool = True) -> Any:
+    """Declare a parameter that is not an option of a command."""
+    return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value)})
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own))
+def estimator(kind: Kind) -> Kind:
+    """Make a class an estimator whose parameters are its fields; comparison, repr and hash stay those of scikit-learn."""
+    made: Kind = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)  # type: ignore[assignment]
+    return made
+
+
+@estimator
+class Parameters(BaseEstimator):
+    """Parameters that are options of a command by their names, unless declared otherwise."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def build_job(command: str, asked: Parameters, chosen: ByName) -> Any:
+    """Return the job of a command with the parameters of an estimator; ``chosen`` options override them.
+
+    Raises UsageError, ConfigError, and ValueError for an invalid ``n_jobs`` or seed.
+    """
+    given: ByName = {}
+    for one in fields(asked):
+        name, value = one.metadata.get(OPTION, (one.name, keep_value))
+        if name:
+            given[name] = value(vars(asked)[one.name])
+    called = type(asked).__name__
+    return make_job(command, convert_options(command, given | chosen, called), called)
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return the seed of a fit: a whole number as it is, 0 for None, one drawn from a RandomState."""
+    seed = random_state or 0
+    if isinstance(seed, numbers.Integral):
+        return int(seed)
+    return int(check_random_state(seed).randint(np.iinfo(np.int32).max))
+
+
+def count_threads(n_jobs: int | None) -> int:
+    """Return the threads that ``n_jobs`` stands for: 1 for None, all processors for -1, all but one for -2. Raises ValueError for 0.
+
+    joblib counts the same; it is not imported, because it can execute the files it reads.
+    """
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise ValueError("n_jobs is 0: give a number of threads, or -1 for all processors")
+    return n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
+
+
+class Fitted:
+    """Attributes that every fit sets; not fields, so that they are not parameters."""
+
+    model_: Model
+    """The model, which can be saved, explained and applied."""
+    classes_: Array
+    """The labels in sorted order (n_classes,)."""
+    coef_: Float64
+    """The weights of a linear model (n_problems, n_features)."""
+    intercept_: Float64
+    """The constants of a linear model (n_problems,)."""
+    gap_: float
+    """The relative gap (primal - dual) / primal, of the problem where it is largest."""
+    primal_: float
+    """P of that problem."""
+    dual_: float
+    """D of that problem."""
+    n_passes_: int
+    """Passes over the data."""
+    peak_memory_: int
+    """Peak memory in bytes."""
+    passes_: list[JsonObject]
+    """The records of the passes."""
+    rows_seen_: int
+    """Number of rows, those of all portions together."""
+    n_features_in_: int
+    """Columns of X."""
+    feature_names_in_: Array
+    """Names of the columns (n_features,), where they have some."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "rows_seen_" in vars(self)
+
+
+@estimator
+class FitParameters(Parameters):
+    """The parameters of every estimator that runs ``streamsvm fit``."""
+
+    bias: float = 1.0
+    standardize: bool = False
+    kernel: str = "linear"
+    kernel_options: Mapping[str, float] | None = None
+    gamma: float | str = "scale"
+    landmarks: int | None = None
+    sampling: str = "auto"
+    solver: str = "auto"
+    options: Mapping[str, Any] | None = None
+    tolerance: float = 1e-3
+    max_passes: int = 1000
+    memory: int | str | None = None
+    random_state: Any = option(default=None, name="seed", value=draw_seed)
+    n_jobs: int | None = option(default=None, name="threads", value=count_threads)
+    missing: str = own(default=NO_MISSING)
+    verbose: bool = own(default=False)
+    on_pass: Callable[[dict[str, Any]], object] | None = own(default=None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing != NO_MISSING
+        return tags
+
+
+@dataclass(slots=True)
+class FitTasks:
+    """The tasks of a fit for callbacks of scikit-learn: the fit, and each pass as a subtask.
+
+    Callbacks exist from scikit-learn 1.9 on, as an experiment (https://scikit-learn.org/1.9/developers/callbacks.html), and are set by
+    ``set_callbacks``, which estimators lack with an earlier one; ``on_pass`` works with all versions.
+    """
+
+    estimator: Any
+    known: ByName
+    """X, y and metadata, as given to ``fit``."""
+    context: Any = None
+    """The task of the fit; None where scikit-learn has no callbacks."""
+
+    @classmethod
+    def begin(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> FitTasks:
+        """Begin the task of a fit. The number of its passes is not known."""
+        known = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
+        if not SUPPORTED:
+            return cls(estimator, known)
+        context = estimator._init_callback_context(max_subtasks=None)  # noqa: SLF001 (documented for estimators of others)
+        context.call_on_fit_task_begin(estimator=estimator, **known)
+        return cls(estimator, known, context)
+
+    def end_pass(self) -> bool:
+        """Report a finished pass, and return whether a callback asks the fit to end.
+
+        The task of the pass begins and ends here, because its result is known only at its end.
+        """
+        if self.context is None:
+            return False
+        task = self.context.subcontext(task_name="pass")
+        task.call_on_fit_task_begin(estimator=self.estimator, **self.known)
+        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.known))
+
+    def end(self) -> None:
+        """Report the end of the fit."""
+        if self.context is not None:
+            self.context.call_on_fit_task_end(estimator=self.estimator, **self.known, reconstruction_attributes={})
+
+
+def warn_caller(text: str) -> None:
+    """Warn (ConvergenceWarning) at the line that called into this package, or into the tool of scikit-learn that did."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_FRAMES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, ConvergenceWarning, stacklevel=level + 1)
+
+
+def keep_fit(estimator: Fitted, result: MemoryFitResult | FitResult, model: Model, rows: int) -> None:
+    """Set the attributes of a fit to ``rows`` rows; the certificate is that of the worst problem.
+
+    ``model``: that of the result, under the names of the estimator's classes. Warns (ConvergenceWarning).
+    """
+    keep_model(estimator, model, rows)
+    worst = model.certificate
+    estimator.gap_, estimator.primal_, estimator.dual_ = worst.gap, worst.primal, worst.dual
+    estimator.n_passes_, estimator.peak_memory_ = result.training.passes, result.training.peak
+    for warning in result.warnings:
+        warn_caller(warning)
+
+
+def keep_model(estimator: Fitted, model: Model, rows: int) -> None:
+    """Set the attributes of a model, and delete those of the last fit that it lacks."""
+    for name in ("coef_", "intercept_"):
+        vars(estimator).pop(name, None)
+    estimator.model_, estimator.rows_seen_ = model, rows
+    if model.kind == LINEAR:
+        estimator.coef_, estimator.intercept_ = model.coef.copy(), model.intercept
+
+
+def encode_classes(y: Array) -> tuple[Array, Int32]:
+    """Return the sorted classes, and the code of each label (n,). Raises ValueError for labels that are not classes, or a single class."""
+    check_classification_targets(y)
+    classes, found = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
+    return classes, found.ravel().astype(np.int32)
+
+
+def restore_labels(model: Model, y: Any) -> Array:
+    """Return the labels of a model (k,) with the type they have in the array ``y``; ``model.labels`` where ``y`` is a column's name."""
+    if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or is_dask(y):
+        return model.labels
+    given = np.unique(np.asarray(y))
+    known = {label_text(value): value for value in given.tolist()}
+    if given.dtype.kind == "b":
+        known |= {str(value).lower(): value for value in given.tolist()}
+    text = all(isinstance(value, str) for value in known.values())
+    if not set(model.classes) <= set(known) or (given.dtype.kind == "O" and not text):
+        return model.labels
+    return np.array([known[text] for text in model.classes], given.dtype)
+
+
+def sort_codes(store: Store) -> list[int]:
+    """Return the codes of the classes of a store as models sort them."""
+    names = store.layout.classes
+    return sorted(range(len(names)), key=lambda code: sort_key(names[code]))
+
+
+def class_weights(
+    asked: Mapping[Any, float] | str | None, classes: Array, codes: Int32, weights: Float64 | None
+) -> ByName | None:
+    """Return factors of C by class code; None where all count alike. Raises ValueError."""
+    if asked is None:
+        return None
+    if isinstance(asked, str) and asked == "balanced":
+        found = balance_classes(codes, weights, len(classes))
+    else:
+        found = compute_class_weight(asked, classes=classes, y=classes[codes])
+        if np.count_nonzero(found) < 2:
+            weighted = ", ".join(map(repr, classes[found > 0].tolist())) or "none"
+            raise ValueError(f"class_weight: at least two classes must have a weight above 0; here: {weighted}")
+    return {str(code): float(factor) for code, factor in enumerate(found)}
+
+
+def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
+    """Return a model of class codes with the labels (k,) in their place, and names of columns (d,) if there are any."""
+    texts = [label_text(label) for label in classes.tolist()]
+    known: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
+    kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
+    known |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
+    return replace(
+        model, classes=tuple(texts[int(code)] for code in model.classes), provenance=model.provenance | known
+    )
+
+
+def strip_labels(model: Model) -> Model:
+    """Return a model with class codes for labels, as rows in memory have, so that a fit can start from it."""
+    codes = tuple(map(str, range(len(model.classes))))
+    return replace(model, classes=codes, provenance={"encoding": model.provenance.get("encoding")})
+
+
+@contextmanager
+def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) -> Iterator[FitJob]:
+    """Provide the job of a fit of X: of a store as it is, of other rows by way of a store that is removed at the end.
+
+    ``options`` are those of the ingest. The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
+    ``ingest`` raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(None):
+        place = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
+        yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
+
+
+class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
+    """An estimator that runs ``streamsvm fit``. A subclass defines its task by ``_fit_arrays``, ``_fit_rows``, ``_set_classes`` and ``predict``.
+
+    ``_fit_arrays`` makes a store of rows in memory, ``_fit_rows`` takes one as it is; both have it solved by ``fit_in_memory`` while
+    ``_report_passes``, set what their task has of its own, and end with ``keep_fit``. Rows of other kinds go through the job of the command.
+    """
+
+    _tasks: FitTasks
+    """Those of the running fit; absent before and after it."""
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
+
+        X may also be the path of a store, which has its labels, or of a file; a data frame with words, categories, dates; a
+        lazy frame, a data set or reader of Arrow, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData; or some
+        rows of a store (``StreamRows``), whose labels y may then be. None of
+        these is pulled into memory; y is then one label a row or the name of the column that has them, and the model is that
+        of the command line. ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
+        used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
+        tolerance was not reached.
+        """
+        self._tasks = tasks = FitTasks.begin(self, X, y, sample_weight)
+        try:
+            self._fit(X, y, sample_weight)
+        finally:
+            del self._tasks
+        tasks.end()
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, **chosen: Any) -> None:
+        """Fit with options ``chosen`` that are not the estimator's parameters."""
+        if isinstance(X, StreamRows):
+            self.__dict__.pop("feature_names_in_", None)
+            self._fit_rows(X, y, sample_weight, chosen)
+        elif self._is_ingested(X):
+            self.__dict__.pop("feature_names_in_", None)
+            self._fit_ingested(X, y, sample_weight, chosen)
+        else:
+            X, y = self._checked(X, y)
+            self._fit_arrays(X, y, sample_weight, chosen)
+
+    @contextmanager
+    def _report_passes(self) -> Iterator[Report]:
+        """Provide the report of a fit, which keeps the records of passes and passes them to ``on_pass`` and callbacks: each may end the fit."""
+        passes: list[JsonObject] = []
+
+        def passed(record: JsonObject) -> bool:
+            passes.append(record)
+            wish = self.on_pass is not None and self.on_pass(record) is True
+            return self._tasks.end_pass() or wish
+
+        with open_job_report(progress=self.verbose, on_event=None) as report:
+            yield report_passes(report, passed)
+        self.passes_ = passes
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows in memory and their labels as scikit-learn checks them. Raises ValueError."""
+        X, y = check_rows(self, X, y)
+        return X, y
+
+    def _job(self, chosen: ByName) -> FitJob:
+        """Return the job of a fit. Raises UsageError, ConfigError, ValueError."""
+        job: FitJob = build_job("fit", self, {"store": "", "model": ""} | chosen)
+        return job
+
+    @abstractmethod
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+        """Fit to checked rows in memory: X (n, d), y (n,). Raises ValueError, BudgetError."""
+
+    @abstractmethod
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """Fit to rows of a store; ``y`` may only be their own labels. Raises ValueError, BudgetError."""
+
+    @abstractmethod
+    def _set_classes(self, model: Model, y: Any) -> None:
+        """Set ``classes_`` from the classes of a model, which are text; ``y``: the labels that were given."""
+
+    def _ingest_options(self) -> ByName:
+        """Return the options with which rows that are not in a store are ingested."""
+        return {"missing": self.missing}
+
+    def _is_ingested(self, X: Any) -> bool:
+        """Return whether rows are read like those of a file: anything but numbers in memory, or rows with missing values."""
+        return needs_ingest(X) or self.missing != NO_MISSING
+
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
+        asked = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
+        with as_value_errors(), asked as job, self._report_passes() as report, interruptible():
+            result = fit(job, report)
+        model = result.model
+        self.n_features_in_ = model.columns
+        if model.names is not None:
+            self.feature_names_in_ = np.array(model.names, dtype=object)
+        self._set_classes(model, y)
+        keep_fit(self, result, model, result.plan.layout.rows)
+
+    @property
+    def history_(self) -> Any:
+        """The records of the passes of the last fit: a data frame of pandas, or a list of dicts without pandas."""
+        check_is_fitted(self)
+        return to_frame(self.passes_)
+
+    def _decisions(self, model: Model, X: Any) -> Float64:
+        """Return decision values for rows of any kind: (n,) for two classes, else (n, classes)."""
+        if isinstance(X, StreamRows):
+            return decide_store_rows(model, X)
+        encoded = "schema" in (model.provenance.get("encoding") or {})
+        if not self._is_ingested(X) and not (encoded and is_frame(X)):
+            X = check_rows(self, X, reset=False)
+        with as_value_errors():
+            return model.decision_function(X)
+
+
+def decide_store_rows(model: Model, X: StreamRows) -> Float64:
+    """Return decision values for rows of a store, in their order: (n,) for two classes, else (n, classes)."""
+    values = np.empty((len(X), len(model.weights)))
+    moved = moved_from(model, X.store().facts)
+    for rows, places in X.blocks():
+        values[places] = model.decision(moved.applied(rows))
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def to_frame(passes: list[JsonObject]) -> Any:
+    """Return records of passes as a data frame of pandas, or unchanged where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        return passes
+    return pd.DataFrame(passes)

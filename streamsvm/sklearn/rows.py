@@ -1,0 +1,380 @@
+"""Rows, labels and weights of scikit-learn: checked, as a store in memory, or as rows of a store that stay on disk (``StreamRows``).
+
+**Copies.** A weight of k means k copies: P is the same, and so is its optimum. What is drawn or rounded on the way there is not: landmarks by
+row numbers, folds, the order of coordinate descent, products in float32. So rows that fit into one chunk are brought into one form before
+anything is made of them (``merge_copies``): each once, with the sum of the weights of its copies, sorted by a hash. Copies and weights, in
+any order, are then one store to the last bit, and whatever is fitted to it is one model.
+
+The hash of a row is that of the sum of its numbers' bits times odd multipliers, one for each column, modulo 2^64 (Dietzfelbinger, Hagerup,
+Katajainen, Penttonen, "A reliable randomized algorithm for the closest-pair problem", J. Algorithms 1997). Rows are merged only where they
+are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import cached_property
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.random import STEP, mix_bits
+from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
+from streamsvm.jobs.ingest.given import column_of
+from streamsvm.kinds_of_rows import UNREADABLE, check_readable, gives_batches, is_dask, is_frame, is_lazy, is_lazy_frame
+from streamsvm.regular import refuse_url
+from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
+from streamsvm.schedule.plan import epoch_visits
+from streamsvm.schedule.stream import Stream
+from streamsvm.store import open_store
+from streamsvm.store.format.labels import label_text, typed_labels
+from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.offsets import offsets_needed, rows_to_see
+from streamsvm.store.views.memory import MemoryStore
+from streamsvm.store.views.selected import SelectedRows
+from streamsvm.store.views.sliced import SlicedStore
+from streamsvm.types import Store
+
+Hashes: TypeAlias = NDArray[np.uint64]
+MAX_MERGED_BYTES = 4 << 20
+"""Largest rows whose copies are merged, in bytes: as many as a chunk has. Sorting them takes about as long as a pass."""
+
+
+def is_small(X: Rows) -> bool:
+    """Return whether rows are so few that their copies are merged."""
+    return (X.values.nbytes if isinstance(X, Dense) else X.data.nbytes + X.indices.nbytes) <= MAX_MERGED_BYTES
+
+
+def merge_copies(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tuple[Rows, Array, Float64]:
+    """Return the distinct rows of X (n, columns) with their labels y (n,) and total weights (k,), sorted by hash, then by label.
+
+    ``weights`` (n,): weight of each row; None: 1.
+    """
+    keys = _hash_rows(X, columns)
+    order = np.lexsort((y, keys))
+    X, y, keys = take_rows(X, order), y[order], keys[order]
+    counts = np.ones(len(y)) if weights is None else weights[order]
+    again = np.flatnonzero((keys[1:] == keys[:-1]) & (y[1:] == y[:-1]))
+    again = again[_equal_to_next(X, again)] + 1
+    if not len(again):
+        return X, y, counts
+    first = np.ones(len(y), bool)
+    first[again] = False
+    starts = np.flatnonzero(first)
+    return take_rows(X, starts), y[starts], np.add.reduceat(counts, starts)
+
+
+def _hash_rows(X: Rows, columns: int) -> Hashes:
+    """Return a hash of each row (n,). Labels are ignored, so that rows without labels have the same order."""
+    factors = mix_bits(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
+    if isinstance(X, Dense):
+        return mix_bits(X.values.view(np.uint32).astype(np.uint64) @ factors + STEP)
+    terms = X.data.view(np.uint32).astype(np.uint64) * factors[X.indices]
+    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms)])[X.indptr]
+    return mix_bits(before[1:] - before[:-1] + STEP)
+
+
+def _equal_to_next(X: Rows, rows: Array) -> NDArray[np.bool_]:
+    """Return whether each of these rows (k,) equals the next one, number by number."""
+    if isinstance(X, Dense):
+        return np.all(X.values[rows] == X.values[rows + 1], axis=1)
+    lengths = np.diff(X.indptr)
+    found = lengths[rows] == lengths[rows + 1]
+    one, other = take_rows(X, rows[found]), take_rows(X, rows[found] + 1)
+    assert isinstance(one, CSR)  # as X is
+    assert isinstance(other, CSR)
+    differing = np.cumsum((one.data != other.data) | (one.indices != other.indices))
+    before = np.concatenate([np.zeros(1, np.int64), differing])[one.indptr]
+    found[found] = before[1:] == before[:-1]
+    return found
+
+
+NUMBERS = (np.float64, np.float32)
+"""Types of X that are kept; others become the first."""
+
+
+@runtime_checkable
+class Tensor(Protocol):
+    """An array of the array API, or a tensor."""
+
+    device: Any
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        """Return its memory as DLPack has it."""
+
+
+def as_numpy(X: Any) -> Any:
+    """Return an array of the array API or a tensor as a numpy array without a copy, anything else unchanged.
+
+    Raises ValueError for rows on an accelerator: all computation is on CPUs.
+    """
+    if isinstance(X, np.ndarray) or not isinstance(X, Tensor):
+        return X
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"X and y must lie in the memory of this machine, not on {X.device}: X.to('cpu'), or X.get()"
+        ) from error
+
+
+def load_labels(X: Any, y: Any) -> Any:
+    """Return labels in memory: lazy ones computed, the column of X for its name, anything else unchanged."""
+    if isinstance(y, str) and is_frame(X):
+        y = X.select(y) if is_lazy_frame(X) else X[y]
+    return column_of(y) if is_lazy(y) else y
+
+
+def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
+    """Return rows X and labels y, if given, checked by scikit-learn: float32 or float64, dense or CSR. Raises ValueError."""
+    with as_value_errors():
+        if type(X).__module__.partition(".")[0] in UNREADABLE.keys() - {"numpy", "builtins"}:
+            check_readable(X)
+    labels = [as_numpy(load_labels(X, one)) for one in y]
+    return validate_data(
+        estimator, as_numpy(X), *labels, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, **more
+    )
+
+
+@contextmanager
+def as_value_errors() -> Iterator[None]:
+    """Raise errors of data and parameters as ValueError, as scikit-learn does."""
+    try:
+        yield
+    except BudgetError:
+        raise
+    except (DataError, UsageError, ConfigError) as error:
+        raise ValueError(f"{error.message}; {error.hint}") from error
+
+
+def check_weights(sample_weight: Any, rows: int) -> Float64 | None:
+    """Return weights (n,) float64; None where all rows count alike. Raises ValueError."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight)
+    if weights.ndim == 0:  # one number stands for all rows
+        weights = np.full(rows, weights)
+    if weights.ndim != 1 or len(weights) != rows:
+        raise ValueError(f"sample_weight has the shape {weights.shape}, expected ({rows},)")
+    weights = weights.astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("sample_weight must be finite and not negative: a weight is how often a row counts")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for all rows: there is nothing to fit")
+    return weights
+
+
+def count_rows(weights: Float64 | None, rows: int) -> int:
+    """Return how many of ``rows`` rows have a weight (n,) above 0; all of them without weights."""
+    return rows if weights is None else int(np.count_nonzero(weights))
+
+
+def make_store(
+    X: Any, codes: Array, weights: Float64 | None, classes: int, *, ends: Sequence[int] | None = None, least: int = 2
+) -> MemoryStore:
+    """Return rows with their class codes (n,) int32, or numbers (n,) float64, and weights (n,) as a store; rows of weight 0 are left out.
+
+    Few rows are brought into one form, weighted or copied and in any order (``merge_copies``). ``ends``: rows after which a
+    chunk ends; rows are not merged then, and no weight is 0. ``least``: the least number of classes with rows.
+    Raises ValueError where rows of too few classes are left, DataError for numbers that float32 cannot hold.
+    """
+    if weights is not None and (weights == 0).any():
+        counted = weights > 0
+        X, codes, weights = X[counted], codes[counted], weights[counted]
+    present = np.unique(codes)
+    if len(present) < least:
+        raise ValueError(
+            f"rows of {len(present)} class have a weight, the others are zero: at least {least} classes are needed"
+        )
+    rows, offsets = center_rows(X)
+    if ends is None and is_small(rows):
+        rows, codes, weights = merge_copies(rows, codes, weights, X.shape[1])
+    kept = None if weights is None or (weights == 1).all() else weights.astype(np.float32)
+    store = MemoryStore(name="X", facts=offsets, copies=True)
+    for start, stop in pairwise((0, *(ends or ()), len(codes))):
+        store.append(row_slice(rows, start, stop), codes[start:stop], None if kept is None else kept[start:stop])
+        store.end_chunk()
+    return store.commit(tuple(map(str, range(classes))), X.shape[1])
+
+
+def center_rows(X: Any) -> tuple[Rows, JsonObject]:
+    """Return rows as an ingest stores them, with an offset subtracted from columns that float32 cannot hold, and the record of it."""
+    width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
+    offsets = offsets_needed(lambda exact: rows_of(X[: rows_to_see(width)], "X", exact=exact))
+    if offsets is None or not len(offsets.columns):
+        return rows_of(X, "X"), {}
+    return offsets.applied(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
+
+
+def balance_classes(codes: Int32, weights: Float64 | None, classes: int) -> Array:
+    """Return the factor of each class (classes,) that balances all classes with weight: n / (classes n_c); 1 for the others."""
+    counts = np.bincount(codes, weights, minlength=classes)
+    present = counts > 0
+    found = np.ones(classes)
+    found[present] = counts.sum() / (present.sum() * counts[present])
+    return found
+
+
+class StreamRows:
+    """The rows of a store, or of an array on disk, as an array that is never read whole, which ``cross_validate`` may cut.
+
+    ``rows[numbers]`` are the same rows restricted to some, each at most once; nothing is copied. The estimators of this package
+    fit and predict such rows by reading the store chunk by chunk.
+
+    Parameters
+    ----------
+    source : str, Path or array (n_samples, n_features)
+        A store, or its path; or a memory map, an array of h5py or Zarr, a scipy.sparse matrix with rows.
+    y : array (n_samples,), optional
+        The labels of an array; a store has its own.
+
+    Attributes
+    ----------
+    shape : tuple (n_samples, n_features)
+    labels : ndarray (n_samples,)
+        The labels of these rows; of a store read once, when they are first asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamRows
+    >>> rows = StreamRows(np.eye(4), [0, 1, 0, 1])
+    >>> rows[[1, 3]].labels
+    array([1, 1])
+    """
+
+    ndim = 2
+    """Rows and columns."""
+
+    def __init__(self, source: Any, y: Any = None) -> None:
+        if isinstance(source, str | PathLike):
+            if y is not None:
+                raise UsageError(f"{source} has its labels in it", hint="leave out y")
+            refuse_url(source)
+            self._whole = _WholeSource(path=str(Path(source).resolve()))
+        elif is_dask(source) or gives_batches(source):
+            hint = "store them first: sv.ingest(X, 'rows.zarr', y=y), and StreamRows('rows.zarr')"
+            raise UsageError(
+                f"rows of {type(source).__module__}.{type(source).__name__} cannot be taken by their numbers", hint=hint
+            )
+        else:
+            if y is None:
+                raise UsageError("an array has no labels in it", hint="StreamRows(X, y)")
+            self._whole = _WholeSource(X=source, y=np.asarray(y))
+        self._numbers: Int64 | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        layout = self._whole.store.layout
+        return (layout.rows if self._numbers is None else len(self._numbers)), layout.columns
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def codes(self) -> Int32:
+        """The class codes of these rows (n,) in the order in which they lie, as ``store`` has them."""
+        codes = self._whole.codes
+        return codes if self._numbers is None else codes[np.sort(self._numbers)]
+
+    @property
+    def labels(self) -> Array:
+        """The labels of these rows (n,): numbers where all classes are such, else text."""
+        codes = self._whole.codes
+        return self._whole.classes[codes if self._numbers is None else codes[self._numbers]]
+
+    def __getitem__(self, key: Any) -> StreamRows:
+        """Return some of the rows, in any order. Raises IndexError, ValueError for a row that is chosen twice."""
+        rows = key[0] if isinstance(key, tuple) else key
+        known = np.arange(self._whole.store.layout.rows) if self._numbers is None else self._numbers
+        chosen = np.atleast_1d(known[np.asarray(rows) if isinstance(rows, list) else rows])
+        if len(np.unique(chosen)) < len(chosen):
+            raise ValueError("a row is chosen twice: give it the weight 2 instead")
+        found = copy(self)
+        vars(found)["_numbers"] = chosen
+        return found
+
+    def store(self) -> Store:
+        """Return these rows as a store, in the order in which they lie. Raises DataError where there are none."""
+        if self._numbers is None:
+            return self._whole.store
+        chosen = np.zeros(self._whole.store.layout.rows, np.bool_)
+        chosen[self._numbers] = True
+        return SelectedRows(self._whole.store, chosen, self._whole.codes)
+
+    def blocks(self) -> Iterator[tuple[Rows, Int64]]:
+        """Yield all rows, some at a time, with their places among these rows (k,)."""
+        places = np.arange(len(self)) if self._numbers is None else np.argsort(self._numbers)
+        store, start = self.store(), 0
+        with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
+            for loaded in stream:
+                stop = start + len(loaded.chunk.codes)
+                yield loaded.chunk.X, places[start:stop]
+                start = stop
+
+    def known(self, texts: Sequence[str]) -> Array:
+        """Return the labels (k,) for these texts of a model."""
+        names = list(self._whole.texts)
+        return self._whole.classes[[names.index(text) for text in texts]]
+
+    @property
+    def pieces(self) -> tuple[int, ...] | None:
+        """Rows of each chunk of the whole store; None for a part of it."""
+        return self._whole.store.layout.chunks if self._numbers is None else None
+
+
+def check_own_labels(X: StreamRows, y: Any, sample_weight: Any) -> None:
+    """Raise ValueError unless labels are those of the rows themselves, without separate weights."""
+    if sample_weight is not None:
+        raise ValueError("rows of a store have their weights in it: ingest them with weight=")
+    if y is not None and not np.array_equal(np.asarray(y), X.labels):
+        raise ValueError("y are not the labels of these rows: pass rows.labels, cut as the rows are")
+
+
+class _WholeSource:
+    """All rows of a source; it is pickled as a path, or with the array."""
+
+    def __init__(self, path: str = "", X: Any = None, y: Array | None = None) -> None:
+        self._path, self._X, self._y = path, X, y
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path, "_X": self._X, "_y": self._y}
+
+    @cached_property
+    def store(self) -> Store:
+        """The rows as a store."""
+        if self._path:
+            return open_store(self._path)
+        return SlicedStore(self._X, self.codes, self.texts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The labels as text, by code."""
+        return self.store.layout.classes if self._path else tuple(map(label_text, self.classes.tolist()))
+
+    @cached_property
+    def classes(self) -> Array:
+        """The label each code stands for."""
+        if not self._path:
+            return np.unique(np.asarray(self._y))
+        return typed_labels(self.store.layout.classes, (self.store.facts.get("labels") or {}).get("type", ""))
+
+    @cached_property
+    def codes(self) -> Int32:
+        """The class code of each row (n,)."""
+        if self._y is not None:
+            return np.searchsorted(self.classes, self._y).astype(np.int32)
+        visits = epoch_visits(self.store.layout, 0, 0, shuffled=False)
+        with Stream(self.store, visits) as stream:
+            return np.concatenate([loaded.chunk.codes.copy() for loaded in stream])

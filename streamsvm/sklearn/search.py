@@ -1,0 +1,181 @@
+"""Cross-validation: a classifier that chooses C on shared passes over the rows, and a splitter whose folds are whole chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator, check_cv
+from sklearn.utils.validation import _num_samples
+
+from streamsvm.aliases import Array, ByName
+from streamsvm.api.commands import ingest
+from streamsvm.api.rows import find_or_make_store
+from streamsvm.api.running import open_job_report
+from streamsvm.errors import UsageError
+from streamsvm.jobs.folds import CHUNKS_PER_FOLD, dealt, pieces_of
+from streamsvm.jobs.tune.results import best_of
+from streamsvm.jobs.tune.run import tune_in_memory
+from streamsvm.rows import Int32, Int64
+from streamsvm.sklearn.base import build_job, class_weights, encode_classes, estimator, own
+from streamsvm.sklearn.rows import StreamRows, as_value_errors, check_own_labels, check_weights, make_store
+from streamsvm.sklearn.svc import StreamClassifier
+from streamsvm.store import open_store
+from streamsvm.types import Store
+
+
+class StreamKFold(BaseCrossValidator):
+    """K folds of whole chunks, dealt at random: rows that lie together stay together, and a fold is read in few pieces.
+
+    Of the rows of a store (``StreamRows``) these are the folds of ``streamsvm tune`` with the same number and seed, cut finer
+    where there are fewer than eight chunks a fold. Of other rows they are made of pieces of equal length.
+
+    Parameters
+    ----------
+    n_splits : int, default 5
+        How many folds there are; at least 2.
+    random_state : int, default 0
+        The seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamKFold
+    >>> [len(test) for _, test in StreamKFold(4).split(np.zeros((64, 2)))]
+    [16, 16, 16, 16]
+    """
+
+    def __init__(self, n_splits: int = 5, *, random_state: int = 0) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of folds, whatever the rows are."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Int64, Int64]]:
+        """Yield the numbers of the rows to train on and of those to judge by (k,), rising. Raises ValueError for too few rows."""
+        with as_value_errors():
+            pieces = self._pieces(X)
+            fold = np.repeat(dealt(len(pieces), self.n_splits, self.random_state), pieces)
+        for number in range(self.n_splits):
+            yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+
+    def _pieces(self, X: Any) -> list[int]:
+        """Return the number of rows of each piece that is assigned to a fold."""
+        if isinstance(X, StreamRows) and X.pieces is not None:
+            return list(pieces_of(X.store(), self.n_splits))
+        rows = _num_samples(X)
+        count = min(rows, CHUNKS_PER_FOLD * self.n_splits)
+        return np.diff(np.linspace(0, rows, count + 1).astype(np.int64)).tolist()
+
+
+def assign_folds(cv: Any, X: Any, y: Array) -> Int32:
+    """Return the fold of each row (n,) of a splitter of scikit-learn, or of pairs (train, test).
+
+    Raises ValueError unless every row is judged by exactly once, by models of all others.
+    """
+    fold = np.full(len(y), -1, np.int32)
+    for number, (train, test) in enumerate(check_cv(cv, y, classifier=True).split(X, y)):
+        if (fold[test] >= 0).any() or len(train) + len(test) != len(y):
+            raise ValueError("cv must judge every row once, by a model of all others, as StratifiedKFold does")
+        fold[test] = number
+    if (fold < 0).any():
+        raise ValueError("cv must judge every row once: some are in no test set")
+    return fold
+
+
+DEFAULT_COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)
+
+
+@estimator
+class StreamSVCCV(StreamClassifier):
+    """Choose C by cross-validation and fit with it, as ``LogisticRegressionCV`` does: it is ``streamsvm tune`` and a fit.
+
+    All values of C and all folds are problems on the same readings of the rows, and so is the count of errors: a search reads
+    about as often as its slowest fit. With landmarks each fold has landmarks and readings of its own, chosen by the
+    labels of the others alone; with ``sampling='uniform'`` all folds share the features of one map.
+
+    Parameters
+    ----------
+    Cs : sequence of float, default (0.01, 0.1, 1, 10, 100)
+        Weights of the losses to try.
+    cv : int, splitter or iterable of (train, test), default 5
+        How many folds, dealt as by ``StreamKFold`` and ``tune``. Of rows in memory also a splitter of scikit-learn, or its
+        splits, that judges every row once.
+    loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
+    tolerance, max_passes, memory, missing, random_state, verbose, n_jobs, on_pass
+        As of ``StreamSVC``.
+
+    Attributes
+    ----------
+    C_ : float
+        The value with the least error; among equals the smallest.
+    scores_ : ndarray (cv, n_Cs)
+        The share of right answers on each fold, for each of ``Cs``.
+    classes_, coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, n_features_in_
+        Of the fit with C_ to all rows, as of ``StreamSVC``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.sklearn import StreamSVCCV
+    >>> X = np.linspace(-1, 1, 80).reshape(-1, 1)
+    >>> StreamSVCCV(Cs=[0.1, 10.0], cv=4).fit(X, X[:, 0] > 0.1).scores_.shape
+    (4, 2)
+    """
+
+    Cs: Sequence[float] = own(default=DEFAULT_COSTS, kw_only=False)
+    cv: Any = own(default=5)
+
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+        self._search_arrays(X, y, sample_weight)
+        super()._fit_arrays(X, y, sample_weight, chosen | {"C": self.C_})
+
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        check_own_labels(X, y, sample_weight)
+        with as_value_errors():
+            self._search(X.store(), self.class_weight, None)
+        super()._fit_rows(X, y, sample_weight, chosen | {"C": self.C_})
+
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+        with TemporaryDirectory(prefix="streamsvm-") as folder:
+            with as_value_errors():
+                place = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
+                self._search(open_store(place), self.class_weight, None)
+            super()._fit_ingested(place, None, None, chosen | {"C": self.C_})
+            self._set_classes(self.model_, y)
+
+    def _search_arrays(self, X: Any, y: Array, sample_weight: Any) -> None:
+        """Search on checked rows in memory: rows of a fold are put side by side, and rows of weight 0 left out."""
+        classes, codes = encode_classes(y)
+        weights = check_weights(sample_weight, len(codes))
+        factors = class_weights(self.class_weight, classes, codes, weights)
+        fold = None if isinstance(self.cv, int) else assign_folds(self.cv, X, y)
+        ends: list[int] = []
+        if fold is not None:
+            order = np.argsort(fold, kind="stable")
+            order = order if weights is None else order[weights[order] > 0]
+            X, codes, fold = X[order], codes[order], fold[order]
+            weights = None if weights is None else weights[order]
+            ends = (np.flatnonzero(np.diff(fold)) + 1).tolist()
+        with as_value_errors():
+            store = make_store(X, codes, weights, len(classes), ends=ends)
+            starts = np.cumsum((0, *store.layout.chunks[:-1]))
+            self._search(store, factors, None if fold is None else fold[starts])
+
+    def _search(self, store: Store, factors: Mapping[Any, float] | str | None, fold: Int32 | None) -> None:
+        """Set ``C_`` and ``scores_`` by ``tune`` on a store. ``fold`` (chunks,): the fold of each chunk; None: dealt at random."""
+        if fold is None and not isinstance(self.cv, int):
+            raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
+        folds = self.cv if fold is None else int(fold.max()) + 1
+        grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors}
+        job = build_job("tune", self, {"store": "", "out": ""} | grid)
+        with open_job_report(progress=self.verbose, on_event=None) as report:
+            scores = tune_in_memory(job, store, report, fold)
+        self.C_ = best_of(scores).loss_weight
+        self.scores_ = 1.0 - np.array([score.errors for score in scores]).T
