@@ -46,7 +46,7 @@ from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.rows import Float64, Int32
-from streamsvm.schedule.cores import usable_cores
+from streamsvm.schedule.machine import usable_cores
 from streamsvm.sklearn.rows import StreamRows, as_value_errors, balance_classes, check_rows
 from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
 from streamsvm.types import Report, Store
@@ -468,7 +468,7 @@ def decide_store_rows(model: Model, X: StreamRows) -> Float64:
     values = np.empty((len(X), len(model.weights)))
     moved = moved_from(model, X.store().facts)
     for rows, places in X.blocks():
-        values[places] = model.decision(moved.applied(rows))
+        values[places] = model.decision(moved.apply(rows))
     return values[:, 0] if values.shape[1] == 1 else values
 
 

@@ -34,15 +34,12 @@ from streamsvm.jobs.ingest.given import column_of
 from streamsvm.kinds_of_rows import UNREADABLE, check_readable, gives_batches, is_dask, is_frame, is_lazy, is_lazy_frame
 from streamsvm.regular import refuse_url
 from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
-from streamsvm.schedule.plan import epoch_visits
-from streamsvm.schedule.stream import Stream
+from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, typed_labels
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.offsets import offsets_needed, rows_to_see
-from streamsvm.store.views.memory import MemoryStore
-from streamsvm.store.views.selected import SelectedRows
-from streamsvm.store.views.sliced import SlicedStore
+from streamsvm.store.sources.offsets import find_offsets, sample_rows
+from streamsvm.store.views import MemoryStore, SelectedRows, SlicedStore
 from streamsvm.types import Store
 
 Hashes: TypeAlias = NDArray[np.uint64]
@@ -210,10 +207,10 @@ def make_store(
 def center_rows(X: Any) -> tuple[Rows, JsonObject]:
     """Return rows as an ingest stores them, with an offset subtracted from columns that float32 cannot hold, and the record of it."""
     width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
-    offsets = offsets_needed(lambda exact: rows_of(X[: rows_to_see(width)], "X", exact=exact))
+    offsets = find_offsets(lambda exact: rows_of(X[: sample_rows(width)], "X", exact=exact))
     if offsets is None or not len(offsets.columns):
         return rows_of(X, "X"), {}
-    return offsets.applied(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
+    return offsets.apply(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}
 
 
 def balance_classes(codes: Int32, weights: Float64 | None, classes: int) -> Array:

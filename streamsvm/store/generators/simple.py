@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamsvm.config.fields import Bounds, Option
+from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
 from streamsvm.store.generators.draws import cut, rule_generator, signs
 from streamsvm.types import Batch

@@ -24,7 +24,7 @@ import numpy as np
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
-from streamsvm.config.fields import field_values
+from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, StorageError
 from streamsvm.locks import sweep
 from streamsvm.outputs import ANY_STORE, refuse_foreign
