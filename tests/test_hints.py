@@ -21,9 +21,8 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm import cli
-from streamsvm.cli.jobs import made
-from streamsvm.cli.options import job_of
-from streamsvm.config.command_line import command_of
+from streamsvm.cli.commands import build_job, get_command
+from streamsvm.config.job_file import format_command
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.tune.job import TuneJob
@@ -48,18 +47,18 @@ def parsed(line: str) -> Any:
     words = shlex.split(line)
     assert words[0] == "streamsvm"
     found: dict[str, Any] = {}
-    command = made(words[1])
+    command = get_command(words[1])
     with command.make_context(words[1], words[2:]) as context:
         found = dict(context.params)
     settings = found.pop("settings", ())
     for more in ("as_json", "config", "dry_run", "grid"):
         found.pop(more, None)
-    return job_of(words[1], found, None, settings)
+    return build_job(words[1], found, None, settings)
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
 def test_hint_command_of_a_job_is_that_job(name: str, job: Any) -> None:
-    assert parsed(command_of(name, job)) == job
+    assert parsed(format_command(name, job)) == job
 
 
 def called(line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -102,7 +101,7 @@ def followed(line: str, said: str) -> list[str]:
         return [line.replace(line.split()[1], meant[1], 1)]
     hint, found = said.partition("hint: ")[2] or said, []
     for option, value in re.findall(r"(--[a-z-]+)(?: ([\w.]+(?:MiB|GiB)?|[a-z]+))?", hint):
-        takes = next(p for p in made(line.split()[1]).params if option in p.opts)  # the command has it
+        takes = next(p for p in get_command(line.split()[1]).params if option in p.opts)  # the command has it
         plain = re.sub(rf" {option}( [^-]\S*)?", "", line)
         flag = isinstance(takes, click.Option) and takes.is_flag
         found.append(f"{plain} {option}" + ("" if flag else f" {value or _value(option)}"))
@@ -145,7 +144,7 @@ def options_in(hint: str, command: str) -> list[tuple[str, str]]:
     """The options that a hint names, each with its value; fails for one that the command has not."""
     found = []
     for option, value in re.findall(r"(--[a-z-]+)(?: ('[^']*'\S*|[^\s;']*[^\s,;']))?", hint):
-        takes = next(p for p in made(command).params if option in (*p.opts, *p.secondary_opts))
+        takes = next(p for p in get_command(command).params if option in (*p.opts, *p.secondary_opts))
         flag = isinstance(takes, click.Option) and takes.is_flag
         found.append((option, "" if flag else value if value not in ("", "or", "FILE") else UNSAID.get(option, "")))
     return found

@@ -16,8 +16,8 @@ import streamsvm
 import streamsvm.sklearn
 from streamsvm.api.commands import COMMANDS as FUNCTIONS
 from streamsvm.cli.commands import COMMANDS
-from streamsvm.config.fields import GROUPS, Field, options_of
 from streamsvm.config.job_file import STEPS
+from streamsvm.config.options import GROUPS, Field, options_of
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.registry import load
 

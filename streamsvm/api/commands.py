@@ -170,52 +170,7 @@ def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., 
     )
 
 
-<<<<<<< HEAD
-def _asked(step: str, given: dict[str, Any]) -> dict[str, Any]:
-    """What only a program can say, taken out of the options."""
-    return {name: given.pop(name, default) for name, (_, default, _) in of_programs(step).items()}
-
-
-def _ingest() -> Callable[..., Any]:
-    """``ingest``: of files as the command, and of rows that a program has."""
-    declared = with_rows("ingest", signature_of("ingest", COMMANDS["ingest"].result))
-    summary = "Read files, or rows that a program has, into a store."
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        given = bound("ingest", declared, arguments, options)
-        asked, action = _asked("ingest", given), rows_given(given)
-        return run_job(action or load(STEPS["ingest"].action), _job("ingest", "ingest", given), **asked)
-
-    return _named(call, "ingest", declared, documentation("ingest", summary, declared, COMMANDS["ingest"].example))
-
-
-def _plan() -> Callable[..., Any]:
-    """``plan``: what a fit would do, and the memory it would take; nothing but the store's manifest is read."""
-    declared = signature_of("fit", "Plan", OF_A_MODEL, runs=False)
-    summary = "Show what a fit of these options would do: solver, features, and its memory term by term."
-    example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        from streamsvm.jobs.fit.plan import make_plan
-        from streamsvm.jobs.fit.validate import open_training_store
-
-        with models_placed(bound("plan", declared, arguments, options), given_models("fit")) as given:
-            job = _job("fit", "plan", given, OF_A_MODEL, model="")
-            return make_plan(job, open_training_store(job)[0])
-
-    return _named(call, "plan", declared, documentation("fit", summary, declared, example))
-
-
-def _job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any) -> Any:
-    """The job that a call asks for. Raises UsageError, ConfigError."""
-    where = f"streamsvm.{called}"
-    return make_job(step, {**by_field(step, given, where, leave_out), **fixed}, where)
-
-
-def bound(
-=======
 def bind_arguments(
->>>>>>> c26d4946 (scikit-learn, options, command line and Python functions are a few modules each)
     name: str, declared: inspect.Signature, arguments: tuple[Any, ...], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return arguments by parameter name. Raises TypeError for too many arguments, or one given twice.

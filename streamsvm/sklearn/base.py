@@ -39,9 +39,8 @@ from streamsvm.api.running import open_job_report, report_passes
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import interruptible
 from streamsvm.jobs.apply.rows import moved_from
+from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.driver import MemoryFitResult
 from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR

@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.config.command_line import command_of
+from streamsvm.config.job_file import format_command
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
 from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
@@ -272,20 +272,20 @@ def _fit_planned(context: FitContext) -> FitResult:
     assert context.checkpoints is not None
     with ExitStack() as stack:
         watch = stack.enter_context(PeakWatch())
-        began = {"command": command_of("fit", job), "resumed": bool(context.saved)}
+        began = {"command": format_command("fit", job), "resumed": bool(context.saved)}
         record = stack.enter_context(run_log(context.report, context.run / EVENTS, began))
         context = replace(context, report=record)
         record({"event": "plan", **context.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
-        with signals.resumed_by(command_of("fit", job, resume=True)):
+        with signals.resumed_by(format_command("fit", job, resume=True)):
             limit.enter_context(signals.within(job.time_limit, time.monotonic() - context.began, finish=True))
             seen, planned = with_features(job, store, context.plan, context.run, record, context.executor)
         following = plan_fallback(job, store, planned)
         trained = stack.enter_context(train_to_certificate(context, seen, planned, following))
         plan, training = trained.plan, trained.training
-        stack.enter_context(signals.resumed_by(command_of("fit", job, resume=True)))
+        stack.enter_context(signals.resumed_by(format_command("fit", job, resume=True)))
         with limit:  # not of what is written
             calibrations = _calibrate(context, planned, trained)
         models = with_calibration(models_of(job, store, plan, training), calibrations)
@@ -407,7 +407,7 @@ def _train(
                 plan, training = evaluator.chosen(plan, training, loop)
         closed = [run.certificate for run in training.runs]
         try:
-            with signals.resumed_by(command_of("fit", job, resume=True)):
+            with signals.resumed_by(format_command("fit", job, resume=True)):
                 yield plan, training
         except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
             if evaluator is not None:
@@ -427,7 +427,7 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
         StoreGuard(context.store),
         interruption,
         job.checkpoint_every,
-        command_of("fit", job, resume=True),
+        format_command("fit", job, resume=True),
         context.report,
         context.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing(job.time_limit)),
         context.saved,

@@ -26,7 +26,7 @@ from itertools import combinations
 
 import numpy as np
 
-from streamsvm.config.checks import build
+from streamsvm.config.options import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed import kernel_request

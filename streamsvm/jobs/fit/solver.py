@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from streamsvm.aliases import ByName
-from streamsvm.config.checks import build
+from streamsvm.config.options import build
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
