@@ -15,7 +15,7 @@ from pathlib import Path
 import streamsvm
 import streamsvm.sklearn
 from streamsvm.api.commands import COMMANDS as FUNCTIONS
-from streamsvm.cli.commands import COMMANDS
+from streamsvm.cli import SUMMARIES
 from streamsvm.config.job_file import STEPS
 from streamsvm.config.options import GROUPS, Field, options_of
 from streamsvm.jobs.fit.plan import Plan
@@ -45,7 +45,7 @@ def options_page() -> str:
     """Return the reference of options."""
     parts = [OPTIONS_INTRODUCTION]
     for name, step in STEPS.items():
-        parts.append(f"## {name}\n\n{COMMANDS[name].summary}\n")
+        parts.append(f"## {name}\n\n{SUMMARIES[name]}\n")
         parts += command_tables(step.fields, step.positional)
     for owner, registry in TABLES.items():
         parts.append(f"## Settings of a {owner}\n\nGiven as `--set {owner}.NAME=VALUE`.\n")
