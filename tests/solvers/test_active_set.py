@@ -1,4 +1,4 @@
-"""The active set methods: exact on fuzzed sets with weights, equal to other programs, and a weight of k is k copies."""
+"""Active set methods: exact on fuzzed sets with weights, equal to other programs; their steps, and their passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import kernel_active_set as kernel_machine
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.active_set import ActiveSet, solve_exactly
-from streamsvm.solvers.active_set_method import ActiveSetMethod, GramSpace, dual_terms
+from streamsvm.solvers.active_set_method import ActiveSetMethod, DualTerms, FreeBlock, GramSpace, dual_terms
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums
 from streamsvm.solvers.gathered_rows import GatheredRows
 from streamsvm.solvers.kernel_active_set import KernelActiveSet
 from streamsvm.types import DUAL, Block, Certificate, Problem
@@ -234,3 +235,98 @@ def test_active_set_rounding_of_a_kernel_machine_is_that_of_its_coefficients_and
     assert error > 0.0
     assert (weight, absolute) == pytest.approx((np.abs(x).sum(), np.abs(x * f).sum()), rel=1e-9)
     assert (losses, risen) == pytest.approx(costs, rel=1e-6)
+
+
+ROWS, COLUMNS, C = 40, 60, 1.5
+
+
+def problem_of(loss: Any, **more: Any) -> Problem:
+    return Problem(loss, C, ROWS, COLUMNS, 1, **({"tolerance": 1e-9} | more))
+
+
+class Found(PointSums):
+    """Sums that come to certain bounds."""
+
+    bounds = 0.0, 0.0
+
+    def close(self, problem: Problem, w: Any) -> PointEvaluation:
+        """As the sums of a pass have it."""
+        return super().close(problem, w)._replace(primal=self.bounds[0], dual=self.bounds[1])
+
+
+def closed_at(bounds: tuple[float, float], **known: Any) -> Any:
+    """A solved state whose pass found these bounds at its point, which is all threes."""
+    state = ActiveSet().start(problem_of(Hinge()))
+    state.point, state.solved, state.evaluation = np.full(COLUMNS + 1, 3.0), True, Found(COLUMNS + 1)
+    state.evaluation.bounds = bounds
+    for name, value in known.items():
+        setattr(state, name, value)
+    return state
+
+
+def test_active_set_keeps_the_least_primal_and_the_largest_dual() -> None:
+    """D is that of the slopes at the point, or of the dual variables that rows have."""
+    solver, v = ActiveSet(), np.zeros(COLUMNS + 1)
+    v[0] = 2.0
+    for gain, bound in ((2.5, 1.0), (4.0, 2.0)):
+        state = closed_at((1.75, 1.0), gain=gain, v=v.copy(), exchanges=7, dual=0.25)
+        found = solver.finish(state)
+        assert (found.primal, found.dual, found.final, found.facts) == (1.75, bound, True, {"exchanges": 7})
+        assert (state.best == 3.0).all()
+        assert (state.gain, np.abs(state.v).max()) == (0.0, 0.0)
+    worse = closed_at((9.0, 0.125), primal=1.5, dual=1.25)
+    found = solver.finish(worse)
+    assert (found.primal, found.dual) == (1.5, 1.25)
+    assert not worse.best.any()
+
+
+def method_at(a: Any, f: Any, y: Any, z: Any, upper: Any, *, b: float = 0.0, free_bias: bool = False) -> Any:
+    """The method where it is said to be, whatever the matrix."""
+    n = len(a)
+    terms = DualTerms(np.array(y, float), np.array(z, float), np.zeros(n), np.array(upper, float))
+    method = ActiveSetMethod(terms, GramSpace(np.eye(n)), np.array(a, float), free_bias=free_bias)
+    method.at.f, method.at.b = np.array(f, float), b
+    return method
+
+
+def test_exchange_step_stops_at_the_first_bound() -> None:
+    method = method_at([0.5, 0.5, 0.5, 1.0, 0.0], np.zeros(5), np.ones(5), np.ones(5), [1.0, 1.0, np.inf, 1.0, 1.0])
+    longest = method._longest
+    assert longest(np.arange(3), np.array([0.0, -0.25, 8.0])) == (2.0, 1)
+    assert longest(np.arange(3), np.array([0.4, -0.25, 8.0])) == (1.25, 0)
+    assert longest(np.array([2, 0]), np.array([1.0, 0.0])) == (np.inf, 0)
+    assert longest(np.array([0, 3]), np.array([0.25, 1e-3])) == (0.0, 1)
+    assert longest(np.array([0, 4]), np.array([0.25, -1e-3])) == (0.0, 1)
+    method.at.a[3] = 1.0 + 1e-15  # a row that rounding has left beyond its bound takes no step back
+    assert longest(np.array([0, 3]), np.array([0.25, 1e-3])) == (0.0, 1)
+
+
+def test_exchange_ends_with_decision_values_computed_anew() -> None:
+    rng = np.random.default_rng(3)
+    A, y = rng.normal(size=(20, 30)), rng.choice([-1.0, 1.0], 20)
+    K = A @ A.T
+    method = ActiveSetMethod(dual_terms(SquaredHinge(), y, np.ones(20)), GramSpace(K), np.zeros(20), free_bias=True)
+    assert method.run()
+    best = method.dual()
+    method.at.f += 1e-3 * rng.normal(size=20)
+    method._confirmed = 0
+    assert method.run()
+    np.testing.assert_allclose(method.at.f, K @ (y * method.at.a), rtol=1e-10, atol=1e-12)
+    assert method.dual() == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exchange_step_solves_both_equations_of_a_free_intercept(seed: int) -> None:
+    """H d + y beta = right and y'd = total, rows having come and gone."""
+    rng = np.random.default_rng(seed)
+    A, y = rng.normal(size=(80, 90)), rng.choice([-1.0, 1.0], 80)
+    H, block = A @ A.T, FreeBlock(constrained=True)
+    for row in rng.permutation(80).tolist():
+        assert block.try_add(row, y[row], H[row, block.rows], H[row, row])
+        if block.size % 5 == 4:
+            block.remove(int(rng.integers(0, block.size)))
+    rows, right, total = block.rows, rng.normal(size=block.size), 0.7
+    step = block.solve(right, total)
+    np.testing.assert_array_equal(block.signs, y[rows])
+    np.testing.assert_allclose(H[np.ix_(rows, rows)] @ step.d + y[rows] * step.beta, right, atol=1e-7)
+    assert y[rows] @ step.d == pytest.approx(total, abs=1e-9)

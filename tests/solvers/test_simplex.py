@@ -1,7 +1,10 @@
-"""The closed formulas of the Frank-Wolfe steps against explicit matrices; the walk's recursions; the blended solver."""
+"""The simplex: closed formulas of steps, the sums and the certificate of a pass, and the blended solver."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.kernel_values.rounding import DOUBLE
 from streamsvm.compute.passes import frank_wolfe
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Reach
+from streamsvm.solvers.kernel import simplex
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.pool import Form, Pool
+from streamsvm.solvers.kernel.rounding import bound_rounding, error_of_values
+from streamsvm.types import Block, Certificate, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
 
@@ -214,3 +221,129 @@ def test_simplex_values_of_several_problems_at_once(sparse: bool) -> None:
     assert is_sharing_worthwhile(supports * 20, csr_of(np.ones((90, 40), np.float32)))
     found = evaluate_shared(supports, Form(RBF(GAMMA), X.shape[1], 1.0), stored)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+ROWS = 200
+
+
+def noted(iterations: int) -> list[int]:
+    """When an entry of a trajectory is due: when there are a tenth more iterations, or one more."""
+    found, due = [], 0.0
+    for count in range(iterations + 1):
+        if count >= due:
+            found.append(count)
+            due = max(1.1 * count, count + 1)
+    return found
+
+
+def test_simplex_pass_sums_are_those_of_its_rows() -> None:
+    """In float64: the norm of the model without ridges, and with them; absolute values; losses, and those at margins that are less."""
+    X, y = noisy_rows(ROWS)
+    s = np.random.default_rng(1).choice([0.0, 0.5, 2.0], ROWS).astype(np.float32)
+    solver = Blended(working=64)
+    problem = replace(problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), bias=0.5)
+    state, _, _ = solve(solver, problem, X, y, s, passes=2)
+    state.form = state.form._replace(arithmetic=DOUBLE)
+    state.certifying = False
+    solver.visit(state, Block(Dense(X, 0.5), y, s, 0, 0, np.arange(ROWS, dtype=np.int32), 0))
+    a = np.zeros(ROWS)
+    a[state.support.index] = state.support.x
+    f = (gram64(X, X, GAMMA) + 0.25) @ (y * a)
+    ridge = np.divide(0.5, C * s, out=np.zeros(ROWS), where=s > 0.0)
+    g = y * f + ridge * a
+    assert state.square == pytest.approx((y * a) @ f, rel=1e-9)
+    assert state.ridge == pytest.approx(ridge @ a**2, rel=1e-9)
+    assert state.absolute == pytest.approx(a @ np.abs(f), rel=1e-9)
+    assert state.lowest == pytest.approx(g[s > 0.0].min(), rel=1e-9)
+    np.testing.assert_allclose(state.support.v, -g[state.support.index], rtol=1e-8)
+    t = 0.5 / state.f
+    error = t * error_of_values(state.form, state.reach, int(np.count_nonzero(a)), float(a.sum()))
+    assert state.error == pytest.approx(error, rel=1e-12, abs=0.0)
+    for sums, off in ((state.losses, 0.0), (state.upper_losses, error)):
+        margins = np.maximum(0.0, 1.0 - t * (y * f) + off)
+        assert sums[0] == pytest.approx(C * float(s @ margins**2), rel=1e-9)
+    assert state.upper_losses[0] > state.losses[0]
+    offered = np.concatenate([part.index for part in state.candidates.parts])
+    assert np.sort(offered).tolist() == np.flatnonzero((a == 0.0) & (s > 0.0)).tolist()
+
+
+@pytest.mark.parametrize("cuts", [(70, 130), (0, 200), (200,)])
+def test_simplex_workers_find_what_one_finds(cuts: tuple[int, ...]) -> None:
+    """One of them may have met no row at all; g of a row with weight is that of who met it."""
+    X, y = noisy_rows(ROWS)
+    solver = Blended(working=64, pool=40)
+    state, _, _ = solve(solver, problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), X, y, passes=2)
+    found = []
+    for bounds in ((0, ROWS), (0, *cuts, ROWS)):
+        parts = [solver.part(state) for _ in bounds[1:]]
+        for part, first, last in zip(parts, bounds[:-1], bounds[1:], strict=True):
+            if first < last:
+                ones, order = np.ones(last - first, np.float32), np.arange(last - first, dtype=np.int32)
+                solver.visit(part, Block(Dense(X[first:last], 1.0), y[first:last], ones, 0, first, order, 0))
+        found.append(solver.merge(parts))
+    alone, together = found
+    assert alone.support is not None
+    assert together.support is not None
+    assert np.isfinite(alone.support.v).all()
+    np.testing.assert_allclose(together.support.v, alone.support.v, rtol=1e-5)
+    for name in ("square", "ridge", "absolute", "lowest", "error"):
+        assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-5), name
+    np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-5)
+    assert state.support is not None
+    assert together.candidates.take(partial(solver.choose, state)).size == solver.pool
+
+
+def test_simplex_model_is_the_best_scaled_support() -> None:
+    X, y = noisy_rows(ROWS)
+    solver = Blended(working=64)
+    problem = replace(problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), bias=0.5)
+    state, _, found = solve(solver, problem, X, y, passes=3)
+    machine = solver.solution(state)
+    t = 0.5 / found[-1].facts["f"]
+    coefficients = t * y[state.support.index].astype(float) * state.support.x
+    np.testing.assert_allclose(machine.coefficients, coefficients, rtol=1e-6)  # f as the method has left it
+    assert machine.intercept == pytest.approx(0.25 * float(machine.coefficients.sum()), rel=1e-12)
+
+
+PROBLEM = Problem(SquaredHinge(), 1.0, 4, 3, 1, kernel=RBF(0.5), tolerance=0.5, reach=Reach(3, 4.0))
+
+
+def closed(**changed: Any) -> Any:
+    """A state after a pass in which f, 2, was found as the method left it."""
+    state = Blended().start(changed.pop("problem", PROBLEM))
+    given: dict[str, Any] = {"support": SimpleNamespace(size=3), "square": 3.0, "ridge": 1.0, "f": 2.0, "lowest": 3.0}
+    given |= {"losses": np.array([2.0]), "upper_losses": np.array([2.5]), "absolute": 8.0, "error": 0.25, "seen": 0.75}
+    for name, value in (given | {"reach": Reach(3, 4.0), "iterations": 7, "passes": 2} | changed).items():
+        setattr(state, name, value)
+    return state
+
+
+def test_simplex_certificate_is_that_of_the_best_scaled_model() -> None:
+    state = closed()
+    found = Blended(epsilon=0.5)._certify_pass(state)
+    assert found.primal == 0.5 * 3.0 / 16.0 + 2.0
+    assert found.dual == 0.25 - 2.0 / 16.0
+    assert found.rounding == bound_rounding(PROBLEM, 0.25, 0.25, 0.5, (2.0, 2.5)) > 0.5
+    assert (state.gap, state.f, state.scale, state.trajectory) == (1.0, 2.0, 0.25, [])
+    facts = {"simplex_gap": 1.0, "seen_gap": 0.75, "f": 2.0, "support": 3, "iterations": 7, "points": None}
+    assert {name: found.facts[name] for name in facts} == facts
+
+
+def test_simplex_certificate_scales_with_the_margin() -> None:
+    found = Blended(epsilon=0.5)._certify_pass(closed(problem=replace(PROBLEM, loss=SquaredHinge(2.0))))  # t = 1/2
+    assert found.primal == 0.5 * 3.0 / 4.0 + 2.0
+    assert found.dual == 2.0 * 0.5 - 2.0 / 4.0
+
+
+@pytest.mark.parametrize("blurred", [True, False])
+def test_simplex_ends_only_on_an_evaluation_in_full_precision(blurred: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ended it: another pass comes, in the arithmetic of certificates."""
+    state = closed()
+    exact = state.form._replace(arithmetic=DOUBLE)
+    ended = Certificate(2.0, 1.0, final=True, facts={"trajectory": []}, rounding=0.5)
+    monkeypatch.setattr(Blended, "_certify_pass", lambda *_: ended)
+    monkeypatch.setattr(simplex, "certified_form", lambda *_: exact)
+    monkeypatch.setattr(simplex, "needs_certified_form", lambda *_: blurred)
+    found = Blended().finish(state)
+    assert (found.final, found.exact) == (not blurred, not blurred)
+    assert (state.form == exact) == blurred
