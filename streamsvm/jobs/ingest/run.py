@@ -49,8 +49,8 @@ from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.foreign import size_of
 from streamsvm.store.sources.input import source_name, standard_input
-from streamsvm.store.sources.keyed import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import Rejects

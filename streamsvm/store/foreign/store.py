@@ -19,7 +19,7 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.keyed import check_chunk
+from streamsvm.store.sources.foreign import check_chunk
 from streamsvm.store.sources.offsets import find_offsets, name_of, offsets_from, rows_that_decide
 from streamsvm.types import Chunk, Layout, Statistics
 

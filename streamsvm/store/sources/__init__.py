@@ -24,8 +24,8 @@ SOURCES = Registry(
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
         "idx": "streamsvm.store.sources.npy:NpySource",
-        "hdf5": "streamsvm.store.sources.keyed:KeyedSource",
-        "zarr": "streamsvm.store.sources.keyed:KeyedSource",
+        "hdf5": "streamsvm.store.sources.foreign:ForeignSource",
+        "zarr": "streamsvm.store.sources.foreign:ForeignSource",
     },
 )
 

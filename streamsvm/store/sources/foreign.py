@@ -1,4 +1,4 @@
-"""HDF5 files and Zarr directories as sources: arrays that are found by name, read some rows at a time."""
+"""Arrays of other programs, in HDF5 files and Zarr directories, as sources: found by name, read some rows at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamsvm.types import Batch
 MIB = 1 << 20
 
 
-class KeyedSource(BaseSource):
+class ForeignSource(BaseSource):
     """Arrays in HDF5 files or Zarr directories."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
