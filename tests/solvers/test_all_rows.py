@@ -169,7 +169,7 @@ def test_newton_in_memory_certificate_counts_what_smoothing_costs() -> None:
     known = solver_of(rows_in_memory(Dense(values, 1.0), y), 4, Hinge(), C=0.7)
     known.w, known.mu = 0.5 * rng.normal(size=5), 0.25
     rows = MemoryRows(known.sample, known.problem)
-    here = NewtonSteps(known, rows, ArrowPreconditioner(rows.X, 4, rows.outer.diagonal))._evaluated(
+    here = NewtonSteps(known, rows, ArrowPreconditioner(rows.X, 4, rows.outer.diagonal))._evaluate(
         rows.margins(known.w)
     )
     full = np.hstack([values, np.ones((30, 1))]).astype(np.float64)

@@ -171,8 +171,8 @@ def test_exact_newton_polished_dual_stays_below_the_optimum() -> None:
     s = (c / 0.7).astype(np.float32)
     sums.add(SMALL, Logistic(), Block(rows, y, s, 0, 0, np.arange(60, dtype=np.int32), 0), w)
     found, steps = sums.close(SMALL, w), begun(w)
-    assert steps.polished(SMALL, found, np.inf) == found.dual
+    assert steps.polished_dual(SMALL, found, np.inf) == found.dual
     steps.renew(SMALL, sample, bends(Z, c, w), w)
-    polished = steps.polished(SMALL, found, np.inf)
+    polished = steps.polished_dual(SMALL, found, np.inf)
     assert found.dual < polished <= best.fun * (1.0 + 1e-12)
     assert best.fun - polished < 0.9 * (best.fun - found.dual)

@@ -126,7 +126,7 @@ def test_row_sample_keeps_row_numbers() -> None:
         rows,
         complete=True,
     )
-    again = sample.seen_again([(20, np.arange(20.0, 40.0)), (0, np.arange(0.0, 10.0)), (10, np.arange(10.0, 20.0))])
+    again = sample.with_margins([(20, np.arange(20.0, 40.0)), (0, np.arange(0.0, 10.0)), (10, np.arange(10.0, 20.0))])
     np.testing.assert_array_equal(again.f, rows)
     some = again.every(2)
     np.testing.assert_array_equal(some.row, [3, 11, 30])

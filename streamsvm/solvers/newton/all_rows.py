@@ -1,4 +1,7 @@
-"""Newton's method on a linear problem whose rows are in memory; the corner of a hinge is rounded, and narrows on the way.
+"""A linear problem whose rows are all in memory: which method solves it, and Newton's method among them.
+
+Newton steps on the primal come first where the loss is smooth or its corner is rounded; dual coordinate descent where rows
+are sparse and of similar length (texts); then, where the conjugate is a parabola or a line, an interior point.
 
     P(w) = 1/2 ||w||^2 + sum_i C_i h(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i h'(m_i)
 
@@ -6,9 +9,9 @@ h is the loss, or the loss with its corner rounded over a width 2 mu (``losses.H
 
     P - D = smoothing + 1/2 ||grad||^2,        smoothing = sum_i C_i (l(m_i) + conjugate terms of a_i) + a_i m_i.
 
-The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large scale: once the
-energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of sparse rows, columns outside the
-block of the preconditioner are set to their best after each step (``rare_columns``). Line searches are exact.
+The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large scale: once
+the energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of sparse rows, columns outside
+the block of the preconditioner are set to their best after each step (``RareColumns``). Line searches are exact.
 
 References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007.
 """
@@ -39,32 +42,40 @@ from streamsvm.solvers.newton.rows_in_memory import (
     DualValue,
     MemoryRows,
     OuterTerms,
-    rare_columns,
+    find_rare_columns,
     step_length,
 )
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import has_box
 
 FORCING = (1e-4, 0.1)
-"""Steps end when the norm of the residual is this share of the gradient's, the less the nearer the optimum."""
+"""Bounds of the share of the gradient's norm at which conjugate gradients end; it is less the nearer the optimum."""
 TARGET, TIGHTEN = 0.02, 0.3
-"""They end too at this share of the gap allowed; and where that did not do, at this share of the energy there was."""
+"""They end too at this share of the gap allowed; where that did not do, at the second share of the energy there was."""
 SHORT_STEP, SHORT_STEPS, STEPS = 0.3, 2, 40
-"""So many steps shorter than that, one after the other where a corner narrows, or so many in all, lead nowhere ..."""
+"""Newton steps are given up after two steps shorter than 0.3 (in a row where a corner narrows), or 40 in all."""
 WHOLE_SHORT_STEPS, WHOLE_STEPS = 40, 200
-"""... or so many where the matrix is of all columns: a step costs hardly more than an evaluation, an interior point's much more; and
-where the conjugate is no parabola, for which there is no interior point."""
-SETTLED_LENGTHS = (1.0, 0.4, 0.16)
+"""The same where the matrix is of all columns, so that a step costs hardly more than an evaluation, or where the conjugate is
+no parabola, so that there is no interior point to go on with."""
+RARE_LENGTHS = (1.0, 0.4, 0.16)
 """Lengths of a step tried where rare columns are set to their best after it; then the exact one without them."""
 NARROWING, SMOOTHING_SHARE = 0.5, 0.3
-"""mu falls to this share of itself, until smoothing costs no more than this share of the gap allowed ..."""
+"""mu falls to this share of itself at most, until smoothing costs no more than the second share of the gap allowed."""
 CRUDE = 1e-4
-"""... wherever the energy is this share of the objective."""
+"""mu is narrowed where the energy is this share of the objective."""
+MARGIN = 0.9
+"""The problem counts as solved in memory at this share of the gap allowed; the next reading confirms it."""
+INTERIOR_POINT_STEPS = 200
+"""Iterations of the interior point between two readings at most. Where it gets anywhere it needs 20 to 60 in all."""
+WARMUP_TOLERANCE = 1e-2
+"""The relative gap to which the warm-up subsample is solved: it tells the optimum no better."""
+WARMUP_MU = 0.1
+"""The least mu after the warm-up, in units of the corner: the subsample tells no better which rows are in it."""
 
 
-class Here(NamedTuple):
+class Evaluated(NamedTuple):
     """An iterate, evaluated."""
 
     value: float
@@ -75,121 +86,112 @@ class Here(NamedTuple):
     """Of the objective with the rounded loss, (p,)."""
 
 
-class Moved(NamedTuple):
-    """Where a step has led."""
-
-    length: float
-    """How much of the step was taken."""
-    w: Float64
-    """The weights (p,)."""
-    f: Float64
-    """X w (n,)."""
-
-
 def has_interior_point(loss: Loss) -> bool:
-    """Whether there is an interior point to go on with: of parabolas and lines in dual variables of one sign."""
+    """Return whether there is an interior point to go on with: the conjugate is a parabola or line, of a sign."""
     return loss.quadratic() and not loss.numeric()
 
 
 class NewtonSteps:
-    """From the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
+    """Newton steps from the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
 
     def __init__(self, known: AllRows, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         self._known, self._rows, self._preconditioner = known, rows, preconditioner
         self._slopes, self._h = np.empty(rows.count), np.empty(rows.count)
-        self._rare = rare_columns(rows, preconditioner) if known.outer is None else None
+        self._rare = find_rare_columns(rows, preconditioner) if known.outer is None else None
 
     @property
-    def lost(self) -> bool:
-        """Whether there have been too many steps, or short ones."""
+    def has_given_up(self) -> bool:
+        """Whether there have been too many steps, or too many short ones."""
         patient = self._preconditioner.whole or not has_interior_point(self._known.problem.loss)
         short, steps = (WHOLE_SHORT_STEPS, WHOLE_STEPS) if patient else (SHORT_STEPS, STEPS)
         return self._known.short >= short or self._known.steps >= steps
 
     def run(self) -> None:
-        """Changes ``known``."""
+        """Make steps. Changes ``known``."""
         known, rows, arrow, near, closing = self._known, self._rows, self._preconditioner, False, False
         f = rows.margins(known.w)
-        while not self.lost:
-            here = self._evaluated(f)
-            if known.solved or rows.exhausted:
+        while not self.has_given_up:
+            here = self._evaluate(f)
+            if known.solved or rows.is_exhausted:
                 return
             if not closing:
                 arrow.update(self._h, estimated=not near)
             energy = float(here.gradient @ arrow(here.gradient))
-            if self._narrowed(here, energy):
+            if self._narrow_corner(here, energy):
                 closing = False
                 continue
             near = energy <= known.allowed
             closing = near and not closing and arrow.exact and not arrow.whole
             if near:
                 known.target = min(known.target, TIGHTEN * energy / known.allowed)
-            f = self._closed(f, here) if closing else self._moved(f, here, energy)
+            f = self._close_dense_columns(f, here) if closing else self._take_step(f, here, energy)
 
-    def _closed(self, f: Float64, here: Here) -> Float64:
-        """The margins X w after the exact step of the dense columns alone."""
+    def _close_dense_columns(self, f: Float64, here: Evaluated) -> Float64:
+        """Make the exact step of the dense columns alone, and return the margins X w."""
         step = self._preconditioner.block_step(-here.gradient)
         self._known.w = self._known.w + step
-        return self._rows.moved(f, self._rows.margins(step), self._known.w, self._known.allowed)
+        return self._rows.move_margins(f, self._rows.margins(step), self._known.w, self._known.allowed)
 
-    def _moved(self, f: Float64, here: Here, energy: float) -> Float64:
-        """The margins X w after a step for all columns."""
+    def _take_step(self, f: Float64, here: Evaluated, energy: float) -> Float64:
+        """Make a step for all columns, and return the margins X w."""
         known = self._known
-        step = self._step(here, energy)
+        step = self._direction(here, energy)
         df = self._rows.margins(step)
-        moved = self._settled(f, df, step, here.value)
+        moved = self._step_with_rare_columns(f, df, step, here.value)
         if moved is None:
             length = self._length(f, df, step)
             w = known.w + length * step
-            moved = Moved(length, w, self._rows.moved(f, length * df, w, known.allowed))
-        known.w = moved.w
+            moved = length, w, self._rows.move_margins(f, length * df, w, known.allowed)
+        length, known.w, f = moved
         known.steps += 1
-        if moved.length < SHORT_STEP:
+        if length < SHORT_STEP:
             known.short += 1
         elif known.mu:
             known.short = 0
-        return moved.f
+        return f
 
-    def _settled(self, f: Float64, df: Float64, step: Float64, value: float) -> Moved | None:
-        """Where a step ends after which the rare columns are set to their best; None where that is no better than here."""
+    def _step_with_rare_columns(
+        self, f: Float64, df: Float64, step: Float64, value: float
+    ) -> tuple[float, Float64, Float64] | None:
+        """Return length, w and X w of a step after which rare columns are set to their best; None where that is no better than here."""
         known, rows, rare = self._known, self._rows, self._rare
         if rare is None:
             return None
         smooth = round_corners(known.problem.loss, known.mu)
-        for length in SETTLED_LENGTHS:
+        for length in RARE_LENGTHS:
             w, g = known.w + length * step, f + length * df
             rare.settle(w, g, smooth, known.allowed)
             losses = trial_pass(rows.terms.y, rows.terms.s, g, g, rows.terms.C, smooth, np.zeros(1))
             if rows.outer.value(w) + float(losses[0]) < value:
-                return Moved(length, w, g)
+                return length, w, g
         return None
 
-    def _evaluated(self, f: Float64) -> Here:
-        """What there is at the iterate, whose margins are y f; slopes and second derivatives are filled in."""
+    def _evaluate(self, f: Float64) -> Evaluated:
+        """Evaluate the iterate, whose margins are y f, and fill in slopes and second derivatives."""
         known, rows, loss = self._known, self._rows, self._known.problem.loss
         cost = RowLoss(known.problem.C, loss, round_corners(loss, known.mu))
         losses, smoothed, linear, quadratic = slopes_pass(rows.terms.y, rows.terms.s, f, cost, self._slopes, self._h)
         v = rows.weighted_sum(self._slopes)
-        known.seen(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
+        known.record(rows, known.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
         smoothing = losses - linear + quadratic + float(self._slopes @ f)
-        return Here(rows.outer.value(known.w) + smoothed, smoothing, rows.outer.gradient(known.w) - v)
+        return Evaluated(rows.outer.value(known.w) + smoothed, smoothing, rows.outer.gradient(known.w) - v)
 
-    def _narrowed(self, here: Here, energy: float) -> bool:
-        """Whether mu was made smaller, and the iterate is to be looked at again."""
+    def _narrow_corner(self, here: Evaluated, energy: float) -> bool:
+        """Return whether mu was made smaller, so that the iterate has to be evaluated again."""
         known, goal = self._known, SMOOTHING_SHARE * self._known.allowed
         if not known.mu or energy > CRUDE * abs(here.value) or here.smoothing <= goal:
             return False
         known.mu *= max(NARROWING, float(np.sqrt(0.95 * goal / here.smoothing)))
         return True
 
-    def _step(self, here: Here, energy: float) -> Float64:
-        """About -H^-1 grad."""
+    def _direction(self, here: Evaluated, energy: float) -> Float64:
+        """Return about -H^-1 grad."""
         known, rows = self._known, self._rows
         forcing = min(max(energy / known.size, FORCING[0]), FORCING[1])
         least = max(forcing * forcing * energy, known.target * known.allowed)
 
         def enough(found: float, _: Float64) -> bool:
-            return found <= least or rows.late
+            return found <= least or rows.is_late
 
         solved = solve(lambda d: rows.hessian_product(self._h, d), self._preconditioner, -here.gradient, enough)
         return solved.x + self._preconditioner.block_step(solved.residual) if self._preconditioner.whole else solved.x
@@ -206,25 +208,15 @@ class NewtonSteps:
         return step_length(slopes)
 
 
-MARGIN = 0.9
-"""Of the tolerance: the gap in memory at which the next reading is to confirm it."""
-STEPS_INSIDE = 200
-"""Of the interior point between two readings, at most. Where it gets anywhere it needs 20 to 60 in all."""
-THIN, THIN_PER_COMPONENT = 2_000, 40
-"""Newton's method begins with every k-th row, if that leaves so many, ..."""
-THIN_TOLERANCE = 1e-2
-"""... which tell the optimum no better than to this gap, ..."""
-THIN_MU = 0.1
-"""... and which rows are in the corner no better than to such margins."""
-
-
 @saved_as("newton.all_rows")
 @dataclass(slots=True)
 class AllRows:
-    """What is known between two readings. ``w`` is where the iteration is, ``best`` the least primal it has met."""
+    """The problem with all its rows in memory, and what is known of it between two readings.
+
+    ``w`` is where the iteration is, ``best`` the point of least primal it has met.
+    """
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     sample: Sample
     """All rows that count."""
     w: Float64
@@ -242,11 +234,11 @@ class AllRows:
     steps: int = 0
     """Newton steps on P and iterations of the interior point so far."""
     short: int = 0
-    """How many of the Newton steps were shorter than SHORT_STEP."""
+    """The number of Newton steps shorter than SHORT_STEP."""
     products: int = 0
-    """Products of X' diag(h) X with a vector so far, which is what the work costs."""
+    """Products of X' diag(h) X with a vector so far, which the work consists of."""
     outer: OuterTerms | None = None
-    """What of the objective is not a sum over rows; None: 1/2 ||w||^2."""
+    """The part of the objective that is not a sum over rows; None: 1/2 ||w||^2."""
     wanted: float = 0.0
     """The gap that is asked for; 0: the problem's tolerance says it."""
     share: float = 0.0
@@ -256,11 +248,11 @@ class AllRows:
     mu: float = 0.0
     """Half the width over which a corner is rounded; 0: it is not."""
     descent: DescentState | None = None
-    """Where dual coordinate descent is, or was when it was left; None before its first round."""
+    """The state of dual coordinate descent, also when it was left; None before its first round."""
     slopes: Float64 | None = None
     """(n,) a_i y_i of the largest D met; None before."""
     advances: int = 0
-    """How often it was gone on with."""
+    """The number of calls of ``advance``."""
 
     @property
     def allowed(self) -> float:
@@ -271,7 +263,7 @@ class AllRows:
 
     @property
     def size(self) -> float:
-        """What gaps are relative to."""
+        """The value that gaps are relative to."""
         return self.allowed / self.problem.tolerance if self.problem.tolerance else abs(self.primal)
 
     @property
@@ -280,19 +272,19 @@ class AllRows:
         return bool(self.primal < np.inf) and self.primal - self.dual <= MARGIN * self.allowed
 
     @property
-    def lacks(self) -> float:
-        """What falls from step to step: the gap; of proximal descent, which proves nothing for long, its least lag."""
+    def progress_measure(self) -> float:
+        """A number that falls as work makes progress: the gap; in proximal descent, which proves nothing for long, its least lag."""
         if isinstance(self.descent, ProximalState) and self.descent.gaps and self.interior is None:
             return min(self.descent.gaps) * abs(self.primal)
         return self.primal - self.dual
 
     @property
     def work(self) -> tuple[int, int, int]:
-        """Steps, products and rounds of descent so far: what is the same after ``advance`` as before has made none."""
+        """Steps, products and rounds of descent so far; unchanged by an ``advance`` that made none."""
         return self.steps, self.products, 0 if self.descent is None else len(self.descent.gaps)
 
     def facts(self) -> dict[str, Any]:
-        """What there is to say of it in the events of a run."""
+        """Return the facts for the events of a run."""
         held = "proximal " if isinstance(self.descent, ProximalState) else ""
         method = "newton" if self.descent is None or self.steps else f"{held}dual coordinate descent"
         method = method if self.interior is None else "interior point"
@@ -303,32 +295,32 @@ class AllRows:
         self.advances += 1
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
         preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
-        if self.interior is None and self._like_texts(rows, preconditioner):
+        if self.interior is None and self._prefers_dual_cd(rows, preconditioner):
             CoordinateDescent(self, rows).run()
             self.w = self.best
-        if not self._over(rows):
-            self._by_newton_or_descent(rows, preconditioner, deadline)
-        if has_interior_point(self.problem.loss) and not self._over(rows):
-            self._inside(rows, preconditioner)
+        if not self._is_step_over(rows):
+            self._newton_or_descent(rows, preconditioner, deadline)
+        if has_interior_point(self.problem.loss) and not self._is_step_over(rows):
+            self._interior_point_steps(rows, preconditioner)
         self.products += rows.products
 
-    def _over(self, rows: MemoryRows) -> bool:
-        """Whether a reading comes next: there is something for it to confirm."""
-        return self.solved or (rows.exhausted and self.primal < np.inf)
+    def _is_step_over(self, rows: MemoryRows) -> bool:
+        """Return whether a reading comes next, and there is something for it to confirm."""
+        return self.solved or (rows.is_exhausted and self.primal < np.inf)
 
-    def _by_newton_or_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, deadline: float) -> None:
-        """What comes before an interior point."""
+    def _newton_or_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, deadline: float) -> None:
+        """Make Newton steps, or rounds of coordinate descent, which come before an interior point."""
         loss = self.problem.loss
         rounded, open_ended = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
         if self.interior is None and rounded and (preconditioner.whole or open_ended):
             if not self.steps:
-                self._begin(rows, deadline)
+                self._warm_up(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
         elif self.interior is None and self.outer is None:
-            self._descend(rows, preconditioner)
+            self._dual_descent(rows, preconditioner)
 
-    def _like_texts(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
-        """Whether a loss without corners has dual coordinate descent first: of sparse rows of about one length, until it is left."""
+    def _prefers_dual_cd(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
+        """Return whether a smooth loss has dual coordinate descent first: on sparse rows of similar length, until it is left."""
         smooth = has_interior_point(self.problem.loss) and not has_box(self.problem.loss)
         if not smooth or self.outer is not None or preconditioner.whole:
             return False
@@ -336,30 +328,30 @@ class AllRows:
             return not self.descent.left
         return isinstance(rows.X, CSR) and not lengths_differ(rows.X, self.problem.columns)
 
-    def _descend(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
-        """Dual coordinate descent; where that is left, or of rows so different not begun, the same with shared columns held."""
+    def _dual_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Make rounds of coordinate descent; where that is left, or rows differ too much in length, of proximal descent."""
         X = rows.X if isinstance(rows.X, CSR) and not preconditioner.whole else None
         held = isinstance(self.descent, ProximalState)
         if not held and not (self.descent is None and X is not None and lengths_differ(X, self.problem.columns)):
             CoordinateDescent(self, rows).run()
         left = self.descent is not None and self.descent.left
-        if X is not None and (self.descent is None or left != held) and not (self.solved or rows.exhausted):
+        if X is not None and (self.descent is None or left != held) and not (self.solved or rows.is_exhausted):
             ProximalDescent(self, rows, preconditioner, X).run()
 
-    def _begin(self, rows: MemoryRows, deadline: float) -> None:
-        """Go to about the optimum of a part of the rows, if they are many."""
+    def _warm_up(self, rows: MemoryRows, deadline: float) -> None:
+        """Go to about the optimum of a subsample of the rows, if they are many."""
         problem = self.problem
-        step = rows.count // max(THIN, THIN_PER_COMPONENT * (problem.columns + 1))
+        step = rows.count // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * (problem.columns + 1))
         if step > 1 and not self.w.any() and self.outer is None:
             few = self.sample.every(step)
-            coarse = replace(problem, C=step * problem.C, tolerance=max(THIN_TOLERANCE, problem.tolerance))
+            coarse = replace(problem, C=step * problem.C, tolerance=max(WARMUP_TOLERANCE, problem.tolerance))
             part = AllRows(coarse, few, self.w, self.w, mu=self.mu)
             in_memory = MemoryRows(few, coarse, deadline)
             ones = in_memory.outer.diagonal
             NewtonSteps(part, in_memory, ArrowPreconditioner(few.X, problem.columns, ones)).run()
             self.w = part.best
             if self.mu:
-                self.mu = max(part.mu, THIN_MU * threshold(problem.loss))
+                self.mu = max(part.mu, WARMUP_MU * threshold(problem.loss))
 
     def dual_values(self, start: int, count: int) -> Float64 | None:
         """Return a_i (count,) of the largest D met, of the rows with global numbers from ``start``; those not here have 0."""
@@ -372,16 +364,16 @@ class AllRows:
         )
         return found
 
-    def slopes_alone(self) -> AllRows:
-        """Return what ``dual_values`` looks at: signs, numbers and slopes of the rows, but not the rows."""
+    def without_rows(self) -> AllRows:
+        """Return the signs, numbers and slopes of the rows, for ``dual_values``, without the rows."""
         none = np.empty(0)
         sample = self.sample._replace(X=None, s=none, probability=none, f=none)
         return replace(self, sample=sample, w=none, best=none, interior=None, descent=None, outer=None)
 
-    def seen(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
-        """An iterate was evaluated: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
+    def record(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
+        """Record an iterate: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
 
-        None: it was no dual point, and its value is -inf.
+        ``slopes`` None: there is no dual point, and its value is -inf.
         """
         primal = rows.outer.value(w) + losses
         if self.primal == np.inf:
@@ -391,31 +383,31 @@ class AllRows:
         if dual.value > self.dual:
             self.dual, self.slopes = dual.value, None if slopes is None else dual.scale * slopes
 
-    def confirmed(self, primal: float) -> None:
-        """Take in what a reading has found P of ``best`` to be: where it is more, the problem is not as solved as it seemed."""
+    def confirm(self, primal: float) -> None:
+        """Correct P of ``best`` by what a reading has found: where that is more, the problem is not as solved as it seemed."""
         self.primal = max(self.primal, primal)
 
-    def _look(self, rows: MemoryRows) -> None:
-        """Evaluate the iterate, before it is left for a point that is farther from the optimum."""
+    def _evaluate_primal(self, rows: MemoryRows) -> None:
+        """Evaluate P at the iterate, before it is left for a point that is farther from the optimum."""
         none = np.zeros(rows.count)
         losses, *_ = value_pass(rows.terms, rows.values(self.w), Interior(none, none, none), np.empty(rows.count))
-        self.seen(rows, self.w, losses, NO_DUAL_POINT, None)
+        self.record(rows, self.w, losses, NO_DUAL_POINT, None)
 
-    def _inside(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
-        """Iterations until the gap is small enough, or it is time for a reading."""
+    def _interior_point_steps(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
+        """Iterate until the gap is small enough, or it is time for a reading."""
         from streamsvm.solvers.newton.interior_point import Centering, InteriorStep, Iterate
 
         at = self.interior
         if at is None:
-            self._look(rows)
+            self._evaluate_primal(rows)
             self.w, at, centered = Centering(rows, preconditioner).run(self.w)
             self.interior = at if centered else None
         f, slopes = rows.values(self.w), np.empty(rows.count)
-        for _ in range(STEPS_INSIDE):  # numbers that float64 cannot hold together keep it from the end for ever
+        for _ in range(INTERIOR_POINT_STEPS):  # numbers that float64 cannot hold together keep it from the end for ever
             losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
-            v, linear = rows.weighted_sum(slopes), linear + rows.gained(slopes)
-            self.seen(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
-            if self.solved or rows.exhausted:
+            v, linear = rows.weighted_sum(slopes), linear + rows.offset_gain(slopes)
+            self.record(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
+            if self.solved or rows.is_exhausted:
                 return
             step = InteriorStep(rows, preconditioner, at, Iterate(self.w, f, v, products))
             self.w, f = step.take(self.allowed)

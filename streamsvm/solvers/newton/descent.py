@@ -34,80 +34,12 @@ from streamsvm.tags import saved_as
 if TYPE_CHECKING:
     from streamsvm.solvers.newton.all_rows import AllRows
 
-
 DUAL_SWEEPS = 10
-"""Of a round, the one over all rows included."""
+"""Sweeps of a round, the one over all rows included."""
 DUAL_WINDOW = 3
-"""Rounds the pace is taken of."""
+"""Rounds over which the pace is measured."""
 PATIENCE = 40
-"""It is left where it would take more rounds than this: about the work of an interior point."""
-
-
-@saved_as("newton.coordinate_descent")
-@dataclass(slots=True)
-class DescentState:
-    """Where coordinate descent is."""
-
-    a: Float64
-    """(n,) the dual variables."""
-    w: Float64
-    """(p,) sum a_i y_i x_i."""
-    gaps: list[float] = field(default_factory=list)
-    """Relative gap of the best points met, before the first round and after each."""
-    left: bool = False
-    """Whether it was too slow, and is not gone on with."""
-
-
-class CoordinateDescent:
-    """Rounds from a = 0 on, until the problem of ``known`` is solved, it is time for a reading, or they get nowhere."""
-
-    def __init__(self, known: AllRows, rows: MemoryRows) -> None:
-        self._known, self._rows = known, rows
-        self._order, self._slopes = np.empty(rows.count, np.int32), np.empty(rows.count)
-
-    def run(self) -> None:
-        """Changes ``known``."""
-        known, rows = self._known, self._rows
-        at = known.descent
-        if at is None:
-            at = known.descent = DescentState(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
-            self._evaluate(at)
-        while not (at.left or known.solved or rows.exhausted):
-            self._round(at)
-            self._evaluate(at)
-            at.left = _is_dual_too_slow(at.gaps, known.problem.tolerance)
-
-    def _round(self, at: DescentState) -> None:
-        """Sweeps in a random order that rows and rounds alone decide."""
-        rows, number = self._rows, DUAL_SWEEPS * len(at.gaps)
-        permutation(self._order, number)
-        left = rows.count
-        for sweep in range(DUAL_SWEEPS):
-            if sweep:
-                shuffle(self._order, left, number + sweep)
-            left = rows.sweep(self._order, left, at.a, at.w)
-            if rows.late or not left:
-                return
-
-    def _evaluate(self, at: DescentState) -> None:
-        """Both bounds, and the w that goes with a: sums that many sweeps have changed carry their rounding."""
-        known, rows, none = self._known, self._rows, np.zeros(self._rows.count)
-        f = rows.margins(at.w)
-        losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(at.a, none, none), self._slopes)
-        before, at.w = at.w, rows.weighted_sum(self._slopes)
-        dual = rows.outer.dual(rows.problem.loss, linear, quadratic, at.w)
-        known.seen(rows, before, losses, dual, self._slopes)
-        at.gaps.append((known.primal - known.dual) / known.size)
-
-
-def _is_dual_too_slow(gaps: list[float], tolerance: float) -> bool:
-    """Whether at the pace of the last DUAL_WINDOW rounds more than PATIENCE others are ahead."""
-    if len(gaps) <= DUAL_WINDOW or gaps[-1] <= tolerance:
-        return False
-    pace = log(gaps[-1 - DUAL_WINDOW] / gaps[-1]) / DUAL_WINDOW
-    return log(gaps[-1] / tolerance) > PATIENCE * pace
-
-
+"""It is given up where it would take more rounds than this: about the work of an interior point."""
 KAPPA = 0.05
 """Rows whose margins are near the corner are about so much of all rows: M is about the curvature of P."""
 DENSE, MOST_FULL = 0.1, 24
@@ -118,6 +50,89 @@ LENGTHS_DIFFER = 100.0
 """Squared lengths of rows of one store: where they differ more, descent in the dual alone does not move."""
 JITTER = 1e-10
 """Added to the diagonal of M, which is scaled to 1, where columns are copies of each other."""
+PROXIMAL_SWEEPS = 3
+"""Sweeps of a round."""
+PRODUCTS, ENERGY = 12, 1e-3
+"""Products of a step by conjugate gradients at most, and the share of the first energy at which it ends."""
+BALANCE = 1e-2
+"""w is balanced where the lag is this share of P, as long as that helps."""
+LENGTHS = (2.0, 1.0, 0.5, 0.25)
+"""Lengths of a balancing step that are tried."""
+NARROW = 0.05
+"""Margins nearer to the corner than this count as so near: what a step of w by quadratics takes for the curvature of a corner."""
+CLOSE = 0.7
+"""A dual point is closed where the lag is this share of the gap allowed."""
+REST = 3
+"""w is balanced, and a closed, in every third round at most."""
+CORRECTED = 0.5
+"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of 1/2 ||w - v||^2."""
+PROXIMAL_WINDOW, PACE, ROUNDS = 10, 0.5, 100
+"""It is given up where the lag is above the gap allowed and has not halved in ten rounds, and after a hundred rounds."""
+
+
+@saved_as("newton.coordinate_descent")
+@dataclass(slots=True)
+class DescentState:
+    """The state of coordinate descent."""
+
+    a: Float64
+    """(n,) the dual variables."""
+    w: Float64
+    """(p,) sum a_i y_i x_i."""
+    gaps: list[float] = field(default_factory=list)
+    """Relative gap of the best points met, before the first round and after each."""
+    left: bool = False
+    """Whether it was too slow and has been given up."""
+
+
+class CoordinateDescent:
+    """Rounds from a = 0 on, until the problem of ``known`` is solved, it is time for a reading, or they get nowhere."""
+
+    def __init__(self, known: AllRows, rows: MemoryRows) -> None:
+        self._known, self._rows = known, rows
+        self._order, self._slopes = np.empty(rows.count, np.int32), np.empty(rows.count)
+
+    def run(self) -> None:
+        """Make rounds. Changes ``known``."""
+        known, rows = self._known, self._rows
+        at = known.descent
+        if at is None:
+            at = known.descent = DescentState(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
+            self._evaluate(at)
+        while not (at.left or known.solved or rows.is_exhausted):
+            self._round(at)
+            self._evaluate(at)
+            at.left = _is_dual_too_slow(at.gaps, known.problem.tolerance)
+
+    def _round(self, at: DescentState) -> None:
+        """Sweep the rows in a random order, which rows and rounds alone decide."""
+        rows, number = self._rows, DUAL_SWEEPS * len(at.gaps)
+        permutation(self._order, number)
+        left = rows.count
+        for sweep in range(DUAL_SWEEPS):
+            if sweep:
+                shuffle(self._order, left, number + sweep)
+            left = rows.sweep(self._order, left, at.a, at.w)
+            if rows.is_late or not left:
+                return
+
+    def _evaluate(self, at: DescentState) -> None:
+        """Evaluate both bounds, and recompute w from a: sums that many sweeps have changed carry their rounding."""
+        known, rows, none = self._known, self._rows, np.zeros(self._rows.count)
+        f = rows.margins(at.w)
+        losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(at.a, none, none), self._slopes)
+        before, at.w = at.w, rows.weighted_sum(self._slopes)
+        dual = rows.outer.dual(rows.problem.loss, linear, quadratic, at.w)
+        known.record(rows, before, losses, dual, self._slopes)
+        at.gaps.append((known.primal - known.dual) / known.size)
+
+
+def _is_dual_too_slow(gaps: list[float], tolerance: float) -> bool:
+    """Return whether at the pace of the last DUAL_WINDOW rounds more than PATIENCE others are ahead."""
+    if len(gaps) <= DUAL_WINDOW or gaps[-1] <= tolerance:
+        return False
+    pace = log(gaps[-1 - DUAL_WINDOW] / gaps[-1]) / DUAL_WINDOW
+    return log(gaps[-1] / tolerance) > PATIENCE * pace
 
 
 class Metric:
@@ -139,23 +154,23 @@ class Metric:
         """Return w = (I + M)^-1 (v + M center) (p,), and u (k,) of its full columns."""
         w = self.rows.shrink * (self._held * center + v)
         u = self._inverse @ (self._matrix @ center[self._full] + v[self._full])
-        return self.joined(w, u), u
+        return self.join(w, u), u
 
-    def joined(self, w: Float64, u: Float64) -> Float64:
-        """Changes w (p,): its full columns are those of u. Returns it."""
+    def join(self, w: Float64, u: Float64) -> Float64:
+        """Set the full columns of w (p,) from u, and return w."""
         w[self._full] = self._inverse.T @ u
         return w
 
 
 def lengths_differ(X: CSR, columns: int) -> bool:
-    """Whether some rows are much longer than others, as those of tables are and those of texts are not."""
+    """Return whether some rows are much longer than others, as those of tables are and those of texts are not."""
     p, n = columns + 1, len(X.indptr) - 1
     found = row_squares(X, np.full(p, -1, np.int32), np.ones(p), np.empty((n, 0), np.float32)) + X.bias * X.bias
     return float(found.max(initial=0.0)) > LENGTHS_DIFFER * float(found.min(initial=np.inf))
 
 
 def full_columns(X: CSR, columns: int) -> Int64:
-    """The densest columns, rising, and the constant as the last."""
+    """Return the densest columns, rising, and the constant as the last."""
     counts = column_counts(X, columns)
     densest = np.argsort(-counts, kind="stable")[: most_full(len(X.data), len(X.indptr) - 1) - 1]
     dense = densest[counts[densest] >= DENSE * (len(X.indptr) - 1)]
@@ -163,12 +178,12 @@ def full_columns(X: CSR, columns: int) -> Int64:
 
 
 def most_full(entries: int, rows: int) -> int:
-    """How many columns are full at most, the constant included: rows are held a second time by them."""
+    """Return the number of full columns at most, the constant included: rows are held a second time by them."""
     return min(MOST_FULL, 2 + entries // max(1, rows))
 
 
 def _factor(X: CSR, weights: Float64, place: Int32) -> tuple[Float64, Float64]:
-    """M among the full columns, and L^-1 of I + M = L L', both (k, k)."""
+    """Return M among the full columns, and L^-1 of I + M = L L', both (k, k)."""
     k = int(place.max()) + 1
     lower = np.zeros((k, k))
     sparse_block(X.data, X.indices, X.indptr, X.bias, weights, place, lower)
@@ -179,35 +194,15 @@ def _factor(X: CSR, weights: Float64, place: Int32) -> tuple[Float64, Float64]:
     return matrix, np.ascontiguousarray(inverse)
 
 
-PROXIMAL_SWEEPS = 3
-"""Of a round."""
-PRODUCTS, ENERGY = 12, 1e-3
-"""A step by conjugate gradients takes so many at most, or ends at this share of the first energy."""
-BALANCE = 1e-2
-"""w is balanced where the lag is this share of P, as long as that helps ..."""
-LENGTHS = (2.0, 1.0, 0.5, 0.25)
-"""... at one of these lengths."""
-NARROW = 0.05
-"""Margins nearer to the corner than this count as so near: what a step of w by quadratics takes for the curvature of a corner."""
-CLOSE = 0.7
-"""A dual point is closed where the lag is this share of the gap allowed ..."""
-REST = 3
-"""... and w is balanced or a closed again after so many rounds."""
-CORRECTED = 0.5
-"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of 1/2 ||w - v||^2."""
-PROXIMAL_WINDOW, PACE, ROUNDS = 10, 0.5, 100
-"""It is left where the lag is above the gap allowed and has not fallen to this share in so many rounds, and after so many in all."""
-
-
 @saved_as("newton.proximal_descent")
 @dataclass(slots=True)
 class ProximalState(DescentState):
-    """Where proximal descent is. ``w`` is the last proximal point, ``gaps`` are lags, relative to P."""
+    """The state of proximal descent. ``w`` is the last proximal point, ``gaps`` are lags, relative to P."""
 
     center: Float64 = field(default_factory=lambda: np.empty(0))
     """(p,) c."""
     pace: float = 1.0
-    """What beta is made of; 1 where it begins anew."""
+    """The number beta is made of; 1 where the extrapolation restarts."""
     primal: float = np.inf
     """P of w."""
     balances: bool = True
@@ -238,29 +233,29 @@ class ProximalDescent:
         self._order, self._slopes = np.empty(rows.count, np.int32), np.empty(rows.count)
 
     def run(self) -> None:
-        """Changes ``known``."""
+        """Make rounds. Changes ``known``."""
         known = self._known
         at = known.descent
         if not isinstance(at, ProximalState):
             zeros = np.zeros(len(known.w))
             at = known.descent = ProximalState(np.zeros(self._rows.count), zeros, center=known.w)
-        while not (at.left or known.solved or self._rows.exhausted):
-            self._go_on(at)
+        while not (at.left or known.solved or self._rows.is_exhausted):
+            self._next_point(at)
 
-    def _go_on(self, at: ProximalState) -> None:
-        """One proximal point, what it proves, and the next center."""
+    def _next_point(self, at: ProximalState) -> None:
+        """Find a proximal point, evaluate what it proves, and choose the next center."""
         known, here = self._known, self._round(at)
         at.gaps.append(here.lag / abs(here.primal))
         rested = len(at.gaps) % REST == 0 and not known.solved
         if rested and here.lag <= CLOSE * known.allowed:
             self._close(at, here)
         if rested and at.balances and here.lag <= BALANCE * abs(here.primal):
-            here = self._balanced(at, here)
+            here = self._balance(at, here)
         self._recenter(at, here)
         at.left = _is_proximal_too_slow(at.gaps, known.problem.tolerance)
 
     def _round(self, at: ProximalState) -> ProximalPoint:
-        """Sweeps in a random order that rows and rounds alone decide; the proximal point they lead to."""
+        """Sweep the rows in a random order, which rows and rounds alone decide, and return the proximal point."""
         rows, number = self._rows, PROXIMAL_SWEEPS * len(at.gaps)
         v = rows.weighted_sum(at.a * rows.terms.y)
         w, u = self._metric.weights(v, at.center)
@@ -269,25 +264,25 @@ class ProximalDescent:
         for sweep in range(PROXIMAL_SWEEPS):
             if sweep:
                 shuffle(self._order, left, number + sweep)
-            rows.visited(2 * rows.entries * left // max(1, rows.count))
+            rows.count_work(2 * rows.entries * left // max(1, rows.count))
             left = proximal_sweep(self._metric.rows, rows.terms, self._order, left, at.a, w, u)
-            if rows.late or not left:
+            if rows.is_late or not left:
                 break
-        return self._evaluated(self._metric.joined(w, u), at.a)
+        return self._evaluate(self._metric.join(w, u), at.a)
 
-    def _evaluated(self, w: Float64, a: Float64) -> ProximalPoint:
-        """Both bounds, in float64, on all rows."""
+    def _evaluate(self, w: Float64, a: Float64) -> ProximalPoint:
+        """Evaluate both bounds, in float64, on all rows."""
         known, rows, none = self._known, self._rows, np.zeros(self._rows.count)
         f = rows.margins(w)
         losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(a, none, none), self._slopes)
         v = rows.weighted_sum(self._slopes)
-        known.seen(rows, w, losses, rows.outer.dual(rows.problem.loss, linear, quadratic, v), self._slopes)
+        known.record(rows, w, losses, rows.outer.dual(rows.problem.loss, linear, quadratic, v), self._slopes)
         return ProximalPoint(
             w, f, v, rows.outer.value(w) + losses, losses - linear + quadratic + float(self._slopes @ f)
         )
 
     def _recenter(self, at: ProximalState, here: ProximalPoint) -> None:
-        """The next center; what has gone too far begins anew."""
+        """Choose the next center; the extrapolation restarts where P has risen."""
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * at.pace * at.pace))
         beta = (at.pace - 1.0) / following
         if here.primal > at.primal:
@@ -296,24 +291,24 @@ class ProximalDescent:
         at.w, at.primal, at.pace = here.w, here.primal, float(following)
 
     def _direction(self, right: Float64, theta: Float64, *, estimated: bool) -> Float64:
-        """About (I + X' diag(theta) X)^-1 right (p,), the part of dense columns exactly where the matrix is."""
+        """Return about (I + X' diag(theta) X)^-1 right (p,), exactly for the dense columns where the matrix is exact."""
         rows, arrow = self._rows, self._arrow
         arrow.update(theta, estimated=estimated)
         least, stop = ENERGY * float(right @ arrow(right)), rows.products + PRODUCTS
 
         def enough(found: float, _: Float64) -> bool:
-            return found <= least or rows.products >= stop or rows.late
+            return found <= least or rows.products >= stop or rows.is_late
 
         solved = solve(lambda d: rows.hessian_product(theta, d), arrow, right, enough)
         return solved.x if estimated else solved.x + arrow.block_step(solved.residual)
 
-    def _balanced(self, at: ProximalState, here: ProximalPoint) -> ProximalPoint:
-        """Where w is better after a step on quadratics above the losses that touch them at its margins; else ``here``."""
+    def _balance(self, at: ProximalState, here: ProximalPoint) -> ProximalPoint:
+        """Return a better point after a step on quadratics above the losses that touch them at its margins; else ``here``."""
         rows = self._rows
         distance = np.abs(threshold(rows.problem.loss) - rows.terms.y * here.f)
         step = self._direction(here.v - here.w, self._upper / (2.0 * np.maximum(distance, NARROW)), estimated=True)
         for length in LENGTHS:
-            moved = self._evaluated(here.w + length * step, at.a)
+            moved = self._evaluate(here.w + length * step, at.a)
             if moved.primal < here.primal:
                 at.pace, at.primal = 1.0, np.inf
                 return moved
@@ -321,17 +316,17 @@ class ProximalDescent:
         return here
 
     def _close(self, at: ProximalState, here: ProximalPoint) -> None:
-        """Evaluate dual points beside a whose v is w but for little; what bounds cut off is made up for by dense columns."""
-        rows, a, target, lacks = self._rows, at.a, here.w, np.inf
+        """Evaluate dual points near a whose v is nearly w; dense columns make up for what bounds cut off."""
+        rows, a, target, missing = self._rows, at.a, here.w, np.inf
         theta = np.minimum(a, self._upper - a)
         step = self._direction(target - here.v, theta, estimated=False)
         while not self._known.solved:
             whole = a + rows.terms.y * theta * rows.margins(step)
             a = np.clip(whole, 0.0, self._upper)
             theta[a != whole] = 0.0
-            here = self._evaluated(target, a)
-            lacks, before = _half_square(target - here.v), lacks
-            if not lacks < CORRECTED * before or rows.late:
+            here = self._evaluate(target, a)
+            missing, before = _half_square(target - here.v), missing
+            if not missing < CORRECTED * before or rows.is_late:
                 return
             step = self._arrow.block_step(target - here.v)
 
@@ -341,6 +336,6 @@ def _half_square(v: Float64) -> float:
 
 
 def _is_proximal_too_slow(lags: list[float], tolerance: float) -> bool:
-    """Whether it is no use to go on."""
+    """Return whether proximal descent has stalled, or has had all its rounds."""
     stuck = len(lags) > PROXIMAL_WINDOW and lags[-1] > max(tolerance, PACE * lags[-1 - PROXIMAL_WINDOW])
     return stuck or len(lags) >= ROUNDS

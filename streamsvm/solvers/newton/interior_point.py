@@ -1,7 +1,7 @@
 """A primal-dual interior point of a linear problem whose rows are in memory (equations: ``compute.passes.interior_point``).
 
 Newton's method on the objective alone flips rows in and out of the corner of the loss; where columns are rare and large,
-every flip moves a weight by itself, and steps stay short. Inside the bounds all rows bend a little, steps are longer, and
+every flip moves a weight by itself, and steps stay short. Inside the bounds all rows are curved a little, steps are longer, and
 15 to 40 of them, whatever the scales, bring the sum of the complementarity products to a thousandth of the objective. The
 dual variables are feasible throughout: every iteration bounds the optimum.
 
@@ -25,13 +25,13 @@ from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
 from streamsvm.solvers.newton.rows_in_memory import MemoryRows, step_length
 
 FIRST_TARGET = 10.0
-"""Of the first complementarity products, in units of C: where all rows are far from the corner the path is easy to find."""
+"""The first complementarity products, in units of C: where all rows are far from the corner the path is easy to find."""
 CENTERED, CENTERING_STEPS = 1.0, 30
-"""A point is on it where the energy of the gradient is so many times the target."""
+"""A point is on the path where the energy of the gradient is this many times the target; Newton steps to it at most."""
 ENERGY = 1e-2
-"""Conjugate gradients end at this share of the first energy ..."""
+"""Conjugate gradients end at this share of the first energy."""
 RESIDUAL = 0.1
-"""... and when half the squared residual of the rare columns is this share of what the products are to sum up to."""
+"""Half the squared residual of the rare columns must then also be below this share of the sum the products are to have."""
 CENTERING = 1e-4
 """The target is the cube of the share that an affine step would leave of the products (Mehrotra), but at least this."""
 LEAST_CORRECTION = 0.5
@@ -68,9 +68,9 @@ class Centering:
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def run(self, w: Float64) -> tuple[Float64, Interior, bool]:
-        """From w (p,): the next w, dual variables that go with its margins, and whether that is about a point on the path.
+        """Return the next w (p,), dual variables that go with its margins, and whether that is about a point on the path.
 
-        It is not where it was time for a reading before.
+        It is not where the time for a reading came before.
         """
         rows, none = self._rows, np.zeros(self._rows.count)
         at, f = Interior(none.copy(), none.copy(), none.copy()), rows.values(w)
@@ -80,7 +80,7 @@ class Centering:
             passes.system_pass(rows.terms, f, at, Aim(self._target, 0.0), none, self._theta, self._right)
             self._preconditioner.update(self._theta)
             energy = float(gradient @ self._preconditioner(gradient))
-            if energy <= CENTERED * self._target or rows.exhausted:
+            if energy <= CENTERED * self._target or rows.is_exhausted:
                 return w, at, energy <= CENTERED * self._target
             step = self._step(gradient, energy)
             df = rows.margins(step)
@@ -92,7 +92,7 @@ class Centering:
         rows, preconditioner = self._rows, self._preconditioner
 
         def enough(found: float, _: Float64) -> bool:
-            return rows.late or found <= ENERGY * energy
+            return rows.is_late or found <= ENERGY * energy
 
         solved = solve(lambda d: rows.hessian_product(self._theta, d), preconditioner, -gradient, enough)
         return solved.x + preconditioner.block_step(solved.residual)
@@ -108,14 +108,14 @@ class Centering:
 
 
 class InteriorStep:
-    """One iteration, predictor and corrector; changes ``at``."""
+    """One iteration, predictor and corrector. Changes ``at``."""
 
     def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, at: Interior, here: Iterate) -> None:
         self._rows, self._preconditioner, self._at, self._here = rows, preconditioner, at, here
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def take(self, wanted: float) -> tuple[Float64, Float64]:
-        """The next w and X w; ``wanted`` is the gap that would do."""
+        """Return the next w and X w; ``wanted`` is the gap that would do."""
         at, here, terms = self._at, self._here, self._rows.terms
         affine, bounds = np.zeros(self._rows.count), int(np.count_nonzero(at.above) + np.count_nonzero(at.below))
         affinely = Aim(0.0, 0.0)
@@ -129,10 +129,10 @@ class InteriorStep:
         length = 1.0 if longest >= 1.0 else max(BOUNDARY, 1.0 - 0.1 * (1.0 - longest)) * longest
         passes.move_pass(terms, at, aim, affine, da, length)
         w = here.w + length * step
-        return w, self._rows.moved(here.f, length * df, w, wanted)
+        return w, self._rows.move_margins(here.f, length * df, w, wanted)
 
     def _direction(self, aim: Aim, affine: Float64, residual: float, start: Float64 | None) -> tuple[Float64, Float64]:
-        """Step dw and X dw for an aim; theta and right are filled in, and with the first of two aims the preconditioner."""
+        """Return the step dw and X dw for an aim; fill in theta and right, and with the first of two aims the preconditioner."""
         rows, here = self._rows, self._here
         passes.system_pass(rows.terms, here.f, self._at, aim, affine, self._theta, self._right)
         if start is None:
@@ -141,7 +141,7 @@ class InteriorStep:
         energy = ENERGY * float(pull @ self._preconditioner(pull))
 
         def enough(found: float, left: Float64) -> bool:
-            return rows.late or (found <= energy and self._preconditioner.outside(left) <= residual)
+            return rows.is_late or (found <= energy and self._preconditioner.outside(left) <= residual)
 
         solved = solve(lambda d: rows.hessian_product(self._theta, d), self._preconditioner, pull, enough, start)
         step = solved.x + self._preconditioner.block_step(solved.residual)

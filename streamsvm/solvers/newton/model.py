@@ -1,7 +1,20 @@
-"""Newton steps where the Hessian is diag(diagonal) + X' diag(second_derivatives) X, at one point after another of the same rows X.
+"""A model of the whole objective on rows that fit in memory, its minimum, and how far it is trusted.
 
-Where all columns are few enough it is a matrix, which follows the rows that bend otherwise than before
-(``solvers.newton.linear_algebra``); elsewhere conjugate gradients meet it in products only.
+Around a point c where gradient and value of the objective are known, with rows S of a sample (``solvers.newton.sample``),
+
+    M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(damping) (w - c).
+
+``shift`` gives M the true gradient at c, and ``offset`` the true margins, m_i = y_i (x_i.w + offset_i): kernel features
+that were formed are float32, and margins found without forming them are not the same. What is left to sampling is how
+the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
+component has but a few are all in S. ``damping`` holds back components about which S says little.
+
+M is minimized by Newton's method with step halving (``Descent``) while the half width mu of a rounded corner falls along the
+path of its optima, so that the rows in the corner stay in it. The decrease it promised is compared with the decrease the
+next pass finds (``TrustRegion``): a model that is off is damped more, and one that made things worse is minimized again from
+where it stood.
+
+References: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge); Shamir, Srebro, Zhang, ICML 2014 (DANE).
 """
 
 from __future__ import annotations
@@ -20,16 +33,48 @@ from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Dense, Float64, Rows, row_where
 from streamsvm.solvers.evaluation import PointEvaluation, Sums
 from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, most_explicit
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 
 PRODUCTS = 200
-"""Hessian products a step may take."""
+"""Hessian products of a step at most."""
+ITERATIONS = 40
+"""Newton steps on a model at most."""
+HALF = 0.5
+"""The factor by which mu falls in memory, from one problem to the next, at most."""
+DECREMENT = 1e-3
+"""A model is minimized when a step promises less than this share of tolerance times value."""
+CRUDE = 1e-4
+"""On the way to a narrower corner it is minimized when a step promises less than this share of its value."""
+SHARP = 0.02
+"""Half the squared gradient, which a dual value would lack, must also be below this share of tolerance times value."""
+LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
+"""Step lengths that are tried."""
+FIRST_TRIED, TRIED = 2, 6
+"""The number of lengths tried in one pass over the rows: at first those that nearly always do, then more."""
+WIDEST, WIDE = 1.5, 0.5
+"""mu of the first model, at which all rows are in the corner at w = 0, and of the point it ends at, in margins."""
+NARROWEST = 1e-6
+"""The least mu where all rows are in the model."""
+SMOOTHING_SHARE = 0.3
+"""The part of the tolerance that smoothing may take."""
+FIRST_DAMPING = 4.0
+"""The first damping, in units of components / sampled rows."""
+GOOD_RATIO, POOR_RATIO = 0.9, 0.4
+"""Shares of the promised decrease above which the damping is eased, and below which it is tightened."""
+DAMPING_DECREASE, DAMPING_INCREASE = 0.3, 4.0
+"""The factors of the damping then."""
+NEGLIGIBLE_SHARE = 1e-5
+"""Decreases below this share of the objective say nothing about the model."""
 
 
 class Hessian:
-    """Of rows X with ``columns`` columns; ``diagonal`` (p,)."""
+    """The Hessian diag(diagonal) + X' diag(second_derivatives) X at one point after another of the same rows X.
+
+    Where all columns are few enough it is a matrix, which follows the rows whose second derivative has changed
+    (``ArrowPreconditioner``); elsewhere conjugate gradients meet it in products only. ``diagonal`` is (p,).
+    """
 
     def __init__(self, X: Rows, columns: int, diagonal: Float64) -> None:
         self._X, self._columns, self._diagonal = X, columns, diagonal
@@ -37,7 +82,7 @@ class Hessian:
         self._whole = ArrowPreconditioner(X, columns, diagonal) if explicit else None
 
     def step(self, second_derivatives: Float64, gradient: Float64) -> Float64:
-        """-Hessian^-1 gradient (p,), where rows bend so (n,)."""
+        """Return -Hessian^-1 gradient (p,), where rows have these second derivatives (n,)."""
         if self._whole is None:
             return conjugate_gradients(self._X, second_derivatives, self._diagonal, -gradient, self._columns)
         self._whole.update(second_derivatives)
@@ -47,7 +92,7 @@ class Hessian:
 def conjugate_gradients(
     X: Rows, second_derivatives: Float64, diagonal: Float64, right: Float64, columns: int
 ) -> Float64:
-    """Solves (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
+    """Solve (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
     chosen = second_derivatives > 0.0
     rows, weights = row_where(X, chosen), second_derivatives[chosen]
     scale = 1.0 / (diagonal + squares(rows, weights, columns))
@@ -85,10 +130,9 @@ class RowValues(NamedTuple):
 @saved_as("newton.model")
 @dataclass(slots=True)
 class Surrogate:
-    """See above; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
+    """The model; ``factor`` (n,) is s_i / q_i, or s_i where the rest of the rows is fixed, not estimated."""
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     sample: Sample
     """The rows the model is made of, as they were at ``center``."""
     factor: Float64
@@ -114,58 +158,44 @@ class Surrogate:
         return RowValues(Sums(*sums), slopes, second_derivatives, f)
 
     def weighted_sum(self, values: RowValues) -> Float64:
-        """V (p,) = X' slopes."""
+        """Return V (p,) = X' slopes."""
         return operators.adjoint(self.sample.X, values.slopes, self.problem.columns)
 
     def thinned(self, step: int) -> Surrogate:
-        """Every ``step``-th row, standing for that many."""
+        """Return the model of every ``step``-th row, standing for that many."""
         sample, factor = self.sample.every(step), step * self.factor[::step]
         offset = self.offset[::step]
         return Surrogate(self.problem, sample, factor, self.center, self.shift, self.damping, offset, self.deadline)
 
     def outer(self, w: Float64) -> float:
-        """What of M(w) is not a sum over rows."""
+        """Return the part of M(w) that is not a sum over rows."""
         d = w - self.center
         return 0.5 * float(w @ w) + float(self.shift @ w) + 0.5 * float(self.damping @ (d * d))
 
     def value(self, smooth: Loss, w: Float64) -> float:
-        """M(w) without the damping: an estimate of the objective, but for a constant."""
+        """Return M(w) without the damping: an estimate of the objective, but for a constant."""
         return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 
     def gradient(self, values: RowValues, w: Float64) -> Float64:
-        """The gradient of M at w (p,), from what ``values_at`` says of the rows there."""
+        """Return the gradient of M at w (p,), from what ``values_at`` says of the rows there."""
         return w + self.shift + self.damping * (w - self.center) - self.weighted_sum(values)
 
 
 def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
-    """Without shift and damping; the sample is of a pass at ``center``."""
+    """Return a model without shift and damping of a sample of a pass at ``center``."""
     zero = np.zeros_like(center)
     return Surrogate(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))
 
 
-ITERATIONS = 40
-HALF = 0.5
-"""mu falls so in memory, from one problem to the next."""
-DECREMENT = 1e-3
-"""The model is minimized when a step promises less than this share of the tolerance, of its value ..."""
-CRUDE = 1e-4
-"""... and, on the way to a narrower corner, this share."""
-SHARP = 0.02
-"""... and half the squared gradient, which is what a dual value would lack, is this share of the tolerance."""
-LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
-FIRST_TRIED, TRIED = 2, 6
-"""Lengths tried at once: at first those that nearly always do, then more."""
-
-
 class Descent:
-    """Of one model, whose damping is set."""
+    """Newton's method with step halving on one model, whose damping is set."""
 
     def __init__(self, model: Surrogate) -> None:
         self._model = model
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
     def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
-        """Newton's method with step halving, from w; and whether it has arrived. After the model's deadline it stays."""
+        """Return the minimum of the model from w, and whether it was reached; no step is made after the model's deadline."""
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
             if time.perf_counter() > model.deadline:
@@ -178,15 +208,16 @@ class Descent:
                 crude or norm <= SHARP * tolerance * abs(value)
             ):
                 return w, True
-            length = _length(model, smooth, here, w, step)
+            length = halved_length(model, smooth, here, w, step)
             if length == 0.0:
                 break
             w = w + length * step
         return w, False
 
     def follow(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
-        """The minimum of the model and the mu it is for, from w, the corner narrowing on the way: not below ``floor``,
-        and no further than to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
+        """Return the minimum of the model and the mu it is for, from w, narrowing the corner on the way.
+
+        mu falls to ``floor`` at most, and to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
         """
         loss = self._model.problem.loss
         w, solved = self.minimize(round_corners(loss, mu), w, crude=True)
@@ -201,7 +232,7 @@ class Descent:
 
 
 def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
-    """sum_i C_i (l(m_i) - b_i (1 - m_i)), by the sample."""
+    """Return sum_i C_i (l(m_i) - b_i (1 - m_i)), estimated from the sample."""
     found = model.values_at(smooth, w)
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
@@ -209,7 +240,7 @@ def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
 def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
     problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64, deadline: float = np.inf
 ) -> float:
-    """The dual value when the sample's a_i are solved for, all others being what they are at w."""
+    """Return the dual value when the sample's a_i are solved for, all others being what they are at w."""
     model = model_at(problem, sample, sample.s.astype(np.float64), w)
     model.deadline = deadline
     before = model.values_at(smooth, w)
@@ -219,8 +250,8 @@ def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 
-def _length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
-    """The first of LENGTHS after which the model rises again; 0 where none lowers it."""
+def halved_length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
+    """Return the first of LENGTHS after which the model rises again; 0 where none lowers it."""
     y, C = model.sample.y, model.problem.C
     df = operators.margins(model.sample.X, step)
     least, best = here.sums.smoothed + model.outer(w), 0.0
@@ -236,31 +267,19 @@ def _length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: F
     return best
 
 
-WIDEST, WIDE = 1.5, 0.5
-"""mu of the first model, whose rows all bend at w = 0, and of the point it ends at, in margins."""
-NARROWEST = 1e-6
-SMOOTHING_SHARE = 0.3
-"""The part of the tolerance that smoothing may take."""
-WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT = 2_000, 40
-"""The first model, which begins far from its minimum, is solved on every k-th row before: so many, at least."""
-FIRST_DAMPING = 4.0
-"""At first, in units of components / sampled rows."""
-GOOD_RATIO, POOR_RATIO = 0.9, 0.4
-"""Of the promised decrease: from here on the damping is eased, below it is tightened."""
-DAMPING_DECREASE, DAMPING_INCREASE = 0.3, 4.0
-NEGLIGIBLE_SHARE = 1e-5
-"""Decreases below this share of the objective say nothing about the model."""
-
-
 @saved_as("newton.trust_region")
 @dataclass(slots=True)
 class TrustRegion:
-    """A model, what it was made at, and what it promised of the point it led to."""
+    """A model, how far it is trusted, and what it promised of the point it led to.
+
+    The damping of a component is a multiple of C sum s_i x_ij^2 over the rows that the sample only estimates; the multiple
+    grows where a point was worse than promised. mu narrows as far as the tolerance asks, but only so far in a step.
+    """
 
     model: Surrogate
     """The model of the objective around the point that was evaluated last."""
     mu: float
-    """At its center."""
+    """Half the width of corners at its center."""
     value: float
     """The rounded objective there."""
     damping: float
@@ -271,7 +290,7 @@ class TrustRegion:
     """Decrease from there."""
 
     def accept(self, found: PointEvaluation) -> bool:
-        """Whether the step was worth taking; sets the damping by what it was worth."""
+        """Return whether the step was worth taking, and set the damping by what it was worth."""
         if self.promised <= NEGLIGIBLE_SHARE * abs(found.value) or self.model.sample.complete:
             return True  # of all rows nothing was estimated: a model that is off by rounding is better made anew
         ratio = (self.reference - found.value) / self.promised
@@ -279,7 +298,7 @@ class TrustRegion:
         return ratio >= 0.0
 
     def begin(self, primal: float) -> tuple[Float64, float]:
-        """The next w and mu after w = 0, where no model is wrong enough to be damped; see ``next_point``."""
+        """Return the next w and mu after w = 0, where no model is wrong enough to be damped."""
         model, mu = self.model, self.mu
         floor, goal = self._floor(WIDE * threshold(model.problem.loss)), self._goal(primal)
         model.damping = np.zeros_like(model.center)
@@ -289,7 +308,7 @@ class TrustRegion:
         return self._end(w, mu, floor, goal)
 
     def next_point(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:
-        """The next w and mu: the minimum of the model, mu no smaller than ``narrowing`` times what it was.
+        """Return the next w and mu: the minimum of the model, mu no smaller than ``narrowing`` times what it was.
 
         ``total`` (p,) = sum_i s_i x_ij^2 over all rows; ``primal``: the least objective so far, for the aim.
         """
@@ -313,14 +332,14 @@ class TrustRegion:
         return SMOOTHING_SHARE * self.model.problem.tolerance * primal
 
     def _unsure(self, total: Float64) -> Float64:
-        """The part of ``total`` that is due to rows that were not certain to be in the sample."""
+        """Return the part of ``total`` that is due to rows that were not certain to be in the sample."""
         sample = self.model.sample
         sure = (sample.probability >= 1.0).astype(np.float64)
         return np.maximum(total - squares(sample.X, sure * sample.s, self.model.problem.columns), 0.0)
 
 
 def next_damping(damping: float, ratio: float) -> float:
-    """What becomes of a damping when ``ratio`` of the decrease that was promised was found."""
+    """Return the damping after a step that brought ``ratio`` of the decrease that was promised."""
     if ratio < 0.0:
         return damping * DAMPING_INCREASE * DAMPING_INCREASE
     if ratio < POOR_RATIO:
@@ -329,12 +348,12 @@ def next_damping(damping: float, ratio: float) -> float:
 
 
 def first_damping(sample: Sample, components: int) -> float:
-    """Of the first model; one of all rows needs none."""
+    """Return the damping of the first model; one of all rows needs none."""
     return 0.0 if sample.complete else FIRST_DAMPING * components / len(sample.y)
 
 
 def first_mu(problem: Problem) -> float:
-    """Of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
+    """Return mu of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
     if problem.loss.smooth():
         return 0.0
     widest = WIDEST if problem.warm is None else float(np.sqrt(SMOOTHING_SHARE * problem.tolerance))

@@ -25,31 +25,38 @@ from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 
 ROWS, PER_COMPONENT = 50_000, 100
-"""Rows of a sample: so many, or so many for each component ..."""
+"""Rows of a sample: the larger of this number and this number for each component."""
 LARGEST, FEWEST = 64 << 20, 20_000
-"""... up to so many bytes, but not fewer than these ..."""
+"""Bytes of a sample at most, and rows that it has even if these take more."""
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
-"""... unless memory is short; ..."""
+"""Rows, and rows for each component, below which a sample is of no use where memory is short."""
 LEAST_SHARE, LARGEST_SHARE = 0.01, 0.25
-"""... where columns are too many for a matrix (``out_of_core``), a part of the rows as large as the memory has room for; ..."""
+"""Shares of all rows between which a sample is where columns are too many for a matrix (``solvers.newton.out_of_core``)."""
 WHOLE, LARGEST_WHOLE = 3, 1 << 30
-"""... and all rows where there are no more than so many times as many, of dense ones in so many bytes."""
+"""All rows are taken where there are at most this many times as many, of dense rows in at most this many bytes."""
+WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT = 2_000, 40
+"""A method that begins far from the optimum begins with every k-th row, at least this many in all."""
+SPARE, SPARE_WIDE = 2.0, 1.25
+"""Multiples of ``limit`` that may be held before rows are thrown out: usually, and where the sample is to fill the memory."""
+STORED_ARRAYS, JOINED_ARRAYS, SOLVED_ARRAYS = 56, 100, 220
+"""Bytes a row, beside its entries: sign, weight, key, score, margin and number; copies while parts are joined; float64 arrays of
+an interior point and of a model."""
 
 
 def is_wide(problem: Problem) -> bool:
-    """Whether columns are too many for the Hessian to be a matrix."""
+    """Return whether columns are too many for the Hessian to be a matrix."""
     return problem.columns + 1 > most_explicit(dense=problem.nonzeros is None)
 
 
 def least_rows(problem: Problem) -> int:
-    """Of a sample that is of use."""
+    """Return the least number of rows of a sample that is of use."""
     if is_wide(problem):
         return min(problem.rows, max(LEAST, int(LEAST_SHARE * problem.rows)))
     return max(LEAST, min(LEAST_PER_COMPONENT * (problem.columns + 1), LARGEST // row_bytes(problem)))
 
 
 def sample_rows(asked: int | None, problem: Problem) -> int:
-    """How many rows a model is made of at first: all, where they are not much more than are usual.
+    """Return the number of rows a model is made of at first: all, where they are not much more than are usual.
 
     Where columns are rare every row matters to some of them: so many rows for each component are more than there are.
     """
@@ -62,29 +69,22 @@ def sample_rows(asked: int | None, problem: Problem) -> int:
 
 
 def usual_rows(problem: Problem) -> int:
-    """Of a sample, where rows are many."""
+    """Return the number of rows of a sample, where rows are many."""
     p = problem.columns + 1
     return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // row_bytes(problem)))
 
 
 def sampled_bytes(problem: Problem) -> int:
-    """What a row of a sample takes where columns are many: gathered, then joined and solved for."""
+    """Return the bytes of a row of a sample where columns are many: gathered, then joined and solved for."""
     stored = row_bytes(problem) + STORED_ARRAYS
     return max(int(SPARE_WIDE * stored) + JOINED_ARRAYS, stored + SOLVED_ARRAYS)
 
 
 def row_bytes(problem: Problem) -> int:
-    """What a row takes in memory, on average."""
+    """Return the bytes of a row in memory, on average."""
     if problem.nonzeros is None:
         return 4 * (problem.columns + 1)
     return 8 * (1 + -(-problem.nonzeros // max(1, problem.rows)))
-
-
-SPARE, SPARE_WIDE = 2.0, 1.25
-"""How many times ``limit`` may be held before rows are thrown out, and where the sample is to fill the memory."""
-STORED_ARRAYS, JOINED_ARRAYS, SOLVED_ARRAYS = 56, 100, 220
-"""Bytes a row, beside its entries: sign, weight, key, score, margin and number; copies while parts are joined; float64 arrays of
-an interior point and of a model."""
 
 
 @saved_as("newton.sample")
@@ -108,8 +108,8 @@ class Sample(NamedTuple):
     offset: Float64 | None = None
     """(n,) what decision values are beside x_i.w; None: nothing."""
 
-    def seen_again(self, margins: list[tuple[int, Float64]]) -> Sample:
-        """The same rows after another pass, which found these f (k,) of the rows from such a number on."""
+    def with_margins(self, margins: list[tuple[int, Float64]]) -> Sample:
+        """Return the same rows after another pass, which found f (k,) of the rows from the given numbers on."""
         f = np.empty_like(self.f)
         for start, found in margins:
             low, high = np.searchsorted(self.row, (start, start + len(found)))
@@ -117,13 +117,13 @@ class Sample(NamedTuple):
         return self._replace(f=f)
 
     def every(self, step: int) -> Sample:
-        """Every ``step``-th row."""
+        """Return every ``step``-th row."""
         chosen = np.zeros(len(self.y), np.bool_)
         chosen[::step] = True
         return self.where(chosen)
 
     def where(self, chosen: NDArray[np.bool_]) -> Sample:
-        """The chosen rows; of no offset."""
+        """Return the chosen rows, without their offset."""
         y, s, probability = self.y[chosen], self.s[chosen], self.probability[chosen]
         return Sample(row_where(self.X, chosen), y, s, probability, self.f[chosen], self.row[chosen], complete=False)
 
@@ -140,10 +140,10 @@ class _Part(NamedTuple):
     """Global numbers."""
 
     def where(self, chosen: NDArray[np.bool_]) -> _Part:
-        return self if chosen.all() else self.copied(chosen)
+        return self if chosen.all() else self.copy_rows(chosen)
 
-    def copied(self, chosen: NDArray[np.bool_], known: dict[bytes, RowRecord] | None = None) -> _Part:
-        """The chosen rows, copied; ``known``: the copies there are of rows of this block, by what chose them."""
+    def copy_rows(self, chosen: NDArray[np.bool_], known: dict[bytes, RowRecord] | None = None) -> _Part:
+        """Copy the chosen rows; ``known`` holds the copies there are of rows of this block, by what chose them."""
         known = {} if known is None else known
         index = np.flatnonzero(chosen)  # found once: of few rows, looking for them is what takes the time
         per_row: list[Any] = [values.take(index) for values in self[1:]]
@@ -156,7 +156,7 @@ class _Part(NamedTuple):
 @saved_as("newton.sampler")
 @dataclass(slots=True)
 class PrioritySampler:
-    """``threshold``: keys from here on are out, and count for the probabilities only."""
+    """The rows of the smallest keys; keys from ``threshold`` on are out, and count for the probabilities only."""
 
     limit: int
     """Rows the sample may have."""
@@ -172,12 +172,12 @@ class PrioritySampler:
     """Rows are thrown out when there are this many times ``limit``."""
 
     def clear(self) -> None:
-        """Begin a pass; its draws are independent of the last one's."""
+        """Begin a pass, whose draws are independent of the last one's."""
         self.salt += 1
         self.threshold, self.held, self.parts = np.inf, 0, []
 
     def bound(self) -> float:
-        """The key from which on no row of this pass can be in the sample, whatever the other rows are."""
+        """Return the key from which on no row of this pass can be in the sample, whatever the other rows are."""
         if self.held > self.limit:
             self._throw_out()
         return self.threshold
@@ -191,7 +191,7 @@ class PrioritySampler:
         if not count:
             return
         row = block.numbers
-        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copied(chosen, block.copies))
+        self.parts.append(_Part(block.X, block.y, block.s, keys, scores, f, row).copy_rows(chosen, block.copies))
         self.held += count
         if self.held > self.spare * self.limit:
             self._throw_out()
@@ -211,7 +211,7 @@ class PrioritySampler:
         self.held = sum(len(part.keys) for part in self.parts)
 
     def sample(self) -> Sample | None:
-        """The rows by number, and nothing kept here; None if no row counts."""
+        """Return the rows by number, and keep nothing; None if no row counts."""
         if not self.sort():
             return None
         if len(self.parts) > 1 or not isinstance(self.parts[0].X, Dense | CSR):
