@@ -15,7 +15,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Checked
 from streamsvm.display.terminal import open_notebook_report
 from streamsvm.engine.loop import end_fit
-from streamsvm.engine.signals import interruptible
+from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
 from streamsvm.types import Report, silent
@@ -90,7 +90,7 @@ def run_job(
     check_addresses()
     if hasattr(job, "memory"):
         check_groups()
-    with open_job_report(progress=progress, on_event=on_event) as report, interruptible():
+    with open_job_report(progress=progress, on_event=on_event) as report, allow_interrupt():
         result = action(job, report if on_pass is None else report_passes(report, on_pass))
     if result.failure is not None:
         raise result.failure

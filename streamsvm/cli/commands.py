@@ -318,7 +318,7 @@ RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and print its result; ``alone``: not as one of several steps."""
     with no_collection():
-        from streamsvm.engine.signals import listening
+        from streamsvm.engine.signals import listen
         from streamsvm.schedule.budget import check_addresses, check_groups
 
         check_addresses()
@@ -327,7 +327,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
         action = load(STEPS[name].action)
         gc.freeze()  # loaded modules stay: later collections skip them
     one_object = as_json and name == "evaluate" and alone
-    with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listening():
+    with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listen():
         result: JobResult = action(job, report)
     if not as_json:
         for line in describe_result(name, job, result):

@@ -38,7 +38,7 @@ from streamsvm.engine.executor import (
 from streamsvm.engine.groups import Partial
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.engine.signals import check_time
-from streamsvm.engine.state_transfer import bytes_of
+from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError
 from streamsvm.schedule.machine import PeakWatch
 
@@ -142,7 +142,7 @@ _LIMITS: list[threadpool_limits] = []
 
 def _sizeof_partial(found: Partial) -> int:
     """Return the size by which the scheduler decides where two results are joined."""
-    return bytes_of(found.states)
+    return state_bytes(found.states)
 
 
 sizeof.register(Partial, _sizeof_partial)

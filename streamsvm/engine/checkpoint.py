@@ -56,7 +56,7 @@ class Encoder:
         if type(value) in PLAIN:
             return value
         if isinstance(value, np.ndarray):
-            return {"array": self._tensor(value), "transposed": _transposed(value)}
+            return {"array": self._tensor(value), "transposed": _is_transposed(value)}
         if isinstance(value, np.generic):
             return {"scalar": self._tensor(np.array([value]))}
         if type(value) is dict:
@@ -72,7 +72,7 @@ class Encoder:
         """Return the name of an array's tensor; an array is stored once, however many values refer to it."""
         if id(array) not in self._names:
             name = self._names[id(array)] = str(len(self.tensors))
-            self.tensors[name] = np.ascontiguousarray(array.T if _transposed(array) else array)
+            self.tensors[name] = np.ascontiguousarray(array.T if _is_transposed(array) else array)
         return self._names[id(array)]
 
 
@@ -126,7 +126,7 @@ def _fields(kind: StateClass) -> list[str]:
     return [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
 
 
-def _transposed(array: Array) -> bool:
+def _is_transposed(array: Array) -> bool:
     return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
 
 
@@ -169,18 +169,18 @@ class Saved:
 @contextmanager
 def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], Array]]:
     """Yield a function that reads an array of a checkpoint by name and checks its crc32c."""
-    with opened(path, lambda why: _unusable(path, why)) as file:
+    with opened(path, lambda why: _unusable_error(path, why)) as file:
 
         def array(name: str) -> Array:
             found = file.get_tensor(name)
             if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
-                raise _unusable(path, f"the crc32c of array {name} does not match")
+                raise _unusable_error(path, f"the crc32c of array {name} does not match")
             return found
 
         yield array
 
 
-def write(path: Path, number: int, identity: JsonObject, content: Any) -> None:
+def write_checkpoint(path: Path, number: int, identity: JsonObject, content: Any) -> None:
     """Write a checkpoint atomically. Raises StorageError."""
     encoder = Encoder()
     tree = encoder.encode(content)
@@ -191,16 +191,16 @@ def write(path: Path, number: int, identity: JsonObject, content: Any) -> None:
     durable.write_stream(path, pieces(encoder.tensors, sealed))
 
 
-def read(path: Path) -> Saved:
+def read_checkpoint(path: Path) -> Saved:
     """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
-    with opened(path, lambda why: _unusable(path, why)) as file:
-        return _sealed(path, file.metadata() or {})
+    with opened(path, lambda why: _unusable_error(path, why)) as file:
+        return _check_seal(path, file.metadata() or {})
 
 
-def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
+def _check_seal(path: Path, metadata: dict[str, str]) -> Saved:
     text = metadata.get("header", "")
     if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
-        raise _unusable(path, "the sha256 of its header does not match")
+        raise _unusable_error(path, "the sha256 of its header does not match")
     header = json.loads(text)
     if header.get("format") != FORMAT:
         version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
@@ -209,7 +209,7 @@ def _sealed(path: Path, metadata: dict[str, str]) -> Saved:
     return Saved(header["number"], header["identity"], header["tree"], header["crcs"], path)
 
 
-def _unusable(path: Path, why: str) -> DataError:
+def _unusable_error(path: Path, why: str) -> DataError:
     return DataError(
         f"{path} is not a usable checkpoint: {why}",
         code="E-CHECKPOINT",
@@ -257,7 +257,7 @@ class CheckpointDirectory:
     def write(self, identity: JsonObject, content: Any) -> None:
         """Write the next checkpoint in place of the older one. Raises StorageError."""
         path = self.directory / GENERATIONS[self.number % 2]
-        write(path, self.number + 1, identity, content)
+        write_checkpoint(path, self.number + 1, identity, content)
         self.number += 1
 
     def read(self) -> list[Saved]:
@@ -266,7 +266,7 @@ class CheckpointDirectory:
         for path in (self.directory / name for name in GENERATIONS):
             if path.exists():
                 try:
-                    found.append(read(path).verify())
+                    found.append(read_checkpoint(path).verify())
                 except DataError as error:
                     errors.append(error)
         if errors and not found:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
-from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, Partial, Round, Work, spent_together
+from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, Partial, Round, Work, sum_costs
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.engine.training import Training, steps_between
@@ -136,7 +136,7 @@ class DistributedTrainer(GroupTrainer):
         self._versions.advance()
         result.passes += 1
         result.bytes_read += self._fit.layout.bytes_per_pass
-        self._taken(closed.spent)
+        self._count_costs(closed.spent)
         result.reads_repeated += closed.spent.reads_repeated
         ended = zip(active, closed.states, closed.certificates, closed.witnesses, strict=True)
         for number, (one, state, certificate, witness) in enumerate(ended, 1):
@@ -165,4 +165,4 @@ class DistributedTrainer(GroupTrainer):
             return found
         parts = list(self._executor.map(self._task, self._fit.groups, shared, on_progress))
         joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
-        return close_round(spent_together(parts, joined), work, begun)
+        return close_round(sum_costs(parts, joined), work, begun)

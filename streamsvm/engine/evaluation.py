@@ -16,8 +16,8 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.engine.block import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
-from streamsvm.engine.groups import lent
-from streamsvm.engine.partition import Group, contiguous, pass_groups
+from streamsvm.engine.groups import lend_map
+from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.training import RowNumbers
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Rows, row_where
@@ -80,18 +80,18 @@ class RowsInGroups:
     def groups(self, nbytes: int) -> list[Group]:
         """Return the groups in which sums of so many bytes are taken."""
         found = pass_groups(self.store.layout)
-        return contiguous(self.store.layout, 1) if nbytes * len(found).bit_length() > WAITING_BYTES else found
+        return contiguous_groups(self.store.layout, 1) if nbytes * len(found).bit_length() > WAITING_BYTES else found
 
     def blocks(self) -> Iterator[ProblemBlock]:
         """Yield all blocks of all problems in order, without dual variables."""
         for group in pass_groups(self.store.layout):
-            with lent(self.features, self._maps) as features, closing(self._visited(iter([group]))) as visited:
+            with lend_map(self.features, self._maps) as features, closing(self._visited(iter([group]))) as visited:
                 for loaded, _ in visited:
                     yield from self._of(loaded, group, features, None)
 
     def each(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
-        with lent(self.features, self._maps) as features, closing(self._visited(groups)) as visited:
+        with lend_map(self.features, self._maps) as features, closing(self._visited(groups)) as visited:
             total, dual = sums.fresh(), None
             for loaded, group in visited:
                 if loaded.visit.chunk == group.chunks[0]:
@@ -128,7 +128,7 @@ class RowsInGroups:
         return None if self.dual is None else _RowsInOrder.beginning(self.dual, self._lock, group.starts[0])
 
 
-def summed(rows: RowsInGroups, sums: Summation[T]) -> T:
+def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows. Raises what reading them raises."""
     blocks = (DEPTH + 2) * rows.store.layout.block_bytes  # one of them is a copy
     threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
@@ -295,7 +295,7 @@ AnyEvaluation: TypeAlias = Evaluation | MultinomialEvaluation
 """What is summed for one problem."""
 
 
-def evaluated(  # noqa: PLR0917  what is evaluated, and where
+def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     store: Store,
     features: FeatureMap,
     problems: list[Problem],
@@ -323,10 +323,10 @@ def evaluated(  # noqa: PLR0917  what is evaluated, and where
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
     vectors = sum(2 * len(WIDTHS) * w.nbytes for w in weights)
-    return summed(rows, Summation(fresh, add, _merged, vectors))
+    return sum_groups(rows, Summation(fresh, add, _merge_evaluations, vectors))
 
 
-def _merged(one: list[AnyEvaluation], other: list[AnyEvaluation]) -> list[AnyEvaluation]:
+def _merge_evaluations(one: list[AnyEvaluation], other: list[AnyEvaluation]) -> list[AnyEvaluation]:
     for mine, theirs in zip(one, other, strict=True):
         mine.merge(theirs)  # type: ignore[arg-type]  # both are of one problem
     return one
@@ -394,7 +394,7 @@ def weight_that_costs(
     sums = Summation(
         lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]
     )
-    return summed(RowsInGroups(store, features, problems), sums)
+    return sum_groups(RowsInGroups(store, features, problems), sums)
 
 
 def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:

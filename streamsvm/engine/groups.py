@@ -24,9 +24,9 @@ from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, JoinTree, OnProgress, PartSpan, SerialExecutor, Task
 from streamsvm.engine.loop import FitLoop, RunSettings, StreamTrainer
-from streamsvm.engine.partition import Group, contiguous, pass_groups, round_robin
+from streamsvm.engine.partition import Group, contiguous_groups, pass_groups, round_robin_groups
 from streamsvm.engine.row_state import IN_ONE_FILE, IN_STATES, DriverState, GroupRowStates, GroupStateFiles, RowStates
-from streamsvm.engine.state_transfer import clone, unpacked
+from streamsvm.engine.state_transfer import clone, unpack
 from streamsvm.engine.stores import OpenedStore, StoreReference
 from streamsvm.engine.training import Position, Run, Training
 from streamsvm.features.scaling import Raw, Standardized
@@ -38,77 +38,71 @@ from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, RowS
 
 
 class GroupState(Protocol):
-    """A number per row that a solver keeps from pass to pass, as the tasks of a fit come to it."""
+    """Access of tasks to the per-row state of a solver."""
 
     @property
     def state(self) -> RowState:
-        """What the numbers are called, and their type."""
+        """Name and dtype of the numbers."""
         ...
 
     def load(self, group: Group, version: int) -> Array:
-        """Return what round ``version`` left, (problems, rows of the group); it may be changed. Raises DataError."""
+        """Return a writable copy of the state after round ``version``, (problems, rows of the group). Raises DataError."""
         ...
 
     def leave(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> Array | None:
-        """Save what a round leaves, or return what whoever takes the result is to save. Raises StorageError."""
+        """Save the state after a round, or return it for the driver to save with the result. Raises StorageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What stays the same in all rounds of a fit. Where it is sent to other processes: paths, not data."""
+    """What is constant over all rounds of a fit. Sent to other processes, it holds paths, not data."""
 
     store: StoreReference | OpenedStore
-    """What is trained on."""
     solver: AnySolver
-    """What shows the rows their problems, and merges states."""
     problems: tuple[Problem, ...]
     """All problems of the fit."""
     features: FeatureMap
-    """From stored rows to what the solver sees."""
+    """The map from stored rows to the rows that the solver sees."""
     seed: int = 0
-    """Of the order in which chunks and rows are visited."""
+    """Seed of the order in which chunks and rows are visited."""
     depth: int = 1
-    """Blocks read ahead, by each thread."""
+    """Number of blocks that each thread reads ahead."""
     retain: bool = True
     """Whether the store may stay in the page cache between rounds."""
     whole_groups: bool = False
-    """Whether the rows of a group are put together and visited as one block."""
+    """Whether the rows of a group are concatenated and visited as one block."""
     state_files: tuple[GroupState, ...] = ()
-    """Where per-row state is, one entry a name."""
+    """Access to per-row state, one entry a name."""
     driver_state: DriverState | None = None
-    """Where that part of a state is kept which only the end of a pass looks at; None: there is no such part. In one process it
-    stays in the states, and this is where a run on a cluster may have left it."""
+    """Files of the fields that only ``finish`` reads (``Solver.driver_fields``); None if there are no such fields. In one process
+    the fields stay in the states, and these files are read only when a run on a cluster is resumed."""
     witnesses: bool = False
-    """Whether what the dual variables are read off (``types.Solver.witness``) is wanted when the training is over."""
+    """Whether dual variables are needed after the training (``types.Solver.witness``)."""
     maps: list[FeatureMap] = field(default_factory=list)
-    """Copies of the map that no thread of this process is using: they have buffers."""
+    """Unused copies of the map, one for each thread of this process: maps have buffers."""
 
 
 class Round(NamedTuple):
-    """What a pass begins with."""
+    """The input of a pass."""
 
     number: int
     """Passes made before this one."""
     states: tuple[tuple[int, State], ...]
     """The states of the problems that are not done, each with the problem's index."""
     version: int = 0
-    """Of what the last round has left on disk."""
+    """Version of the files that the last round wrote."""
     drop: tuple[int, ...] = ()
-    """Versions that nobody will ask for again."""
+    """Versions of files that are no longer needed."""
     bounds: dict[int, Handle] | None = None
-    """By problem, what tasks of this round in this process have shown so far (``types.Solver.sample_bound``); they fill it in."""
+    """Bounds by problem that tasks of this round in this process have found so far (``types.Solver.sample_bound``)."""
     deadline: float = float("inf")
-    """When the time limit is reached, by ``time.time``: a moment that means the same to all machines."""
-    in_place: bool = False
-    """Whether the one group there is goes on with the states themselves: the rest of a pass that an earlier version
-    began.
-    """
+    """Moment of the time limit, by ``time.time``, which all machines share."""
     ending: bool = False
     """Whether this pass is the last one."""
 
     def learn(self, solver: AnySolver, states: list[State]) -> None:
-        """Take in what the states of some groups, in the order of ``states``, show about all others."""
+        """Update the bounds from the states of some groups, in the order of ``states``."""
         if self.bounds is None:
             return
         for (k, _), state in zip(self.states, states, strict=True):
@@ -118,7 +112,7 @@ class Round(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """What was found in the groups [first, stop)."""
+    """The result of visiting the groups [first, stop)."""
 
     first: int
     """The number of the first group."""
@@ -127,36 +121,36 @@ class Partial(NamedTuple):
     states: list[State]
     """In the order of ``Round.states``."""
     seconds: float = 0.0
-    """Of work, over all groups."""
+    """Seconds of work, summed over groups."""
     waited: float = 0.0
-    """Seconds of them spent waiting for blocks."""
+    """Seconds of these spent waiting for blocks."""
     reads_repeated: int = 0
-    """Reads that succeeded only at another try."""
+    """Number of reads that succeeded only when repeated."""
     peak: int = 0
-    """The most bytes of anonymous memory a process had in use: when it was done with a group; on a cluster, at any time."""
+    """Peak bytes of anonymous memory of a process: at the end of groups; on a cluster, at any time."""
     rows: tuple[tuple[str, Array], ...] = ()
-    """Per-row state of the group by name, where whoever takes the result is to save it."""
+    """Per-row state of the group by name, if the driver saves it."""
 
     def at_peak(self, peak: int) -> Partial:
-        """The same, made by a process that had as many bytes in use."""
+        """Return the same result with the peak of the process that computed it."""
         return self._replace(peak=max(self.peak, peak))
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Joins what was found in neighboring groups into a new ``Partial``."""
+    """Joins the results of neighboring groups."""
 
     solver: AnySolver
-    """What merges states."""
+    """The solver, which merges states."""
     begun: Round | None = None
-    """The round, where nobody else needs what is joined, which is then changed; None: it is left as it is."""
+    """The round, if the joined results may be modified; None: they are copied first."""
 
     def of_own(self, _work: Work, begun: Round) -> Join:
-        """Return the join of partial results that whoever joins them has made; see ``executor.CarefulJoin``."""
+        """Return the join that may modify its arguments (``executor.CarefulJoin``)."""
         return Join(self.solver, begun)
 
     def __call__(self, one: Partial, other: Partial) -> Partial:
-        """Join two; a group that is missing or counted twice is an error of ours."""
+        """Join two results; asserts that no group is missing or counted twice."""
         assert one.stop == other.first, f"groups up to {one.stop} are followed by {other.first}"
         firsts, seconds = one.states, other.states
         if self.begun is None:
@@ -164,11 +158,11 @@ class Join:
         states = [self.solver.merge([a, b]) for a, b in zip(firsts, seconds, strict=True)]
         if self.begun is not None:
             self.begun.learn(self.solver, states)
-        return spent_together([one, other], states)
+        return sum_costs([one, other], states)
 
 
-def spent_together(parts: list[Partial], states: list[State]) -> Partial:
-    """The states several parts were joined to, with what all of them took."""
+def sum_costs(parts: list[Partial], states: list[State]) -> Partial:
+    """Return joined states with the summed costs of their parts."""
     return Partial(
         parts[0].first,
         parts[-1].stop,
@@ -180,14 +174,14 @@ def spent_together(parts: list[Partial], states: list[State]) -> Partial:
     )
 
 
-def part_of(solver: AnySolver, state: State) -> State:
-    """The state as one group is to begin with it: what its visits change is its own."""
-    part = solver.part(unpacked(state))
+def begin_part(solver: AnySolver, state: State) -> State:
+    """Return the state with which a group begins: its visits modify nothing of ``state``."""
+    part = solver.part(unpack(state))
     return clone(state) if part is None else part
 
 
 @contextmanager
-def lent(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[FeatureMap]:
+def lend_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[FeatureMap]:
     """Lend a thread one of the ``unused`` maps, or a copy of ``features``. Changed: ``unused``, to which it comes back."""
     try:
         own = unused.pop()
@@ -208,7 +202,7 @@ def visit_group(group: Group, work: Work, begun: Round) -> Partial:
 def visit_groups(groups: Iterator[Group], work: Work, begun: Round) -> Generator[Partial]:
     """Visit groups one after the other; what is read ahead may be of the next one. Raises DataError, StorageError."""
     store = work.store.open()
-    with lent(work.features, work.maps) as features:
+    with lend_map(work.features, work.maps) as features:
         if work.whole_groups:
             for group in groups:
                 yield _visit_whole(group, store, features, work, begun)
@@ -228,7 +222,7 @@ def visit_groups(groups: Iterator[Group], work: Work, begun: Round) -> Generator
 
 
 def _visits(groups: Iterator[Group], known: deque[Group], store: Store, work: Work, number: int) -> Iterator[Visit]:
-    """The visits of pass ``number`` to groups as they come; ``known`` gets those whose visits were asked for."""
+    """Yield the visits of pass ``number``, group by group; groups whose visits were yielded are appended to ``known``."""
     shuffled = work.solver.shuffled
     every = epoch_order(store.layout, work.seed, number, shuffled) if shuffled else ()
     for group in groups:
@@ -255,22 +249,22 @@ def _visit_whole(group: Group, store: Store, features: FeatureMap, work: Work, b
 
 
 class _Spent(NamedTuple):
-    """What a thread has spent."""
+    """Costs of a thread so far."""
 
     moment: float
-    """On the clock of ``time.perf_counter``."""
+    """Moment by ``time.perf_counter``."""
     waited: float
-    """Seconds in which it waited for blocks."""
+    """Seconds of waiting for blocks."""
     reads_repeated: int
-    """Reads of this process that succeeded only at another try."""
+    """Number of reads of this process that succeeded only when repeated."""
 
     @staticmethod
     def now(waited: float) -> _Spent:
-        """What it is now."""
+        """Return the costs at this moment."""
         return _Spent(time.perf_counter(), waited, retries())
 
     def since(self, before: _Spent) -> tuple[float, float, int]:
-        """Seconds, seconds of waiting and repeated reads since ``before``."""
+        """Return seconds, seconds of waiting, and repeated reads since ``before``."""
         return self.moment - before.moment, self.waited - before.waited, self.reads_repeated - before.reads_repeated
 
 
@@ -279,23 +273,23 @@ class _GroupVisit:
 
     def __init__(self, group: Group, store: Store, work: Work, begun: Round) -> None:
         self._group, self._work, self._begun = group, work, begun
-        self._states = {k: state if begun.in_place else part_of(work.solver, state) for k, state in begun.states}
+        self._states = {k: begin_part(work.solver, state) for k, state in begun.states}
         for k, bound in dict(begun.bounds or {}).items():
             work.solver.set_bound(self._states[k], bound)
         self._rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}
         self._starts = dict(zip(group.chunks, group.starts, strict=True))
         ends = np.cumsum([0, *(store.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
         self.spans = {chunk: slice(*ends[k : k + 2]) for k, chunk in enumerate(group.chunks)}
-        """Of each chunk, its rows counted from the first row of the group."""
+        """Row range of each chunk, counted from the first row of the group."""
 
     def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
-        """Show a chunk, or all rows together as if of the first chunk, to the problems' solvers."""
+        """Show a chunk to the solvers, or all rows of the group as if they were its first chunk."""
         active = [ActiveProblem(k, self._work.problems[k], state) for k, state in self._states.items()]
         mine = {name: values[:, self.spans[chunk]] for name, values in self._rows.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, mine)
 
     def found(self, spent: _Spent, before: _Spent) -> Partial:
-        """What came of it; per-row state is saved, or with it."""
+        """Return the result of the group, after saving per-row state or together with it."""
         begun, group, states = self._begun, self._group, list(self._states.values())
         begun.learn(self._work.solver, states)
         left = [
@@ -308,7 +302,7 @@ class _GroupVisit:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRows:
-    """One per-row state of all rows in this process, to checkpoints of either kind; see ``training.CheckpointedRows``."""
+    """Per-row state in this process, restored from checkpoints of one process or of a cluster (``training.CheckpointedRows``)."""
 
     states: GroupRowStates
     """Where the numbers are."""
@@ -321,11 +315,11 @@ class ProcessRows:
         return self.states.rows.layout
 
     def checkpoint(self) -> ByName:
-        """Make the present numbers durable, and return what ``restore`` comes back to them with."""
+        """Make the present numbers durable and return the argument with which ``restore`` restores them."""
         return self.states.rows.checkpoint()
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError, KeyError."""
+        """Restore a checkpoint; ``older`` is another one that must stay valid. Raises DataError, KeyError."""
         rows, before = self.states.rows, older if older is not None and IN_ONE_FILE in older else None
         if saved is None or IN_ONE_FILE in saved:
             rows.restore(saved, before)
@@ -341,54 +335,54 @@ class ProcessRows:
         return self.states.rows.load(chunk)
 
     def close(self) -> None:
-        """Give back what is open; the files stay."""
+        """Close the files."""
         self.states.rows.close()
 
 
 @dataclass(slots=True)
 class ProcessDriverState:
-    """What only the end of a pass looks at: in this process it is in the states themselves, wherever it comes from."""
+    """The fields that only ``finish`` reads, kept in the states of this process, restored from either kind of checkpoint."""
 
     files: DriverState
-    """Where a run on a cluster has left it."""
+    """Files written by a run on a cluster."""
     runs: list[Run]
-    """What the states are of: not the training, which has this, and would live with its rows until a cycle is looked for."""
+    """The runs whose states are completed; not the training, which refers to this object, to avoid a reference cycle."""
     version: int = 0
-    """The last one that there are files of."""
+    """The last version with files."""
 
     def checkpoint(self) -> ByName:
-        """Return what says that the states have it all, and which versions are taken."""
+        """Return a record that the states are complete, and which version is taken."""
         return {"version": self.version, IN_STATES: True}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Complete the states of a checkpoint; the files stay as they are. Raises DataError, KeyError."""
+        """Complete the states of a checkpoint from files, if necessary. Raises DataError, KeyError."""
         self.version = max((int(one["version"]) for one in (saved, older) if one), default=0)
         if saved and IN_STATES not in saved:
             states = {k: run.state for k, run in enumerate(self.runs) if not run.done}
             self.files.load(int(saved["version"]), states)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFit:
-    """A fit as it is made group by group: what the tasks need to know, and over which groups."""
+    """A fit group by group: the input of its tasks and the groups."""
 
     work: Work
     """What every task is given."""
     groups: list[Group]
-    """One task each in every round."""
+    """The groups, each one task in every round."""
     layout: Layout
     """Of the store that is trained on."""
     needs: int
-    """Bytes a task is expected to hold."""
+    """Bytes that a task is expected to hold."""
     cached: bool = False
     """Whether blocks stay in memory once they are read."""
 
 
 class GroupTrainer(FitLoop):
-    """The fit loop through an executor: every pass is a round of tasks, one a group of chunks."""
+    """The fit loop through an executor: every pass is a round of tasks, one for each group of chunks."""
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit.work.solver, list(fit.work.problems), report)
@@ -396,14 +390,14 @@ class GroupTrainer(FitLoop):
         self._rows_before = [0, *accumulate(group.rows for group in fit.groups)]
         self._task = Task("fit", visit_group, fit.needs, visit_groups)
 
-    def _taken(self, spent: Partial) -> None:
-        """Count what a round took."""
+    def _count_costs(self, spent: Partial) -> None:
+        """Add the costs of a round to the training."""
         result = self.result
         result.waited += spent.waited / self._executor.threads
         result.peak = max(result.peak, spent.peak, anonymous_bytes())
 
     def _meanwhile(self, checkpointer: Checkpointer) -> OnProgress:
-        """What is done while others work: what is asked from outside is heard, and progress reported."""
+        """Return the callback for the time while tasks run: it handles signals, makes checkpoints and reports progress."""
 
         def on_progress(done: int) -> None:
             checkpointer.between(self.result)
@@ -413,7 +407,7 @@ class GroupTrainer(FitLoop):
 
 
 class LocalGroupTrainer(GroupTrainer):
-    """The loop in this process: states stay where they are, checkpoints are made between any two groups."""
+    """The loop in this process, with checkpoints between any two groups."""
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit, executor, report)
@@ -423,7 +417,7 @@ class LocalGroupTrainer(GroupTrainer):
             self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result.runs)
         self._retries = retries()
         self._in_memory: set[int] = set()
-        """The groups that this run has read and does not have to read again."""
+        """The groups that are in memory since an earlier pass of this run."""
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> LocalGroupTrainer:
         """Return a loop for another solver over the same groups."""
@@ -435,20 +429,20 @@ class LocalGroupTrainer(GroupTrainer):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Give back the maps of threads when the training is over: the last evaluation has some of its own."""
+        """Release the maps of threads after the training: the final evaluation has its own."""
         try:
             yield
         finally:
             self._fit.work.maps.clear()
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Visit the groups that are left of a pass, and close it."""
+        """Visit the remaining groups of a pass and close it."""
         result = self.result
         active = result.active()
         states = tuple((one.number, one.state) for one in active)
-        begun = Round(result.passes, states, bounds={}, in_place=result.index > 0 and not result.partials)
-        found = self._visited(begun, checkpointer)
-        self._taken(found)
+        begun = Round(result.passes, states, bounds={})
+        found = self._visit_groups(begun, checkpointer)
+        self._count_costs(found)
         result.reads_repeated = retries() - self._retries  # threads see each other's
         result.passes, result.index, result.partials, result.under_way = result.passes + 1, 0, [], None
         visitor = BlockVisitor(self._solver, self._fit.work.features)
@@ -464,11 +458,9 @@ class LocalGroupTrainer(GroupTrainer):
             run.certified(certificate)
             self._progress.certificate(one.number, run)
 
-    def _visited(self, begun: Round, checkpointer: Checkpointer) -> Partial:
-        if begun.in_place:
-            return self._rest_of_old_pass(begun)
+    def _visit_groups(self, begun: Round, checkpointer: Checkpointer) -> Partial:
         if self._solver.shuffled:
-            return self._moved(begun, checkpointer)
+            return self._merge_all_groups(begun, checkpointer)
         known = {PartSpan(first, stop): Partial(first, stop, states) for first, stop, states in self.result.partials}
         groups, join = self._fit.groups, Join(self._fit.work.solver, begun)
         tree = JoinTree(len(groups), join, self._accept, known)
@@ -479,38 +471,24 @@ class LocalGroupTrainer(GroupTrainer):
         )
         return found
 
-    def _moved(self, begun: Round, checkpointer: Checkpointer) -> Partial:
-        """The pass of a solver that moves: what all groups came to is taken in at once, for they are no sums."""
+    def _merge_all_groups(self, begun: Round, checkpointer: Checkpointer) -> Partial:
+        """Make a pass of a solver that updates weights while it reads: all groups are merged at once, because results are not sums."""
         shared, groups = (self._fit.work, begun), self._fit.groups
         self._count(range(len(groups)))
         parts = list(self._executor.map(self._task, groups, shared, self._meanwhile(checkpointer)))
         for number, part in enumerate(parts):
             self._accept(number, part)
         merge = self._fit.work.solver.merge
-        return spent_together(parts, [merge(list(one)) for one in zip(*(part.states for part in parts), strict=True)])
-
-    def _rest_of_old_pass(self, begun: Round) -> Partial:
-        """Go on where a version stopped that had one sum over all chunks: in one group, with the sums it had."""
-        left = range(self.result.index, len(self._fit.layout.chunks))
-        starts = [0, *accumulate(self._fit.layout.chunks)]
-        rows = starts[-1] - starts[left.start]
-        rest = Group(0, tuple(left), tuple(starts[chunk] for chunk in left), rows)
-        self.result.bytes_read += sum(self._fit.layout.chunk_bytes(chunk) for chunk in left)
-        if not left:
-            return Partial(0, 1, [state for _, state in begun.states])
-        found = visit_group(rest, self._fit.work, begun)
-        for name, values in found.rows:
-            self._row_states[name].take(rest, values)
-        return found._replace(rows=())
+        return sum_costs(parts, [merge(list(one)) for one in zip(*(part.states for part in parts), strict=True)])
 
     def _accept(self, number: int, found: Partial) -> Partial:
-        """Put back the per-row state that came with a result."""
+        """Store the per-row state of a result."""
         for name, values in found.rows:
             self._row_states[name].take(self._fit.groups[number], values)
         return found._replace(rows=())
 
     def _count(self, numbers: Iterable[int]) -> None:
-        """Count the bytes that are read of these groups."""
+        """Count the bytes read for these groups."""
         layout = self._fit.layout
         fresh = [k for k in numbers if k not in self._in_memory]
         self.result.bytes_read += sum(layout.chunk_bytes(chunk) for k in fresh for chunk in self._fit.groups[k].chunks)
@@ -519,28 +497,28 @@ class LocalGroupTrainer(GroupTrainer):
 
 
 class _PassOfGroups:
-    """What is found of a pass under way; see ``training.PassUnderWay``."""
+    """The partial results of a pass under way (``training.PassUnderWay``)."""
 
     def __init__(self, tree: JoinTree[Partial], groups: list[Group]) -> None:
         self._tree, self._groups = tree, groups
 
     @contextmanager
     def at_rest(self) -> Iterator[Position]:
-        """Say what is joined, while nothing is added."""
+        """Yield the joined results while none is added."""
         with self._tree.at_rest() as nodes:
             index = sum(len(group.chunks) for span in nodes for group in self._groups[slice(*span)])
             yield Position(index, [(*span, found.states) for span, found in nodes.items()])
 
 
-def groups_of(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
-    """Return the groups of a fit: ``count``, or as many as the store says.
+def fit_groups(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
+    """Return the groups of a fit: ``count`` of them, or a number that depends on the store.
 
-    Chunks are dealt in turn to the groups of a solver that moves while it reads, so that each has some of every region
-    of the data.
+    For a solver that updates weights while it reads, chunks are dealt to the groups in turn, so that each group has chunks from
+    every region of the data.
     """
     if solver.shuffled:
-        return round_robin(layout, count or 1)
-    return pass_groups(layout) if count is None else contiguous(layout, count)
+        return round_robin_groups(layout, count or 1)
+    return pass_groups(layout) if count is None else contiguous_groups(layout, count)
 
 
 def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
@@ -552,10 +530,9 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
     report: Report,
     executor: Executor | None = None,
 ) -> FitLoop:
-    """Return the loop of a solver: group by group where it only sums up in a pass, or is to move in groups; else chunk
-    after chunk.
+    """Return the fit loop of a solver: group by group if a pass only sums, or if ``settings.groups`` is given; else chunk by chunk.
 
-    ``executor`` makes the tasks of the groups; without one they are made one after the other.
+    ``executor`` runs the tasks of the groups; the default runs them one after the other.
     """
     in_groups = settings.groups is not None or not solver.shuffled
     if settings.cached and isinstance(features, Raw | Standardized) and not settings.whole_groups:
@@ -563,7 +540,7 @@ def local_trainer(  # noqa: PLR0917 (what a training joins, in the order of the 
         store, features = view(store, features.apply), Raw(features.bias)
     if not in_groups:
         return StreamTrainer(store, solver, problems, features, settings, report)
-    groups = groups_of(solver, store.layout, settings.groups)
+    groups = fit_groups(solver, store.layout, settings.groups)
     solver = solver.in_parts(len(groups))
     states = tuple(
         GroupRowStates(RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident))

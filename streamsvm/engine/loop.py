@@ -34,7 +34,7 @@ _WISHES: ContextVar[list[bool] | None] = ContextVar("wishes", default=None)
 
 
 @contextmanager
-def listening_for_end() -> Iterator[Callable[[], bool]]:
+def listen_for_end() -> Iterator[Callable[[], bool]]:
     """Give what says whether somebody has called ``end_fit`` since, for the fit that runs inside."""
     wishes: list[bool] = []
     token = _WISHES.set(wishes)
@@ -117,7 +117,7 @@ class FitLoop(ABC):
             return result
         before = result.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
-        with self.reading(), listening_for_end() as asked:
+        with self.reading(), listen_for_end() as asked:
             while True:
                 self._began, self._own_seconds = _working_seconds(), 0.0
                 self._next_pass(stop, checkpointer)

@@ -35,7 +35,7 @@ class Group(NamedTuple):
     """Rows in all of them."""
 
 
-def contiguous(layout: Layout, count: int | None = None) -> list[Group]:
+def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
     """Neighboring chunks in ``count`` groups of about as many rows.
 
     None: as many as are good for a batch method, a power of two, so that two, four or eight workers have as many each.
@@ -57,10 +57,10 @@ def pass_groups(layout: Layout) -> list[Group]:
     them.
     """
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
-    return contiguous(layout, max(1, -(-layout.bytes_per_pass // least)))
+    return contiguous_groups(layout, max(1, -(-layout.bytes_per_pass // least)))
 
 
-def round_robin(layout: Layout, count: int) -> list[Group]:
+def round_robin_groups(layout: Layout, count: int) -> list[Group]:
     """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
     return _groups(layout, [range(number, len(layout.chunks), count) for number in range(count)])

@@ -371,7 +371,7 @@ class DriverState:
         """Complete the states of some problems with what round ``version`` left. Raises DataError."""
         if version == 0:
             return
-        saved: dict[int, ByName] = checkpoint.read(self._path(version)).content()
+        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
         for k, state in states.items():
             for name, value in saved[k].items():
                 setattr(state, name, value)
@@ -379,7 +379,7 @@ class DriverState:
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
         """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
         fields = {k: field_values(state, self.names) for k, state in states.items()}
-        checkpoint.write(self._path(version), version, {}, fields)
+        checkpoint.write_checkpoint(self._path(version), version, {}, fields)
         for old in drop:
             self._path(old).unlink(missing_ok=True)
 

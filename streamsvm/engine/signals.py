@@ -1,7 +1,7 @@
 """Signals and time limits: a job that can save its state is asked to do so, any other is unwound.
 
 A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. So signal
-numbers also go through a socket to a thread of its own (``watch``), which ends the process when the job does not end
+numbers also go through a socket to a thread of its own (``watch_signals``), which ends the process when the job does not end
 within PATIENCE seconds, and at once when a second signal comes. Nothing is lost by that, because at every moment the files on disk
 are complete for an earlier checkpoint.
 """
@@ -87,28 +87,28 @@ of_thread = ThreadLimit()
 def check_time() -> None:
     """Raise InterruptedRun where the time of this thread's job is over; called by what waits for others or reads a while."""
     if not of_thread.deferred and time.monotonic() >= of_thread.moment:
-        raise InterruptedRun(f"{TIME_LIMIT}: {what_stays(of_thread.resume)}")
+        raise InterruptedRun(f"{TIME_LIMIT}: {what_remains(of_thread.resume)}")
 
 
-def what_stays(resume: str) -> str:
+def what_remains(resume: str) -> str:
     """What is said of a job that is left where it is: ``resume`` is the command that goes on with it, if there is one."""
     if resume:
         return f"what was finished stays. Resume: {resume}"
     return "unfinished output was removed; completed files were kept"
 
 
-def note(number: int) -> None:
+def note_signal(number: int) -> None:
     """Take down the first signal there was, by its number."""
     current.since = time.monotonic()
     current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
-def watch(heard: socket.socket) -> None:
+def watch_signals(heard: socket.socket) -> None:
     """Listen until the other end of ``heard`` is closed; runs in a thread of its own."""
     first = _next(heard, None, {*SIGNALS, EXPIRED})
     if first:
         if not current.name:
-            note(first)
+            note_signal(first)
         second = _next(heard, current.expiry_patience if first == EXPIRED else PATIENCE)
         while second == 0 and current.saving and current.seconds < SAVING:
             second = _next(heard, POLL)
@@ -148,7 +148,7 @@ LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def listen() -> Iterator[None]:
     """Take signals while a job runs; outside the main thread nothing changes."""
     if not _in_main_thread():
         yield
@@ -161,7 +161,7 @@ def listening() -> Iterator[None]:
     wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     try:
         with postpone_signals():
-            threading.Thread(target=watch, args=(heard,), name="streamsvm-signals", daemon=True).start()
+            threading.Thread(target=watch_signals, args=(heard,), name="streamsvm-signals", daemon=True).start()
         yield
     finally:
         with postpone_signals():
@@ -173,7 +173,7 @@ def listening() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def allow_interrupt() -> Iterator[None]:
     """Let Ctrl-C end a job that a program runs, and nothing end the program; outside the main thread nothing changes.
 
     A second one does not wait for the job to save its state: it is a KeyboardInterrupt as ever.
@@ -197,7 +197,7 @@ def _in_main_thread() -> bool:
 
 
 @contextmanager
-def expiring(seconds: float, patience: float) -> Iterator[None]:
+def expire_after(seconds: float, patience: float) -> Iterator[None]:
     """Ask a command to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
     before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
     left = threading.Event()
@@ -215,31 +215,33 @@ def expiring(seconds: float, patience: float) -> Iterator[None]:
             current.expiry_patience, current.raised = expiry_patience, None
 
 
-def finishing(limit: float) -> float:
+def finishing_seconds(limit: float) -> float:
     """Seconds beyond a time limit of so many that a job is left to come to a result."""
     return max(FINISHING, FINISHING_SHARE * limit)
 
 
-def within(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
+def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
     """Ask a job to stop once a time limit of so many seconds, of which some are spent, is over.
 
     ``finish``: one that goes on for a little to come to a result at its limit is left some time for that. A command is
     sent a signal by a thread of its own; a job of a program's has the program's alarm, and where that is not to be had -
     the program uses it, or the job runs in another thread - looks at the time itself: ``interruption.check_time``.
     """
-    seconds = limit + (finishing(limit) if finish else 0.0) - spent
+    seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
     if not math.isfinite(seconds):
         return nullcontext()
     if not _in_main_thread():
-        return _looking(seconds)
+        return _check_time_in_thread(seconds)
     if current.wakeup_socket is not None:
         least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
-        return expiring(seconds, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
-    return _alarmed(seconds) if signal.getsignal(EXPIRED) in (signal.SIG_DFL, None) else _looking(seconds)
+        return expire_after(seconds, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
+    return (
+        _set_alarm(seconds) if signal.getsignal(EXPIRED) in (signal.SIG_DFL, None) else _check_time_in_thread(seconds)
+    )
 
 
 @contextmanager
-def _alarmed(seconds: float) -> Iterator[None]:
+def _set_alarm(seconds: float) -> Iterator[None]:
     """Unwind a job of a program's after so many seconds; where they are over before it began, too, no alarm is left behind."""
     try:
         with postpone_signals():
@@ -256,7 +258,7 @@ def _alarmed(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _looking(seconds: float) -> Iterator[None]:
+def _check_time_in_thread(seconds: float) -> Iterator[None]:
     """Have the job of this thread look at the time."""
     before, of_thread.moment = of_thread.moment, min(of_thread.moment, time.monotonic() + seconds)
     try:
@@ -266,9 +268,9 @@ def _looking(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def resumed_by(command: str) -> Iterator[None]:
+def set_resume_command(command: str) -> Iterator[None]:
     """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
-    told = _told()
+    told = _interruptions()
     for one in told:
         one.resume = command
     try:
@@ -279,9 +281,9 @@ def resumed_by(command: str) -> Iterator[None]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """While a job looks for signals, and at its time, itself."""
-    told = _told()
+    told = _interruptions()
     for one in told:
         one.deferred = True
     try:
@@ -291,7 +293,7 @@ def deferred() -> Iterator[None]:
             one.deferred = False
 
 
-def _told() -> list[ThreadLimit | Interruption]:
+def _interruptions() -> list[ThreadLimit | Interruption]:
     """What knows how the job of this thread is asked to stop."""
     return [of_thread, current] if _in_main_thread() else [of_thread]
 
@@ -301,8 +303,8 @@ def _handle(number: int, _: Any) -> None:
     if current.deferred or _unwinding() or postpone(partial(_handle, number, None)):
         return
     if not current.name:
-        note(number)
-    current.raised = current.error(what_stays(current.resume))
+        note_signal(number)
+    current.raised = current.error(what_remains(current.resume))
     raise current.raised
 
 
@@ -319,7 +321,7 @@ def _interrupt(number: int, frame: Any) -> None:
     if current.name and number != EXPIRED:
         raise KeyboardInterrupt
     if not current.name:
-        note(number)
+        note_signal(number)
     _handle(number, frame)
 
 

@@ -34,20 +34,20 @@ class Zeros(NamedTuple):
 
 def serialize(state: State) -> State:
     """A copy of a state with ``Zeros`` for its arrays of zeros."""
-    return _mapped(state, _once(_pack))
+    return _map_arrays(state, _once(_pack))
 
 
 def clone(state: State) -> State:
     """A copy that may be changed: nothing in it is shared with ``state``."""
-    return _mapped(state, _once(_unpack))
+    return _map_arrays(state, _once(_unpack))
 
 
-def unpacked(state: State) -> State:
+def unpack(state: State) -> State:
     """The same arrays, with arrays of zeros for what stands for them."""
-    return _mapped(state, _once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
+    return _map_arrays(state, _once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
 
 
-def bytes_of(state: State) -> int:
+def state_bytes(state: State) -> int:
     """Bytes of the arrays in a state."""
     sizes: list[int] = []
 
@@ -55,7 +55,7 @@ def bytes_of(state: State) -> int:
         sizes.append(array.nbytes if isinstance(array, np.ndarray) else 0)
         return array
 
-    _mapped(state, _once(count))
+    _map_arrays(state, _once(count))
     return sum(sizes)
 
 
@@ -79,24 +79,24 @@ def _unpack(value: State) -> State:
     return np.zeros(value.shape, value.dtype) if isinstance(value, Zeros) else value.copy()
 
 
-def _mapped(value: State, change: Change) -> State:
+def _map_arrays(value: State, change: Change) -> State:
     """The same structure with every array changed. What is frozen is shared: it does not change."""
     if isinstance(value, np.ndarray | Zeros):
         return change(value)
-    if is_dataclass(value) and not _frozen(value):
+    if is_dataclass(value) and not _is_frozen(value):
         made = copy.copy(value)
         for name, item in field_values(value, (field.name for field in fields(value))).items():
-            setattr(made, name, _mapped(item, change))
+            setattr(made, name, _map_arrays(item, change))
         return made
     if isinstance(value, list):
-        return [_mapped(item, change) for item in value]
+        return [_map_arrays(item, change) for item in value]
     if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
+        return {key: _map_arrays(item, change) for key, item in value.items()}
     if isinstance(value, tuple):
-        items = [_mapped(item, change) for item in value]
+        items = [_map_arrays(item, change) for item in value]
         return tuple(items) if type(value) is tuple else type(value)(*items)
     return value
 
 
-def _frozen(value: State) -> bool:
+def _is_frozen(value: State) -> bool:
     return bool(value.__dataclass_params__.frozen)

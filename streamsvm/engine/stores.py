@@ -125,7 +125,7 @@ def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fil
     try:
         classes, columns, facts = fill(writer)
         writer.commit(classes, columns, facts | {KEY: key})
-        _put(building, target, key)
+        _rename_part(building, target, key)
     except BaseException:
         writer.abort()
         shutil.rmtree(building, ignore_errors=True)
@@ -133,7 +133,7 @@ def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fil
     return facts | {KEY: key}
 
 
-def _put(building: Path, target: Path, key: str) -> None:
+def _rename_part(building: Path, target: Path, key: str) -> None:
     """Give a part its name; one of the same key that is there already stays."""
     if target.exists() and facts_of(target, key) is None:
         shutil.rmtree(target)
@@ -162,11 +162,11 @@ def chunks_of(path: Path, key: str) -> Iterator[Chunk]:
     for number in range(len(store.layout.chunks)):
         chunk = read_chunk(store, number, buffers)
         weight = None if chunk.weight is None else chunk.weight.copy()
-        yield Chunk(_copied(chunk.X), chunk.codes.copy(), weight)
+        yield Chunk(_copy_rows(chunk.X), chunk.codes.copy(), weight)
     shutil.rmtree(path)
 
 
-def _copied(X: Rows) -> Rows:
+def _copy_rows(X: Rows) -> Rows:
     if isinstance(X, Dense):
         return Dense(X.values.copy(), X.bias)
     return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)

@@ -37,7 +37,7 @@ from streamsvm.api.commands import convert_options, ingest
 from streamsvm.api.rows import explain_interruption, find_or_make_store
 from streamsvm.api.running import open_job_report, report_passes
 from streamsvm.config.job_file import make_job
-from streamsvm.engine.signals import interruptible
+from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.apply.rows import moved_from
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
@@ -436,7 +436,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
         asked = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
-        with as_value_errors(), asked as job, self._report_passes() as report, interruptible():
+        with as_value_errors(), asked as job, self._report_passes() as report, allow_interrupt():
             result = fit(job, report)
         model = result.model
         self.n_features_in_ = model.columns

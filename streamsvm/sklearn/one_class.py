@@ -10,7 +10,7 @@ from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.engine.signals import interruptible
+from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kinds_of_rows import Shaped, is_dask
@@ -101,7 +101,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         check_own_labels(X, y, sample_weight)
         with as_value_errors():
             job = self._job(chosen)
-            with self._report_passes() as report, interruptible():
+            with self._report_passes() as report, allow_interrupt():
                 store = X.store()
                 result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns

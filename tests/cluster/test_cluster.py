@@ -341,7 +341,7 @@ def test_cluster_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client:
     """In a thread, as in a task: who waits for the cluster looks at the time."""
 
     def waits() -> list[Any]:
-        with using(client) as executor, signals.within(0.0):
+        with using(client) as executor, signals.limit_time(0.0):
             return list(executor.map(Task("wait", abs), [-1, -2]))
 
     with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match="time limit"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamsvm.engine import loop, signals, training
 from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progress
-from streamsvm.engine.partition import contiguous, round_robin, tree_reduce
+from streamsvm.engine.partition import contiguous_groups, round_robin_groups, tree_reduce
 from streamsvm.engine.row_state import GroupStateFiles, Versions
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.driver import fit
@@ -59,7 +59,7 @@ def layout_of(chunks: list[int]) -> Layout:
 @given(st.lists(st.integers(1, 9999), min_size=1, max_size=40), st.integers(1, 50))
 def test_groups_have_every_chunk_once(chunks: list[int], count: int) -> None:
     layout = layout_of(chunks)
-    for groups in (contiguous(layout, count), contiguous(layout), round_robin(layout, count)):
+    for groups in (contiguous_groups(layout, count), contiguous_groups(layout), round_robin_groups(layout, count)):
         assert sorted(c for g in groups for c in g.chunks) == list(range(len(chunks)))
         assert all(g.chunks for g in groups)
         assert [g.number for g in groups] == list(range(len(groups)))
@@ -231,7 +231,7 @@ def test_groups_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp
 
 
 def test_groups_damaged_version_is_noticed(tmp_path: Path) -> None:
-    car, group = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1), round_robin(layout_of([10]), 1)[0]
+    car, group = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1), round_robin_groups(layout_of([10]), 1)[0]
     car.save(group, 1, np.ones((1, 10)), ())
     raw = bytearray(car.path(group, 1).read_bytes())
     raw[5] ^= 1
@@ -301,7 +301,7 @@ def test_groups_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
     store: Path, tmp_path: Path, executor: SerialExecutor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job in a thread of a program, or in a task: nobody sends it a signal, and between passes is too late."""
-    monkeypatch.setattr(signals, "finishing", lambda limit: -limit - 1.0)
+    monkeypatch.setattr(signals, "finishing_seconds", lambda limit: -limit - 1.0)
     job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=2, time_limit=1000.0)
     with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match=r"time limit: checkpoint .* epoch 1,"):
         thread.submit(fit, job, silent, executor).result()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamsvm.engine import signals as interruption
-from streamsvm.engine.signals import Interruption, watch
+from streamsvm.engine.signals import Interruption, watch_signals
 
 SOON, LATER, WAIT = 0.05, 0.3, 5.0
 
@@ -28,7 +28,7 @@ class Listening:
         monkeypatch.setattr(interruption, "current", self.state)
         monkeypatch.setattr(interruption, "_leave", self.ended.append)
         monkeypatch.setattr(interruption, "POLL", 0.01)
-        self._thread = threading.Thread(target=watch, args=(self._heard,), daemon=True)
+        self._thread = threading.Thread(target=watch_signals, args=(self._heard,), daemon=True)
         self._thread.start()
         self._began = time.monotonic()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.groups import part_of
+from streamsvm.engine.groups import begin_part
 from streamsvm.engine.state_transfer import clone
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, SquaredHinge
@@ -87,7 +87,7 @@ def test_merge_of_parts_has_every_number_of_one_pass(solver: Any, loss: Any) -> 
         blocks = epoch_blocks(epoch)
         for block in blocks:
             block.rows = {name: array[block.start : block.start + 100] for name, array in rows.items()}
-        idle, *copies, late = (part_of(solver, shared) for _ in range(5))
+        idle, *copies, late = (begin_part(solver, shared) for _ in range(5))
         for block, copy in zip(blocks, copies, strict=True):
             solver.visit(copy, block)
         merged = solver.merge([solver.merge([idle, *copies[:2]]), copies[2], late])

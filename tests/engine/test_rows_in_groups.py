@@ -11,7 +11,14 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine import partition
-from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, evaluated, summed, weight_that_costs
+from streamsvm.engine.evaluation import (
+    ProblemBlock,
+    RowsInGroups,
+    Summation,
+    evaluate_problems,
+    sum_groups,
+    weight_that_costs,
+)
 from streamsvm.engine.row_state import RowStates
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.options import SynthJob
@@ -53,7 +60,7 @@ def sums_of(store: Store, threads: int) -> list[Any]:
     given, rng = problems(store), np.random.default_rng(0)
     weights = [rng.normal(size=store.layout.columns + 1) for _ in given]
     with cores.use_threads(threads):
-        found = evaluated(store, Raw(1.0), given, weights, dual_of(store, len(given)))
+        found = evaluate_problems(store, Raw(1.0), given, weights, dual_of(store, len(given)))
         costs = weight_that_costs(store, Raw(1.0), given, weights, [0.1, 0.2])
     return [[(*one.values(), one.own.vector().tobytes()) for one in found], costs]
 
@@ -75,7 +82,7 @@ def test_final_sums_every_row_has_its_own_dual_variable(store: Store) -> None:
         found += [(one.problem, row, a * ROWS) for row, a in zip(numbers.tolist(), one.alpha.tolist(), strict=True)]
 
     with cores.use_threads(3):
-        found = summed(rows, Summation(list, add, lambda one, other: one + other))
+        found = sum_groups(rows, Summation(list, add, lambda one, other: one + other))
     starts = np.cumsum([0, *store.layout.chunks])
     left_out = set(range(starts[2], starts[3]))
     assert [(k, row) for k, row, _ in sorted(found)] == [

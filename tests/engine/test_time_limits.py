@@ -39,10 +39,10 @@ def test_time_limit_command_has_a_moment_beyond_its_limit(
         given.append(wanted)
         return nullcontext()
 
-    monkeypatch.setattr(signals, "expiring", expiring)
-    with signals.within(limit, spent, finish=finish):
+    monkeypatch.setattr(signals, "expire_after", expiring)
+    with signals.limit_time(limit, spent, finish=finish):
         assert given == [(pytest.approx(seconds), pytest.approx(patience))]
-    with signals.within(math.inf, spent, finish=finish):
+    with signals.limit_time(math.inf, spent, finish=finish):
         assert len(given) == 1
 
 

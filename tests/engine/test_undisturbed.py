@@ -66,7 +66,7 @@ def test_signal_leaves_no_thread_behind(job: Callable[[], None], step: str, monk
         real(thread, *arguments)
 
     monkeypatch.setattr(threading.Thread, step, met)
-    with signals.interruptible(), cores.use_threads(3), pytest.raises(InterruptedRun, match="SIGINT"):
+    with signals.allow_interrupt(), cores.use_threads(3), pytest.raises(InterruptedRun, match="SIGINT"):
         job()
     assert set(threading.enumerate()) <= known
     assert cores.CORES.borrow(99) == cores.CORES.count - 1
@@ -83,6 +83,6 @@ def test_signal_what_is_being_compiled_is_compiled_before_a_signal_ends_the_job(
             signal.raise_signal(signal.SIGINT)
         made.append(1)
 
-    with signals.interruptible(), pytest.raises(InterruptedRun, match="SIGINT"):
+    with signals.allow_interrupt(), pytest.raises(InterruptedRun, match="SIGINT"):
         compile_all()
     assert made == [1]

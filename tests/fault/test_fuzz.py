@@ -43,9 +43,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     directory = tmp_path_factory.mktemp("good")
     store = ingested(directory)
     fit(fit_job(store, directory / "m", max_passes=1))
-    from streamsvm.engine.checkpoint import write
+    from streamsvm.engine.checkpoint import write_checkpoint
 
-    write(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
+    write_checkpoint(directory / "ckpt", 1, {"C": 1.0}, {"passes": 3, "rows": [1.5, None, ("a", 2)]})
     seeds = {name: found[0] for name, found in FUZZ.SEEDS.items()}
     return seeds | {
         "manifest": (store / "manifest.json").read_bytes(),

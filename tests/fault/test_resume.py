@@ -162,7 +162,7 @@ def test_resume_takes_the_older_checkpoint_where_the_newest_is_damaged(
         with pytest.raises(InterruptedRun):
             visited(replace(job, overwrite=True), k)
         directory = tmp_path / "m.run" / "checkpoint"
-        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint.read(p).number)
+        newest = max((directory / name for name in GENERATIONS), key=lambda p: checkpoint.read_checkpoint(p).number)
         raw = bytearray(newest.read_bytes())
         raw[len(raw) // 2] ^= 1
         newest.write_bytes(raw)

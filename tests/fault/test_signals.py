@@ -234,9 +234,9 @@ def hold():
     until = time.monotonic() + 20
     while time.monotonic() < until and not raised: sys.intern("x")
 sys.unraisablehook = lambda lost: raised.append(lost.exc_type.__name__)
-with signals.listening() if sys.argv[1] == "command" else nullcontext():
+with signals.listen() if sys.argv[1] == "command" else nullcontext():
     try:
-        with signals.within(0.2):
+        with signals.limit_time(0.2):
             try:
                 ctypes.CFUNCTYPE(None)(hold)()
                 print(*raised, flush=True)
@@ -265,7 +265,7 @@ import signal
 from streamsvm.engine.checkpoint import signals
 from streamsvm.errors import InterruptedRun
 try:
-    with signals.within(0.0):
+    with signals.limit_time(0.0):
         signal.pause()
 except InterruptedRun:
     print(signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM) == signal.SIG_DFL)
@@ -283,7 +283,7 @@ STUCK = """
 import sys, time
 from streamsvm.engine.checkpoint import interruption, signals
 interruption.PATIENCE = 0.5
-with signals.listening(), signals.deferred():
+with signals.listen(), signals.defer_signals():
     print("ready", flush=True)
     while True: time.sleep(600)
 """

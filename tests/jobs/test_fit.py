@@ -97,13 +97,13 @@ def test_fit_whenever_it_is_stopped_a_fit_is_told_to_be_resumed(
 ) -> None:
     """While features are made, in the last evaluation and at what follows."""
     told: list[str] = []
-    resumed_by = signals.resumed_by
+    resumed_by = signals.set_resume_command
 
     def noted(command: str) -> Any:
         told.append(command)
         return resumed_by(command)
 
-    monkeypatch.setattr(signals, "resumed_by", noted)
+    monkeypatch.setattr(signals, "set_resume_command", noted)
     fitted(place / "two", tmp_path)
     assert len(told) == 3
     assert all("--resume" in command.split() for command in told), told

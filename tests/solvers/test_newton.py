@@ -15,7 +15,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.engine.state_transfer import bytes_of
+from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.kernels import RBF
@@ -189,7 +189,7 @@ def test_newton_rows_whose_kernel_values_are_made_again_are_kept_as_they_are_sto
             sampler.add(block, np.arange(200.0), scores)
         for array in (values, *arrays_of(rows)[:1]):
             array[:] = 0.0  # the buffers are of the reader and of the map
-    held, before = (bytes_of([part.X for part in sampler.parts]) - W.nbytes for sampler in (remade, whole))
+    held, before = (state_bytes([part.X for part in sampler.parts]) - W.nbytes for sampler in (remade, whole))
     assert held < before / 4
     encoder = Encoder()
     tree = encoder.encode(remade)

@@ -106,9 +106,9 @@ def model(data: bytes) -> None:
 
 def checkpoint(data: bytes) -> None:
     """A checkpoint file."""
-    from streamsvm.engine.checkpoint import read
+    from streamsvm.engine.checkpoint import read_checkpoint
 
-    read(_file("ckpt-A", data)).content()
+    read_checkpoint(_file("ckpt-A", data)).content()
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -15,7 +15,7 @@ from streamsvm import model as models
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import AHEAD, Task, local_executor
-from streamsvm.engine.partition import Group, contiguous
+from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
@@ -151,7 +151,7 @@ class RowBatches:
 
     def groups(self) -> list[Group] | None:
         """Return the groups of chunks in which sums over all rows of a store are taken; None for files."""
-        return None if self.source is not None else contiguous(self.store.layout)
+        return None if self.source is not None else contiguous_groups(self.store.layout)
 
     def read(self, parts: Iterator[RowPart]) -> Generator[RowBatch]:
         """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do so."""
@@ -405,7 +405,7 @@ class ApplyWork:
 def slices_of(data: Sequence[str]) -> list[Slice]:
     """Return the slices of the data: a store in groups of chunks, files one by one."""
     if is_store(Path(data[0])):
-        return [Slice(group.number, group.chunks) for group in contiguous(open_store(data[0]).layout)]
+        return [Slice(group.number, group.chunks) for group in contiguous_groups(open_store(data[0]).layout)]
     return [
         Slice(k, (), str(path.resolve())) for k, path in enumerate(with_rows([Path(name) for name in data], "auto"))
     ]

@@ -33,8 +33,8 @@ from streamsvm.types import Report, Store, Term, silent
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
     """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
     again = command_of("embed", job)
-    limit = signals.within(job.time_limit)
-    with signals.resumed_by(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
+    limit = signals.limit_time(job.time_limit)
+    with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
         # a second BLAS thread fights reader and writer for their core
         job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))

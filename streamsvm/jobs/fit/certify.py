@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block import block_of
-from streamsvm.engine.evaluation import Evaluation, MarginChange, evaluated, margins_apart
+from streamsvm.engine.evaluation import Evaluation, MarginChange, evaluate_problems, margins_apart
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.nystrom import Embedded, Nystrom
@@ -195,7 +195,7 @@ def evaluate_scaled(
         copy = row_where(block.X, np.ones(len(block.y), np.bool_))
         return _dual_values(plan, training, k, replace(block, X=features.apply(copy)))
 
-    sums = evaluated(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
+    sums = evaluate_problems(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
@@ -213,7 +213,9 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
     projection = map_.projection
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
-    sums = evaluated(raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes)
+    sums = evaluate_problems(
+        raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes
+    )
     known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
     moved = _margin_changes(raw, map_, weights, vectors)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))

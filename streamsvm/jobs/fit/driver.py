@@ -37,7 +37,7 @@ from streamsvm.config.job_file import format_command
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
 from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
-from streamsvm.engine.groups import GroupFit, Work, groups_of, local_trainer
+from streamsvm.engine.groups import GroupFit, Work, fit_groups, local_trainer
 from streamsvm.engine.loop import FitLoop, RunSettings, end_fit
 from streamsvm.engine.row_state import DriverState, GroupStateFiles
 from streamsvm.engine.stores import StoreGuard, reference_to
@@ -279,13 +279,13 @@ def _fit_planned(context: FitContext) -> FitResult:
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
-        with signals.resumed_by(format_command("fit", job, resume=True)):
-            limit.enter_context(signals.within(job.time_limit, time.monotonic() - context.began, finish=True))
+        with signals.set_resume_command(format_command("fit", job, resume=True)):
+            limit.enter_context(signals.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
             seen, planned = with_features(job, store, context.plan, context.run, record, context.executor)
         following = plan_fallback(job, store, planned)
         trained = stack.enter_context(train_to_certificate(context, seen, planned, following))
         plan, training = trained.plan, trained.training
-        stack.enter_context(signals.resumed_by(format_command("fit", job, resume=True)))
+        stack.enter_context(signals.set_resume_command(format_command("fit", job, resume=True)))
         with limit:  # not of what is written
             calibrations = _calibrate(context, planned, trained)
         models = with_calibration(models_of(job, store, plan, training), calibrations)
@@ -401,13 +401,13 @@ def _train(
             return
         used, stops = time.monotonic() - context.began, job.at_limit == STOP
         limit = math.inf if stops else max(0.0, job.time_limit - used)
-        with signals.deferred(), signals.within(job.time_limit if stops else math.inf, used):
+        with signals.defer_signals(), signals.limit_time(job.time_limit if stops else math.inf, used):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.chosen(plan, training, loop)
         closed = [run.certificate for run in training.runs]
         try:
-            with signals.resumed_by(format_command("fit", job, resume=True)):
+            with signals.set_resume_command(format_command("fit", job, resume=True)):
                 yield plan, training
         except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
             if evaluator is not None:
@@ -429,7 +429,7 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
         job.checkpoint_every,
         format_command("fit", job, resume=True),
         context.report,
-        context.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing(job.time_limit)),
+        context.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing_seconds(job.time_limit)),
         context.saved,
     )
 
@@ -486,7 +486,7 @@ def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupF
     """Return the work of the tasks of a cluster; ``directory`` holds what they leave between rounds."""
     solver, layout = plan.solver, store.layout
     count = job.groups or (MIN_GROUPS if solver.shuffled else None)
-    groups = groups_of(solver, layout, count)
+    groups = fit_groups(solver, layout, count)
     solver = solver.in_parts(len(groups))
     place, problems = directory.resolve(), tuple(plan.problems)
     work = Work(

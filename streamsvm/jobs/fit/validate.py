@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.loop import FitLoop
-from streamsvm.engine.partition import Group, contiguous, pass_groups
+from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.stores import OpenedStore, StoreReference, reference_to
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
@@ -238,7 +238,7 @@ def evaluator_for(
         rows = RowBatches(zero_model(plan), list(plan.class_names), held.layout.rows, [], store=held)
     if executor is not None:
         store = open_store(str(job.validation)) if held is None else held
-        count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous(store.layout))
+        count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous_groups(store.layout))
     elif plan.memory.threads > 1:
         here, store = local_executor(plan.memory.threads), rows.store
         count = partial(count_errors_on, here, (OpenedStore(store), rows.offsets), pass_groups(store.layout))

@@ -19,7 +19,7 @@ from streamsvm.compute import threading
 from streamsvm.config.options import options_of
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor, executor_for
-from streamsvm.engine.signals import current, deferred
+from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
@@ -232,7 +232,7 @@ def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, 
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, deferred():
+    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _nothing(job, first)

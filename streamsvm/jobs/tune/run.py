@@ -428,8 +428,8 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
-    again = signals.resumed_by(format_command("tune", job))
-    with again, signals.within(job.time_limit), executor_for(job, executor) as found:
+    again = signals.set_resume_command(format_command("tune", job))
+    with again, signals.limit_time(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         return _tuned(mine, report, found)
 
@@ -441,7 +441,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
     key = key_of(job, store)
     with ExitStack() as stack:
-        stack.enter_context(signals.resumed_by(format_command("tune", job)))
+        stack.enter_context(signals.set_resume_command(format_command("tune", job)))
         stack.enter_context(locked(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
@@ -452,7 +452,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         taken = [cell.plan for cell in cells if cell.plan.taken is not None][:1]
         if taken:
             job = replace(job, memory=taken[0].taken)
-            stack.enter_context(signals.resumed_by(format_command("tune", job)))
+            stack.enter_context(signals.set_resume_command(format_command("tune", job)))
         durable.make_directory(out)
         _note(out, key, done)  # before the files of a cell: a search that is killed within the first one is known again
         if executor is None:
@@ -509,7 +509,7 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: floa
 
     A search that is over at ``moment``, by ``time.time``, takes nothing from it later: it ends then, too.
     """
-    store, limit = open_store(job.store), signals.within(moment - time.time())
+    store, limit = open_store(job.store), signals.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
         mine = replace(job, out=scratch)
         seen = folding.cut_finer(store, job.folds, job.prefetch)
