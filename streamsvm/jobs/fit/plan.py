@@ -93,6 +93,8 @@ class Plan:
     """Where kernel features are kept, and why; None without such features."""
     taken: int | None = None
     """The memory limit that was taken because none was stated; None: one was stated, or the plan is the same under every limit it fits."""
+    writes_dual: bool = False
+    """Whether the dual variables are written: the certificate is then that of these, though others may prove more."""
 
     @property
     def costs(self) -> list[float]:
@@ -268,8 +270,9 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if solver.exact_kernel and not solver.max_support:
         remedy += ", or a shorter model, --max-support 1000"
     return Plan(
-        problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding
-    )
+        problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding,
+        writes_dual=job.dual is not None,
+    )  # fmt: skip
 
 
 def start_plan_from(plan: Plan, store: Store, model: Model) -> Plan:
