@@ -293,7 +293,7 @@ def test_cli_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("streamsvm.jobs.inspect", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect.info", broken)
     result = call("info", place / "s.zarr")
     assert result.exit_code == 1
     assert "please report" in result.stderr
@@ -315,7 +315,7 @@ def test_cli_gives_foreign_errors_a_code(error: BaseException, code: int, monkey
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("streamsvm.jobs.inspect", broken)
+    monkeypatch.setattr("streamsvm.jobs.inspect.info", broken)
     assert call("info", "x").exit_code == code
 
 

@@ -132,12 +132,16 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     """Give a run the certificate of an evaluation whose margins are off by so much.
 
     The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
-    are no variables of rows, it is the one the solver found. That is below the optimum of its own problem, which differs from the
+    are no variables of rows, it is the one the solver found. Where the variables are written it is theirs: who has the file can
+    compute it. That is below the optimum of its own problem, which differs from the
     one of the saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
     """
     _, v, known, size, moved = inexact
     off = unit_of(run) * inexact.off
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
+    own = getattr(evaluation, "own", None)
+    if plan.writes_dual and own is not None:
+        duals = [own.value()]
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
     dual = rounding_of_dual(run.problem, new, v, weights, size) + change
