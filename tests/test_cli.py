@@ -388,7 +388,7 @@ def test_cli_help_imports_nothing_heavy() -> None:
 
 def test_cli_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> None:
     unused = (
-        "display.page.page", "engine.final_evaluation", "features.nystrom", "jobs.calibrate.folds", "jobs.embed.builder", "jobs.inspect.doctor",
+        "display.page", "engine.final_evaluation", "features.nystrom", "jobs.calibrate.folds", "jobs.embed.builder", "jobs.inspect.doctor",
         "solvers.dcd", "solvers.elastic_net", "solvers.interior_point", "store.foreign.matrices",
     )  # fmt: skip
     absent = (*(f"streamsvm.{name}" for name in unused), "scipy.linalg")

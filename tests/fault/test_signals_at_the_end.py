@@ -33,7 +33,7 @@ main()
 PLACES = {
     "written": "streamsvm.jobs.fit.driver:write_outputs",
     "told": "streamsvm.jobs.fit.driver:_done_event",
-    "shown": "streamsvm.cli.commands:lines_of",
+    "shown": "streamsvm.cli.commands:describe_result",
 }
 
 
