@@ -19,7 +19,7 @@ from streamsvm import durable
 from streamsvm.errors import ExistsError, StorageError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.describe import describe

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
     from streamsvm.jobs.apply.predict import PredictResult
-    from streamsvm.jobs.embed.builder import EmbedResult
+    from streamsvm.jobs.embed.build import EmbedResult
     from streamsvm.jobs.export import ExportResult
     from streamsvm.jobs.fit.driver import FitResult
     from streamsvm.jobs.fit.job import FitJob

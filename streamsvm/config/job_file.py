@@ -58,7 +58,7 @@ STEPS = {
     "embed": JobStep(
         "Make a store of kernel (Nystrom) features of a store's rows, for several fits.",
         "streamsvm.jobs.options:EmbedJob",
-        "streamsvm.jobs.embed.run:embed",
+        "streamsvm.jobs.embed.build:embed",
         ("store", "embedding"),
     ),
     "fit": JobStep(

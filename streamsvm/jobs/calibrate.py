@@ -1,7 +1,15 @@
-"""The time that calibration may take: what is left of the limit of its fit.
+"""Calibration as the last step of a fit: scores of rows that had no part in them, and the probabilities made of
+decision values.
 
-It is looked at before every block, every step of a fit of a fold and every matrix that is factorized, in programs and threads too, where no
-signal comes. Scores of some of the rows, or of fits of folds that were ended by time, make no calibration: the model is left without.
+**Which scores.** Leave-one-out scores are those of the very model that is calibrated, but for one row, and cost about
+a reading; a model of four fifths of the rows is another one. They need a matrix of the components (MOST_BYTES for all
+problems), a loss that is curved or enough rows (``solvers.leave_one_out.applies``), and rows that are independent.
+Else, or where ``--calibration-folds`` says so, the fit is made once more for each fold. How scores are made is in
+``calibration_scores``.
+
+**The time** is what is left of the limit of the fit. It is checked before every block, every step of a fit of a fold
+and every matrix that is factorized, in programs and threads too, where no signal comes. Scores of some of the rows, or
+of fits of folds that time ended, make no calibration: the model is left without.
 """
 
 from __future__ import annotations
@@ -35,8 +43,76 @@ if TYPE_CHECKING:
     from streamsvm.jobs.fit.plan import Plan
 
 
+MOST_BYTES = 256 << 20
+"""Of the matrices of leave-one-out scores."""
+FOLDS = 5
+"""As many as are made where nobody says."""
+LEAVE_ONE_OUT = "leave-one-out"
+"""What a model says its scores were, where there were no folds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What came of it for one C."""
+
+    calibration: Calibration
+    """How decision values become probabilities."""
+    shown: JsonObject
+    """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no
+    scores.
+    """
+
+
+def calibrate(
+    job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
+) -> dict[float, Calibrated]:
+    """Return by C how decision values become probabilities, as the job asks for them.
+
+    ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises
+    DataError where a class has no rows, CalibrationTimeout where the time is over before all scores are there, and
+    what reading and training raise.
+    """
+    from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
+    from streamsvm.jobs.fit.memory import count_readers
+
+    assert job.calibrate is not None
+    outcomes, folds = (
+        group_outcomes(plan.problems, plan.class_names),
+        choose_folds(job, fits.plan.solver, plan.problems),
+    )
+    if folds is None:
+        weights = np.array([_weights(plan, run.state) for run in training.runs])
+        threads = count_readers(job, plan.solver, seen.layout, plan.memory.threads)
+        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
+        tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
+    else:
+        tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
+    how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
+    found = {}
+    for mine, table in zip(outcomes, tables, strict=True):
+        calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
+        found[mine.C] = Calibrated(Calibration(calibrator, how, seen.layout.rows), _shown(table, calibrator))
+    return found
+
+
+def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
+    """Return by C the probabilities that a loss means by itself; empty for those that mean none, and of pairs of
+    classes, which vote.
+    """
+    loss, found = plan.problems[0].loss, dict[float, Calibrated]()
+    if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
+        return {}
+
+    for mine in group_outcomes(plan.problems, plan.class_names):
+        ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
+        found[mine.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
+    return found
+
+
 class CalibrationTimeout(InterruptedRun):
-    """The time of a fit is over and its calibration is not made. Where the run is to stop at its limit it ends the run."""
+    """The time of a fit is over and its calibration is not made. Where the run is to stop at its limit it ends the
+    run.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +154,11 @@ class TimeLeft(NoCheckpoint):
             raise self.error()
 
     def error(self) -> CalibrationTimeout:
-        """What is raised."""
+        """Return what is raised."""
         return CalibrationTimeout(f"the time limit of {self.limit:g} s was reached before the calibration was made")
 
 
-def time_left(job: FitJob, began: float) -> TimeLeft:
+def remaining_time(job: FitJob, began: float) -> TimeLeft:
     """Return that of a fit which began at a moment of ``time.monotonic``."""
     return TimeLeft(job.time_limit, began + job.time_limit)
 
@@ -112,7 +188,7 @@ class Outcomes:
         return place[codes]
 
 
-def outcomes_of(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
+def group_outcomes(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
     """Return those of each C. ``class_names``: two of one decision value, else one for each."""
     found = []
     values = [(problem.C, code) for problem in problems for code in problem.positives]
@@ -124,13 +200,7 @@ def outcomes_of(problems: Sequence[Problem], class_names: Sequence[str]) -> list
     return found
 
 
-MOST_BYTES = 256 << 20
-"""Of the matrices of leave-one-out scores."""
-FOLDS = 5
-"""As many as are made where nobody says."""
-
-
-def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | None:
+def choose_folds(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | None:
     """Return in how many folds the scores of a fit are made; None: by leaving one out."""
     if job.calibration_folds is not None:
         return job.calibration_folds
@@ -143,20 +213,24 @@ def folds_of(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | N
 
 
 def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) -> float:
-    """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit, and none waits for them."""
-    return 2.0 if job.calibrate is not None and folds_of(job, solver, problems) is None else 0.0
+    """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit,
+    and none waits for them.
+    """
+    return 2.0 if job.calibrate is not None and choose_folds(job, solver, problems) is None else 0.0
 
 
 def calibration_terms(
     job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout, threads: int
 ) -> list[Term]:
-    """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be made."""
+    """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be
+    made.
+    """
     if job.calibrate is None:
         return []
     from streamsvm.calibration.scores import table_bytes
     from streamsvm.solvers.leave_one_out import leave_one_out_bytes
 
-    folds = folds_of(job, solver, problems)
+    folds = choose_folds(job, solver, problems)
     values = sum(len(problem.positives) for problem in problems)
     tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)
     if folds is None:
@@ -174,54 +248,12 @@ def calibration_terms(
     return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]
 
 
-LEAVE_ONE_OUT = "leave-one-out"
-"""What a model says its scores were, where there were no folds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Calibrated:
-    """What came of it for one C."""
-
-    calibration: Calibration
-    """How decision values become probabilities."""
-    shown: JsonObject
-    """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no scores."""
-
-
-def calibrated(
-    job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
-) -> dict[float, Calibrated]:
-    """Return by C how decision values become probabilities, as the job asks for them.
-
-    ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises DataError where a class has no rows, CalibrationTimeout where the time is over before all
-    scores are there, and what reading and training raise.
-    """
-    from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
-    from streamsvm.jobs.fit.memory import visiting
-
-    assert job.calibrate is not None
-    outcomes, folds = outcomes_of(plan.problems, plan.class_names), folds_of(job, fits.plan.solver, plan.problems)
-    if folds is None:
-        weights = np.array([_weights(plan, run.state) for run in training.runs])
-        threads = visiting(job, plan.solver, seen.layout, plan.memory.threads)
-        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
-        tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
-    else:
-        tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
-    how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
-    found = {}
-    for mine, table in zip(outcomes, tables, strict=True):
-        calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
-        found[mine.C] = Calibrated(Calibration(calibrator, how, seen.layout.rows), _shown(table, calibrator))
-    return found
-
-
-def with_calibration(models: dict[float, Model], found: dict[float, Calibrated]) -> dict[float, Model]:
+def add_calibrations(models: dict[float, Model], found: dict[float, Calibrated]) -> dict[float, Model]:
     """Return the models, those with a calibration in ``found`` with it."""
     return {C: replace(model, calibration=found[C].calibration) if C in found else model for C, model in models.items()}
 
 
-def events_of(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
+def calibration_events(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
     """Yield what a run records of its calibrations."""
     for C, one in found.items():
         if one.shown:
@@ -230,24 +262,12 @@ def events_of(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
 
 def _weights(plan: Plan, state: State) -> Float64:
     solution = plan.solver.solution(state)
-    assert isinstance(solution, LinearSolution)  # ``folds_of`` has seen to it
+    assert isinstance(solution, LinearSolution)  # ``choose_folds`` has seen to it
     return solution.w
 
 
-def by_the_loss(plan: Plan) -> dict[float, Calibrated]:
-    """Return by C the probabilities that a loss means by itself; empty for those that mean none, and of pairs of classes, which vote."""
-    loss, found = plan.problems[0].loss, dict[float, Calibrated]()
-    if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
-        return {}
-
-    for mine in outcomes_of(plan.problems, plan.class_names):
-        ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
-        found[mine.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
-    return found
-
-
 def _ratio(problem: Problem, layout: Layout) -> float:
-    """The weight of the positive class over the mean weight of the others' rows."""
+    """Return the weight of the positive class over the mean weight of the others' rows."""
     if not problem.weights:
         return 1.0
     others = [code for code in range(len(layout.classes)) if code != problem.positive]
@@ -258,7 +278,7 @@ def _ratio(problem: Problem, layout: Layout) -> float:
 
 
 def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
-    """How reliable the scores of the sample are before and after, as plain JSON."""
+    """Return how reliable the scores of the sample are before and after, as plain JSON."""
     from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 
     f, truth, weights = table.vectors

@@ -1,11 +1,17 @@
-"""Leave-one-out scores of a fit: a reading of some rows for the Hessians, and one of all rows for the scores.
+"""Scores of rows by models that did not see them: by leaving each row out of the fit, or by fits of the other folds.
 
-The formulas are in ``solvers/leave_one_out.py``. Which rows are drawn is a function of the seed, the layout and the number of the chunk.
-With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a score in units of what the row
-lacks to the margin: m = ``WANTED`` p rows, where there are more, leave an error of (p / m)^2 or so.
+**Leave one out** takes a reading of some rows for the Hessians, and one of all rows for the scores. The formulas are
+in ``solvers/leave_one_out.py``. Which rows are drawn is a function of the seed, the layout and the number of the
+chunk. With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a
+score in units of what the row lacks to the margin: m = WANTED p rows, where there are more, leave an error of (p /
+m)^2 or so. The chunks are scored in groups that the store decides, by the threads of the fit or the workers of a
+cluster, each with a reading and a feature map of its own; chunks of a group, and then groups, are counted in their
+order. So probabilities do not depend on who made them.
 
-The chunks are scored in groups that the store decides, by the threads of the fit or the workers of a cluster, each with a reading and a feature
-map of its own; chunks of a group, and then groups, are counted in their order. So probabilities do not depend on who made them.
+**Folds** are for what these formulas do not reach, and for rows that must stay together. The fit is made once more for
+each fold, without its chunks, and started from the solution where the solver can be; then one reading shows each chunk
+to the model that did not see it. Folds are chunks that were dealt at random (``jobs.folds``): rows that lie together
+stay together.
 """
 
 from __future__ import annotations
@@ -60,7 +66,7 @@ class _Drawn:
     """One over the probability of a row, of any chunk."""
 
     def factors(self, chunk: int, rows: int, seed: int) -> Float64:
-        """One over the probability (n,) of the rows of a chunk that were drawn, 0 for others."""
+        """Return one over the probability (n,) of the rows of a chunk that were drawn, 0 for others."""
         if self.share >= 1.0:
             return np.full(rows, self.factor if chunk in self.chunks else 0.0)
         if chunk not in self.chunks:
@@ -107,7 +113,9 @@ class _Scoring(NamedTuple):
 
 
 def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes], executor: Executor) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what reading raises."""
+    """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what
+    reading raises.
+    """
     layout = solved.store.layout
     drawn = _drawn(layout, solved.problems[0].columns + 1, solved.seed)
     scoring = _Scoring(solved, drawn, _factorized(solved, _hessians(solved, drawn)), outcomes)
@@ -130,7 +138,7 @@ def tables_of_group(chunks: range, scoring: _Scoring) -> list[ScoreTable]:
 
 
 def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
-    """The tables of chunk after chunk; the next one is read meanwhile."""
+    """Yield the tables of chunk after chunk; the next one is read meanwhile."""
     solved, drawn = scoring.solved, scoring.drawn
     features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)
     for loaded in _loaded(solved, chunks):
@@ -160,7 +168,7 @@ def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float6
 
 
 def _drawn(layout: Layout, components: int, seed: int) -> _Drawn:
-    """The rows for the Hessians: all, or some of some chunks."""
+    """Return the rows for the Hessians: all, or some of some chunks."""
     rows, chunks = layout.rows, len(layout.chunks)
     wanted = min(1.0, WANTED * components / rows)
     read = min(chunks, max(LEAST_CHUNKS, int(np.ceil(SPREAD * wanted * chunks))))
@@ -170,7 +178,7 @@ def _drawn(layout: Layout, components: int, seed: int) -> _Drawn:
 
 
 def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
-    """The sums of every problem, over the rows that were drawn: nothing is computed of others."""
+    """Return the sums of every problem, over the rows that were drawn: nothing is computed of others."""
     found = [HessianSum(problem) for problem in solved.problems]
     w = np.ascontiguousarray(solved.weights.T)
     for loaded in _loaded(solved, drawn.chunks):
@@ -199,7 +207,7 @@ def _count(
 
 
 def _factorized(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
-    """What gives the scores of each problem; the matrices of ``totals`` are used up."""
+    """Return what gives the scores of each problem; the matrices of ``totals`` are used up."""
     found = []
     for total in totals:
         solved.time.check()
@@ -208,7 +216,7 @@ def _factorized(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneO
 
 
 def _loaded(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
-    """Chunk after chunk, as long as there is time."""
+    """Yield chunk after chunk, as long as there is time."""
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
         for loaded in stream:
@@ -217,7 +225,7 @@ def _loaded(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
 
 
 def _weights(loaded: Loaded) -> Float64:
-    """How often each row of a chunk counts, (n,)."""
+    """Return how often each row of a chunk counts, (n,)."""
     weight = loaded.chunk.weight
     return np.ones(len(loaded.chunk.codes)) if weight is None else weight.astype(np.float64)
 
@@ -264,9 +272,11 @@ class _Decision:
 
 
 def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and what training raises."""
+    """Return the scores for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and what
+    training raises.
+    """
     store = folding.cut_finer(seen, fits.folds, fits.depth)
-    fold = folding.round_robin(store.layout, fits.folds, fits.seed)
+    fold = folding.deal_chunks(store.layout, fits.folds, fits.seed)
     decisions = []
     for number in range(fits.folds):
         chunks = tuple(np.flatnonzero(fold == number).tolist())
@@ -297,7 +307,7 @@ def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
 def _scores(
     fits: FoldFits, store: Store, fold: list[int], decisions: Sequence[_Decision], outcomes: Sequence[Outcomes]
 ) -> list[ScoreTable]:
-    """One reading: each chunk through the model of its fold."""
+    """Read the store once, each chunk through the model of its fold, and return the tables."""
     tables: list[ScoreTable | None] = [None] * len(outcomes)
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=fits.depth) as stream:
         for loaded in stream:

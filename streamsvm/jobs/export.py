@@ -49,7 +49,9 @@ class ExportResult(JobResult):
 
 
 def export(job: ExportJob, _report: Report = silent) -> ExportResult:
-    """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError, StorageError."""
+    """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError,
+    StorageError.
+    """
     out, other = output_path(job.out), FORMATS.get(job.format)
     claim([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
     model = models.load(Path(job.model))
@@ -61,5 +63,5 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
 
 
 def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
-    """What people have to know of the file."""
+    """Return what people have to know of the file."""
     return explain_text(model) if job.format in TEXTS else ()

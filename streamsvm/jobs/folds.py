@@ -1,9 +1,9 @@
 """Folds of a store: chunks that are held out together.
 
-A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown the
-chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is cut
-finer, in memory. Chunks are round_robin to the folds at random; rows of one chunk stay together, which is what one wants of
-rows that were measured together, and makes no difference when they lie in random order.
+A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown
+the chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is
+cut finer, in memory. Chunks are dealt to the folds at random; rows of one chunk stay together, which is what one wants
+of rows that were measured together, and makes no difference when they lie in random order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
 
 
 def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD) -> Store:
-    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not ``least`` rows a fold."""
+    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not ``least`` rows a
+    fold.
+    """
     layout = store.layout
     if not needs_cutting(layout, folds):
         return store
@@ -65,7 +67,7 @@ def piece_bytes(layout: Layout, folds: int) -> int:
     return max(1, nbytes // (CHUNKS_PER_FOLD * folds))
 
 
-def pieces_of(store: Store, folds: int) -> tuple[int, ...]:
+def cut_sizes(store: Store, folds: int) -> tuple[int, ...]:
     """Return the rows of each chunk of the store as it is dealt to folds: cut finer, where that is needed.
 
     Raises UsageError when there are not enough rows.
@@ -73,13 +75,13 @@ def pieces_of(store: Store, folds: int) -> tuple[int, ...]:
     return cut_finer(store, folds, 1).layout.chunks
 
 
-def round_robin(layout: Layout, folds: int, seed: int) -> Int32:
+def deal_chunks(layout: Layout, folds: int, seed: int) -> Int32:
     """Return the fold of each chunk (chunks,) int32, with as many chunks in each but for one. Raises UsageError."""
-    return dealt(len(layout.chunks), folds, seed)
+    return deal(len(layout.chunks), folds, seed)
 
 
-def dealt(chunks: int, folds: int, seed: int) -> Int32:
-    """Return the fold of each of so many chunks; see ``round_robin``."""
+def deal(chunks: int, folds: int, seed: int) -> Int32:
+    """Return the fold of each of so many chunks; see ``deal_chunks``."""
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
     return np.random.default_rng((seed, folds)).permutation(np.arange(chunks, dtype=np.int32) % folds)
@@ -99,7 +101,8 @@ class Trial(NamedTuple):
         return sum(len(problem.positives) for problem in self.problems)
 
     def outcomes(self, codes: Array) -> Array:
-        """The outcomes (n,) of the problems that are right about rows of these classes, as ``model.predict_codes`` has them.
+        """Return the outcomes (n,) of the problems that are right about rows of these classes, as
+        ``model.predict_codes`` has them.
 
         Numbers are what they are. Of one class 1 stands for rows that it is learned from, 0 for all others.
         """
@@ -114,7 +117,7 @@ class Trial(NamedTuple):
         return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
 
 
-def trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout, fold: Int32, number: int) -> Trial:
+def build_trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout, fold: Int32, number: int) -> Trial:
     """Return ``problems`` of all rows, for this C or nu and without a fold."""
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)

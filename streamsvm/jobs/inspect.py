@@ -1,4 +1,4 @@
-"""info and verify: what a store or a model is, as plain JSON values, and whether it is still what was written."""
+"""info and verify: what a store or a model is, and whether it is intact; doctor: what this machine gives a job."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5
 """How long the rate of reading is measured."""
+PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
+PROBE_BYTES = 64 << 20
+CLUSTER = (
+    "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
+    "this one half a minute or more"
+)
+"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled."""
 
 
 def info(path: Path, *, columns: bool = False) -> JsonObject:
@@ -71,7 +78,9 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
 
 
 def _offsets(facts: JsonMapping) -> dict[str, float]:
-    """What was taken from columns before they were stored, by name or number; ``facts`` of a store or of a model."""
+    """Return what was taken from columns before they were stored, by name or number; ``facts`` of a store or of a
+    model.
+    """
     names, offsets = facts.get("names"), offsets_of_store(facts)
     return {str(names[j] if names else j): float(o) for j, o in zip(*offsets, strict=True)}
 
@@ -153,15 +162,6 @@ def read_rate(store: Store) -> float:
     return rows * per_row / max(time.perf_counter() - began, 1e-9)
 
 
-PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
-PROBE_BYTES = 64 << 20
-CLUSTER = (
-    "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
-    "this one half a minute or more"
-)
-"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled."""
-
-
 def doctor(directory: Path) -> JsonObject:
     """Return facts about this machine as plain JSON; writes and removes 64 MiB in ``directory`` to measure the disk."""
     return {
@@ -207,7 +207,9 @@ def _memory() -> JsonObject:
 
 
 def disk_speed(directory: Path) -> dict[str, float]:
-    """Return the bytes a second that are written durably and read back, past the page cache where the system allows it."""
+    """Return the bytes a second that are written durably and read back, past the page cache where the system allows
+    it.
+    """
     block = os.urandom(1 << 20)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:
         path = Path(scratch) / "probe"

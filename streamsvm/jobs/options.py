@@ -1,6 +1,6 @@
 """Options that several jobs have of how they run and what they write, each declared here once.
 
-A job mixes in the groups it has a use for; what is learned, and how, is asked in ``model_options``. Fields of a group are
+A job mixes in the groups it has a use for; Fields of a group are
 keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option that several jobs have
 with different defaults is a type here (``TimeLimit``) and a field in each of them.
 """
@@ -396,7 +396,7 @@ class SynthJob(NewStoreOptions):
         return max(1, self.rows - round(self.rows * self.test_fraction))
 
     def test_path(self) -> Path:
-        """Where the test store goes; as for ``ingest``."""
+        """Return where the test store goes; as for ``ingest``."""
         store = Path(self.store)
         return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")
 

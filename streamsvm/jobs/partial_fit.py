@@ -1,8 +1,9 @@
-"""Rows that come in portions: a pass of a stochastic solver over each, which begins at the weights the last one ended with.
+"""Rows that come in portions: a pass of a stochastic solver over each, which begins at the weights the last one ended
+with.
 
-P is that of all rows so far, 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i), n of them counting this portion: lambda = 1 / (C n) falls as rows
-come in, and the weights so far count as n presentations, so that steps fall like 1/n. What ends a portion is the mean of w over
-it. Nothing is proved of rows that are gone: such a model has no certificate.
+P is that of all rows so far, 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i), n of them counting this portion: lambda = 1 / (C
+n) falls as rows come in, and the weights so far count as n presentations, so that steps fall like 1/n. What ends a
+portion is the mean of w over it. Nothing is proved of rows that are gone: such a model has no certificate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def takes_portions(name: str) -> bool:
 
 
 def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Model:
-    """Return the model after one pass over ``store``; ``rows`` were seen before it, ``start`` is what they have come to.
+    """Return the model after one pass over ``store``; ``rows`` were seen before it, ``start`` is what they have come
+    to.
 
     Raises UsageError for another solver, a kernel or scaled columns; DataError, BudgetError.
     """
@@ -58,7 +60,7 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
 
 
 def _plan(job: FitJob, store: Store) -> Plan:
-    """The plan of a pass. Raises UsageError for what cannot go on from one portion to the next."""
+    """Return the plan of a pass. Raises UsageError for what cannot go on from one portion to the next."""
     if not takes_portions(job.solver):
         able = ", ".join(name for name in SOLVERS if takes_portions(name))
         raise UsageError(f"solver '{job.solver}' does not take rows in portions", hint=f"solvers that do: {able}")

@@ -28,7 +28,9 @@ class ReportResult(JobResult):
 
 
 def report(job: ReportJob, _report: Report = silent) -> ReportResult:
-    """Draw what runs have left. Raises MissingError, DataError for what is no run, UsageError, ExistsError, StorageError."""
+    """Draw what runs have left. Raises MissingError, DataError for what is no run, UsageError, ExistsError,
+    StorageError.
+    """
     if not job.runs:
         raise UsageError("there is no run to report on", hint="name a model and the page: report model.ssvm page.html")
     out = output_path(job.out)

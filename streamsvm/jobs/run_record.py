@@ -1,8 +1,17 @@
-"""The log of a run, ``events.jsonl``: what happened when, in so few lines that a week of it can be read and drawn.
+"""The record of a run, for its page: the log of events, facts of data and model, and what an evaluation found.
 
-Every event is written as it comes but for those of progress, which come five times a second: of these, one is written when
-a hundredth of the time that the run has taken has passed since the last one. So n lines reach over a time that grows
-like 1.01^n: a thousand or two for a week.
+**The log**, ``events.jsonl``, has so few lines that a week of it can be read and drawn. Every event is written as it
+comes but for those of progress, which come five times a second: of these, one is written when a hundredth of the time
+that the run has taken has passed since the last one. So n lines reach over a time that grows like 1.01^n: a thousand
+or two for a week.
+
+**The record** has what the page draws beside the certificate: of the data, of the model, and of a sample of rows. All
+of it is bounded, whatever the store: at most BINS parts of the store, CLASSES classes, COLUMNS columns of a class. The
+sample is of four to sixteen chunks that lie evenly in the store, of which every so many rows are looked at: a
+hundredth of the rows that all passes have seen, and no more than SAMPLE.
+
+**An evaluation** records figures, and curves of bounded size: decision values are counted in bins of rising value
+(``metrics.Ranking``), and all curves are made of these counts.
 """
 
 from __future__ import annotations
@@ -36,6 +45,16 @@ from streamsvm.types import Report, Store, StoredFiles, Visit
 
 SHARE = 0.01
 """Of the time that has passed: less than this after one event of progress, the next one is not written."""
+BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
+"""At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
+SAMPLE, LEAST = 20_000, 4_000
+"""Rows of the sample at most, and at least where the store has so many."""
+WIDEST = 20_000
+"""Columns: of wider stores the means of chunks are not looked at."""
+POINTS = 200
+"""Points of a curve."""
+MOST_CLASSES = 200
+"""Classes of a confusion table that is recorded."""
 
 
 class Thinning:
@@ -45,7 +64,7 @@ class Thinning:
         self._last = float("-inf")
 
     def keeps(self, event: JsonObject) -> bool:
-        """Whether the event is to be written; of those without seconds, all are."""
+        """Return whether the event is to be written; of those without seconds, all are."""
         seconds = event.get("seconds")
         if event["event"] != "progress" or seconds is None:
             return True
@@ -57,7 +76,9 @@ class Thinning:
 
 @contextmanager
 def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[[JsonObject], None]]:
-    """Send every event to the caller and to the run's log, which begins with ``began`` and says how a run was cut short."""
+    """Send every event to the caller and to the run's log, which begins with ``began`` and says how a run was cut
+    short.
+    """
     thinning = Thinning()
     with durable.open_log(path) as log:
 
@@ -66,7 +87,7 @@ def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[
                 log.write(json.dumps(event) + "\n")
             report(event)
 
-        log.write(json.dumps({"event": "began", "at": now(), **began, "machine": machine()}) + "\n")
+        log.write(json.dumps({"event": "began", "at": utc_now(), **began, "machine": machine()}) + "\n")
         try:
             yield record
         except StreamSVMError as error:
@@ -75,27 +96,19 @@ def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[
             raise
 
 
-def now() -> str:
-    """The time by the clock on the wall, UTC: '2026-11-22 15:50:07'."""
+def utc_now() -> str:
+    """Return the time by the clock on the wall, UTC: '2026-11-22 15:50:07'."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def machine() -> JsonObject:
-    """What a run was made with, as plain JSON: version, Python, processor and how many of them."""
+    """Return what a run was made with, as plain JSON: version, Python, processor and how many of them."""
     return {
         "streamsvm": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)),
     }
-
-
-BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
-"""At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
-SAMPLE, LEAST = 20_000, 4_000
-"""Rows of the sample at most, and at least where the store has so many."""
-WIDEST = 20_000
-"""Columns: of wider stores the means of chunks are not looked at."""
 
 
 class SampledRows(NamedTuple):
@@ -137,7 +150,7 @@ def _points(model: Model) -> int:
 
 
 def _classes(store: Store) -> list[tuple[str, int]]:
-    """The classes with most rows, and how many these are; nothing of numbers."""
+    """Return the classes with most rows, and how many these are; nothing of numbers."""
     if store.layout.numeric:
         return []
     found = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda one: -one[1])
@@ -164,12 +177,16 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
 
 
 def _feature_names(store: Store) -> Callable[[int], str]:
-    """What tells the name of a column; of a hashed table, whose columns have none, the column that it was made of."""
+    """Return what tells the name of a column; of a hashed table, whose columns have none, the column that it was made
+    of.
+    """
     return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")
 
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:
-    """The share of the classes with most rows in parts of the whole store, in its order; None where there is one part."""
+    """Return the share of the classes with most rows in parts of the whole store, in its order; None where there is
+    one part.
+    """
     if len(store.census) < 2 or store.layout.numeric:
         return None
     table = np.zeros((len(store.census), len(store.layout.classes)))
@@ -201,7 +218,7 @@ def _of_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObjec
             truths.append(truth[known])
         if store.layout.columns <= WIDEST:
             means.append(_means(part.X, store.layout.columns))
-    found = histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
+    found = build_histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []
@@ -234,7 +251,7 @@ def _sampled(store: Store, passes: int) -> Iterator[SampledRows]:
 
 
 def _means(X: Rows, columns: int) -> Float64:
-    """The mean of each column (columns,), and how many rows it is of."""
+    """Return the mean of each column (columns,), and how many rows it is of."""
     if isinstance(X, CSR):
         sums = np.bincount(X.indices, weights=X.data, minlength=columns)
     else:
@@ -243,7 +260,9 @@ def _means(X: Rows, columns: int) -> Float64:
 
 
 def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
-    """The columns whose mean in a chunk is furthest from that of all rows, in standard errors; in standard deviations."""
+    """Return the columns whose mean in a chunk is furthest from that of all rows, in standard errors; in standard
+    deviations.
+    """
     statistics, table = store.statistics(), np.array(means)
     rows, table = table[:, -1:], table[:, :-1]
     deviation = np.sqrt(statistics.M2 / store.layout.rows)
@@ -254,8 +273,9 @@ def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
     return [{"column": name_of(j), "means": scaled[:, j].tolist(), "errors": float(far[j])} for j in top]
 
 
-def histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int64 | None = None) -> JsonObject:
-    """Return counts of margins in bins of equal width, of the classes with most rows; the outer bins have what lies beyond.
+def build_histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int64 | None = None) -> JsonObject:
+    """Return counts of margins in bins of equal width, of the classes with most rows; the outer bins have what lies
+    beyond.
 
     ``margins``, ``truth`` (n,); ``rows`` (n,): how many rows each entry stands for, by default one.
     """
@@ -271,19 +291,13 @@ def histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int6
 
 
 def _bulk(margins: Float64, rows: Int64) -> tuple[float, float]:
-    """What 99 % of the margins lie within, 0 and 1 in any case."""
+    """Return what 99 % of the margins lie within, 0 and 1 in any case."""
     if not len(margins):
         return -0.5, 1.5
     order = np.argsort(margins, kind="stable")
     shares = np.cumsum(rows[order]) / max(int(rows.sum()), 1)
     low, high = margins[order[np.searchsorted(shares, [0.005, 0.995]).clip(max=len(order) - 1)]].tolist()
     return min(low, -0.5), max(high, 1.5)
-
-
-POINTS = 200
-"""Points of a curve."""
-MOST_CLASSES = 200
-"""Classes of a confusion table that is recorded."""
 
 
 def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: Accumulator) -> Path | None:
@@ -298,23 +312,23 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
         return None
     found = accumulator.result()._asdict()
     primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
-    record = {"rows": found.pop("rows"), "at": now(), "data": list(data), "primals": primals, **found}
+    record = {"rows": found.pop("rows"), "at": utc_now(), "data": list(data), "primals": primals, **found}
     if isinstance(accumulator, MetricAccumulator):
         if accumulator.probabilities.figures() is not None:
-            record["reliability"] = reliability_of(accumulator)
+            record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
-            record |= curves(accumulator.ranking.counts, model.classes)
+            record |= build_curves(accumulator.ranking.counts, model.classes)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
 
 
-def reliability_of(accumulator: MetricAccumulator) -> JsonObject:
+def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
     """Return what was said and what came true, of decision values taken for log odds and of the model's probabilities."""
     both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
     return {name: counts.facts() for name, counts in both.items()}
 
 
-def curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
+def build_curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
     """Return ROC, precision over recall, and the margins of both classes; ``counts`` (2, bins) by rising value."""
     totals = counts.sum(axis=1)
     used = np.flatnonzero(counts.any(axis=0))
@@ -335,12 +349,12 @@ def curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
 
 
 def _evenly(rising: Float64) -> Int64:
-    """Places at which a rising quantity has come to equal parts of its end."""
+    """Return places at which a rising quantity has come to equal parts of its end."""
     return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], POINTS)).clip(max=len(rising) - 1))
 
 
 def _margins_of_counts(values: Float64, counts: Int64, classes: Sequence[str]) -> JsonObject:
-    """The histogram of y f(x): what is below 0 is wrong for either class."""
+    """Return the histogram of y f(x): what is below 0 is wrong for either class."""
     margins = np.concatenate([-values, values])
     truth: Int32 = np.repeat(np.array([0, 1], np.int32), len(values))
-    return histogram(margins, truth, classes, np.concatenate(list(counts)))
+    return build_histogram(margins, truth, classes, np.concatenate(list(counts)))

@@ -1,4 +1,7 @@
-"""synth NAME.csv: generated rows as a file of text, such as other programs write."""
+"""synth: a generator by name in, a store out, or a file of text such as other programs write (NAME.csv).
+
+The same name, rows and seed make the same store.
+"""
 
 from __future__ import annotations
 
@@ -26,40 +29,6 @@ from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
 from streamsvm.store.write.building import lock_all, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
-
-
-def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
-    """Fill the files one after the other, each up to the row it ends at. Raises UsageError, ExistsError, StorageError."""
-    if job.name not in set(FILE_GENERATORS):
-        made = ", ".join(FILE_GENERATORS)
-        raise UsageError(
-            f"'{job.name}' makes stores, and no files of text", hint=f"name the output NAME.zarr; files: {made}"
-        )
-    generator: FileGenerator = build(
-        FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
-    )
-    header = (",".join(generator.header) + "\n").encode()
-    start, stopwatch = 0, Stopwatch()
-
-    def pieces(begin: int, end: int) -> Iterator[bytes]:
-        yield header
-        at = 0
-        for table in generator.tables():
-            first, last = max(begin, at), min(end, at + table.num_rows)
-            if first < last:
-                yield csv_lines(table.slice(first - at, last - first))
-            at += table.num_rows
-            if stopwatch.due():
-                report({"event": "synth", "rows": at, "of": job.rows, "seconds": stopwatch.seconds, "done": False})
-            if at >= end:
-                break
-
-    with lock_all(list(ends)):
-        claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
-        for path, end in ends.items():
-            durable.write_stream(path, pieces(start, end))
-            start = end
-
 
 CLASSES = ("-1", "1")
 
@@ -97,6 +66,39 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     test = job.test_path() if len(ends) > 1 else None
     report({"event": "synth", "rows": job.rows, "of": job.rows, "seconds": seconds, "done": True})
     return SynthResult(store, test, job.rows, seconds)
+
+
+def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
+    """Fill the files one after the other, each up to the row it ends at. Raises UsageError, ExistsError, StorageError."""
+    if job.name not in set(FILE_GENERATORS):
+        made = ", ".join(FILE_GENERATORS)
+        raise UsageError(
+            f"'{job.name}' makes stores, and no files of text", hint=f"name the output NAME.zarr; files: {made}"
+        )
+    generator: FileGenerator = build(
+        FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
+    )
+    header = (",".join(generator.header) + "\n").encode()
+    start, stopwatch = 0, Stopwatch()
+
+    def pieces(begin: int, end: int) -> Iterator[bytes]:
+        yield header
+        at = 0
+        for table in generator.tables():
+            first, last = max(begin, at), min(end, at + table.num_rows)
+            if first < last:
+                yield csv_lines(table.slice(first - at, last - first))
+            at += table.num_rows
+            if stopwatch.due():
+                report({"event": "synth", "rows": at, "of": job.rows, "seconds": stopwatch.seconds, "done": False})
+            if at >= end:
+                break
+
+    with lock_all(list(ends)):
+        claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
+        for path, end in ends.items():
+            durable.write_stream(path, pieces(start, end))
+            start = end
 
 
 def _generator(job: SynthJob) -> Generator:
@@ -150,6 +152,6 @@ def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]])
 
 
 def _facts(job: SynthJob, generator: Generator) -> JsonObject:
-    """What the manifest says of where the rows are from."""
+    """Return what the manifest says of where the rows are from."""
     made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
     return {"synth": made, "names": None if generator.names is None else list(generator.names)}

@@ -12,7 +12,7 @@ STORE = "store"
 
 
 def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[str]:
-    """A line for each reason, with those of its fields that were set; a default is no setting.
+    """Return a line for each reason, with those of its fields that were set; a default is no setting.
 
     ``job``: a dataclass of options. ``idle``: names of fields nothing looks at, by the reason, which ends a sentence.
     """
@@ -23,7 +23,7 @@ def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[st
 
 
 def other_formats(job: Checked, form: str) -> dict[str, list[str]]:
-    """The fields of a job that say how files of other formats are read than ``form``, by the reason."""
+    """Return the fields of a job that say how files of other formats are read than ``form``, by the reason."""
     found: dict[str, list[str]] = defaultdict(list)
     for field in _options(job):
         formats = field.option.formats

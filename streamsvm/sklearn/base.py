@@ -38,7 +38,7 @@ from streamsvm.api.rows import explain_interruption, find_or_make_store
 from streamsvm.api.running import open_job_report, report_passes
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import allow_interrupt
-from streamsvm.jobs.apply.rows import moved_from
+from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
@@ -465,7 +465,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 def decide_store_rows(model: Model, X: StreamRows) -> Float64:
     """Return decision values for rows of a store, in their order: (n,) for two classes, else (n, classes)."""
     values = np.empty((len(X), len(model.weights)))
-    moved = moved_from(model, X.store().facts)
+    moved = find_moved_offsets(model, X.store().facts)
     for rows, places in X.blocks():
         values[places] = model.decision(moved.apply(rows))
     return values[:, 0] if values.shape[1] == 1 else values

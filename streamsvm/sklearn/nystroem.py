@@ -14,8 +14,8 @@ from streamsvm.compute.blocks.operators import Factored
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import choose_scaling
-from streamsvm.jobs.embed.kernel_map import make_projection
-from streamsvm.jobs.embed.kernel_request import GREEDY, request_of
+from streamsvm.jobs.embed.map import make_projection
+from streamsvm.jobs.embed.plan import GREEDY, request_features
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option
@@ -91,7 +91,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
             rows, facts = center_rows(X)
             store = _make_store(rows, X.shape[1], facts)
             inner = choose_scaling(store, standardize=job.standardize, every=False, bias=0.0)
-            request = request_of(job, store, inner)
+            request = request_features(job, store, inner)
             assert request is not None  # a job of features has landmarks
             self._offsets = offsets_of_store(facts)
             self._projection = make_projection(request, store, silent)

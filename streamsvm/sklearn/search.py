@@ -17,7 +17,7 @@ from streamsvm.api.commands import ingest
 from streamsvm.api.rows import find_or_make_store
 from streamsvm.api.running import open_job_report
 from streamsvm.errors import UsageError
-from streamsvm.jobs.folds import CHUNKS_PER_FOLD, dealt, pieces_of
+from streamsvm.jobs.folds import CHUNKS_PER_FOLD, cut_sizes, deal
 from streamsvm.jobs.tune.results import best_of
 from streamsvm.jobs.tune.run import tune_in_memory
 from streamsvm.rows import Int32, Int64
@@ -61,14 +61,14 @@ class StreamKFold(BaseCrossValidator):
         """Yield the numbers of the rows to train on and of those to judge by (k,), rising. Raises ValueError for too few rows."""
         with as_value_errors():
             pieces = self._pieces(X)
-            fold = np.repeat(dealt(len(pieces), self.n_splits, self.random_state), pieces)
+            fold = np.repeat(deal(len(pieces), self.n_splits, self.random_state), pieces)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
     def _pieces(self, X: Any) -> list[int]:
         """Return the number of rows of each piece that is assigned to a fold."""
         if isinstance(X, StreamRows) and X.pieces is not None:
-            return list(pieces_of(X.store(), self.n_splits))
+            return list(cut_sizes(X.store(), self.n_splits))
         rows = _num_samples(X)
         count = min(rows, CHUNKS_PER_FOLD * self.n_splits)
         return np.diff(np.linspace(0, rows, count + 1).astype(np.int64)).tolist()

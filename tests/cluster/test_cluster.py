@@ -32,7 +32,7 @@ from streamsvm.jobs import calibration_scores as leave_one_out
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob

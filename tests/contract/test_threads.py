@@ -22,7 +22,7 @@ from streamsvm.errors import DataError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan

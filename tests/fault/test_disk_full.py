@@ -19,7 +19,7 @@ from streamsvm.engine import checkpoint
 from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.options import EmbedJob, SynthJob

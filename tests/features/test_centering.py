@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.features.scaling import Raw, Standardized, center, fit_standardization
-from streamsvm.jobs.embed.kernel_request import kernel_record
+from streamsvm.jobs.embed.plan import build_kernel
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import CSR, Dense, with_entries
@@ -55,9 +55,9 @@ def test_centering_width_by_scale_does_not_feel_where_a_far_column_lies(tmp_path
     X, y = rows_of()
     near = X - np.array([0.0, 1e4, -3e6, 20.0], np.float32)
     far, close = (store_of(tmp_path / name, rows, y, sparse=False) for name, rows in (("far", X), ("near", near)))
-    gamma = [kernel_record("rbf", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
+    gamma = [build_kernel("rbf", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
     assert gamma[0] == pytest.approx(gamma[1], rel=0.02)
-    raw = [kernel_record("polynomial", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
+    raw = [build_kernel("polynomial", {}, "scale", store, Raw(1.0)).gamma for store in (far, close)]
     assert raw[0] == pytest.approx(1.0 / (4 * np.var(X, dtype=np.float64)), rel=1e-6)
     assert raw[1] == pytest.approx(1.0 / (4 * np.var(near, dtype=np.float64)), rel=1e-6)
 

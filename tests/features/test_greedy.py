@@ -8,8 +8,8 @@ import pytest
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, greedy_bytes, make_targets
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.embed.kernel_map import draw_landmarks
-from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.embed.map import draw_landmarks
+from streamsvm.jobs.embed.plan import NystromRequest
 from streamsvm.kernels import RBF
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store

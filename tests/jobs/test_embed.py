@@ -20,8 +20,8 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.jobs.embed import builder as module
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed import build as module
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan
@@ -161,17 +161,17 @@ def test_embed_one_writer_at_a_time(dense, tmp_path):
 
 KILLED = """
 import os, signal, sys, json
-from streamsvm.jobs.embed import feature_writer
+from streamsvm.jobs.embed import build
 from streamsvm.jobs.options import EmbedJob
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 job = EmbedJob(**json.loads(sys.argv[1]))
-original, count = feature_writer.Sink._write, [0]
+original, count = build.Sink._write, [0]
 def write(self, slot):
     count[0] += 1
     if count[0] == chunk:
         os.kill(os.getpid(), signal.SIGKILL)
     original(self, slot)
-feature_writer.Sink._write = write
+build.Sink._write = write
 for chunk in map(int, sys.argv[2:]):
     child = os.fork()
     if not child:
@@ -205,15 +205,15 @@ def test_embed_killed_build_goes_on_and_ends_with_the_same_bytes(dense, tmp_path
 EARLY = """
 import os, signal, sys, json
 from streamsvm import durable
-from streamsvm.jobs.embed import builder
+from streamsvm.jobs.embed import build
 from streamsvm.jobs.options import EmbedJob
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "map":
     durable.os.replace = killed
 else:
-    builder.column_scale = killed
+    build.column_scale = killed
 embed(EmbedJob(**json.loads(sys.argv[1])))
 """
 

@@ -108,13 +108,13 @@ def test_sparse_fit_run_that_was_stopped_goes_on_to_the_same_bytes(
     ("settings", "said"),
     [
         ({"loss": "squared_epsilon_insensitive"}, "is for least squares"),
-        ({"kernel": "rbf", "solver": "partan"}, "--kernel does not go with --l1-ball"),
+        ({"kernel": "rbf", "solver": "partan"}, "--kernel cannot be combined with --l1-ball"),
         ({"solver": "newton"}, "does not minimize over an l1 ball"),
         ({"dual": "dual.npy"}, "has no dual variables to write"),
-        ({"l1": 1.0}, "--l1 does not go with --l1-ball"),
-        (NET | {"kernel": "rbf"}, "--kernel does not go with --l1,"),
+        ({"l1": 1.0}, "--l1 cannot be combined with --l1-ball"),
+        (NET | {"kernel": "rbf"}, "--kernel cannot be combined with --l1,"),
         (NET | {"solver": "dcd"}, "solver 'dcd' does not minimize with an l1 term"),
-        (NET | {"dual": "dual.npy"}, "--dual does not go with --l1"),
+        (NET | {"dual": "dual.npy"}, "--dual cannot be combined with --l1"),
     ],
 )
 def test_sparse_fit_what_does_not_go_with_it_is_refused_by_name(

@@ -196,7 +196,7 @@ def test_crammer_singer_takes_warm_starts_and_validation(store: Path, tmp_path: 
     [
         ({"solver": "newton"}, "does not solve for all classes together"),
         ({"loss": "logistic"}, "whose conjugate is a parabola"),
-        ({"positive": "a"}, "--positive goes without --multi-class"),
+        ({"positive": "a"}, "--positive cannot be combined with --multi-class"),
         ({"kernel": "rbf"}, "does not solve for all classes together"),
         ({"options": {"shrinking": True}, "solver": "dcd"}, "shrinking"),
     ],

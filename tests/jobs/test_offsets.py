@@ -23,7 +23,7 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
-from streamsvm.jobs.apply.rows import moved_from
+from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
@@ -175,7 +175,7 @@ def test_offsets_warm_start_is_the_same_function_from_another_zero(tmp_path: Pat
     test = stored(tmp_path / "t.zarr", later, tabular=True).store
     first, again = tmp_path / "m.ssvm", tmp_path / "n.ssvm"
     fit(FitJob(str(store), str(first), solver="dcd", tolerance=1e-3))
-    moved = moved_from(models.load(first), open_store(test).facts)
+    moved = find_moved_offsets(models.load(first), open_store(test).facts)
     assert moved.values.tolist() == [-3600.0]
     fit(FitJob(str(test), str(again), solver="dcd", warm_start=str(first), max_passes=1))
     assert models.load(again).columns == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from streamsvm.jobs.embed.run import embed
+from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import EmbedJob

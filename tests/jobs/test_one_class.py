@@ -120,7 +120,7 @@ def test_one_class_of_a_labeled_store_the_rows_of_one_class_are_learned_and_all_
         ({"nu": 0.1, "validation": 0.2}, "no error on rows held out"),
         ({"nu": 0.1, "calibrate": "sigmoid"}, "no probabilities"),
         ({"nu": 0.1, "class_weight": "balanced"}, "one class"),
-        ({"one_class": None, "nu": 0.1, "C": 1.0}, "--C goes with no --nu"),
+        ({"one_class": None, "nu": 0.1, "C": 1.0}, "--C cannot be combined with --nu"),
     ],
 )
 def test_one_class_options_that_mean_nothing_are_refused(settings: Any, said: str) -> None:

@@ -189,9 +189,9 @@ def test_one_vs_one_predictions_and_figures_count_votes(store: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"calibrate": "sigmoid"}, "--calibrate goes with no --multi-class ovo"),
-        ({"warm_start": "m"}, "--warm-start goes with no --multi-class ovo"),
-        ({"positive": "a"}, "--positive goes without --multi-class"),
+        ({"calibrate": "sigmoid"}, "--calibrate cannot be combined with --multi-class ovo"),
+        ({"warm_start": "m"}, "--warm-start cannot be combined with --multi-class ovo"),
+        ({"positive": "a"}, "--positive cannot be combined with --multi-class"),
     ],
     ids=str,
 )

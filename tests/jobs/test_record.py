@@ -51,7 +51,7 @@ def test_run_record_curves_go_through_every_threshold_there_is() -> None:
     truth[values == 2.0] = 0
     ranking = Ranking()
     ranking.add(values, truth == 1)
-    found = evaluation.curves(ranking.counts, ("a", "b"))
+    found = evaluation.build_curves(ranking.counts, ("a", "b"))
     thresholds = sorted(set(values.tolist()), reverse=True)
     above = [(values >= t, t) for t in thresholds]
     roc = [
@@ -65,7 +65,7 @@ def test_run_record_curves_go_through_every_threshold_there_is() -> None:
     assert found["precision_recall"] == [pytest.approx(point) for point in recall]
     edges = lower_edges(sort_keys(values), len(ranking.counts[0]))
     margins = np.where(truth == 1, edges, -edges)
-    assert found["margins"] == record.histogram(margins, truth.astype(np.int32), ("a", "b"))
+    assert found["margins"] == record.build_histogram(margins, truth.astype(np.int32), ("a", "b"))
     one_kind = ranking.counts.copy()
     one_kind[0] = 0
-    assert evaluation.curves(one_kind, ("a", "b")) == {}
+    assert evaluation.build_curves(one_kind, ("a", "b")) == {}

@@ -23,7 +23,7 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import map_lines
-from streamsvm.jobs.tune.run import planned, tune, tune_in_memory
+from streamsvm.jobs.tune.run import plan_cell, tune, tune_in_memory
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.views import MemoryStore
@@ -66,7 +66,7 @@ def test_tune_errors_are_those_of_fits_without_the_fold(classes, chunk_bytes, sp
     settings: dict[str, Any] = {"solver": "newton", "tolerance": 1e-5}
     found = tune(TuneJob(path, str(tmp_path / "t"), C=(0.03,), folds=FOLDS, **settings)).best
     seen = folding.cut_finer(open_store(path), FOLDS, 1)
-    fold = np.repeat(folding.round_robin(seen.layout, FOLDS, 0), seen.layout.chunks)
+    fold = np.repeat(folding.deal_chunks(seen.layout, FOLDS, 0), seen.layout.chunks)
     for k, error in enumerate(found.errors):
         rest = write(tmp_path / f"{k}.zarr", X[fold != k], codes[fold != k], sparse=sparse)
         model = fit(FitJob(rest, str(tmp_path / f"{k}.ssvm"), C=0.03, **settings)).model
@@ -88,7 +88,7 @@ def test_tune_exact_kernels_are_judged_by_machines_that_did_not_see_the_fold(cla
         (None, gamma, C) for gamma in widths for C in costs
     ]
     seen = folding.cut_finer(open_store(path), FOLDS, 1)
-    fold = np.repeat(folding.round_robin(seen.layout, FOLDS, 0), seen.layout.chunks)
+    fold = np.repeat(folding.deal_chunks(seen.layout, FOLDS, 0), seen.layout.chunks)
     rest, there = write(tmp_path / "0.zarr", X[fold != 0], codes[fold != 0], sparse=sparse), fold == 0
     for score in found.scores:
         one = FitJob(rest, str(tmp_path / "0.ssvm"), C=score.C, gamma=score.gamma or "scale", overwrite=True, **shared)
@@ -117,19 +117,19 @@ def test_tune_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tm
     loss = "hinge" if solver == "sgd" else "squared_hinge"
     settings = {"landmarks": (20,), "gamma": (0.5,), "solver": solver, "loss": loss, "max_passes": 30}
     together = tune(job(store, tmp_path / "a", **settings))
-    original = module.planned
-    monkeypatch.setattr(module, "planned", lambda *a: original(*a)._replace(together=1))
+    original = module.plan_cell
+    monkeypatch.setattr(module, "plan_cell", lambda *a: original(*a)._replace(together=1))
     assert tune(job(store, tmp_path / "b", **settings)).scores[0].errors == together.scores[0].errors
 
 
 def test_tune_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_path):
     much = job(store, tmp_path / "t", landmarks=(500,), C=(0.01, 0.1, 1.0), sampling="uniform")
-    all_of_them = planned(much, open_store(store), 500, 0.1)
+    all_of_them = plan_cell(much, open_store(store), 500, 0.1)
     assert all_of_them.together == 3 * FOLDS
     less = all_of_them.memory.total - (4 << 20)  # not a share: the process itself, which is in it, may be large
     assert (
         1
-        <= planned(job(store, tmp_path / "t", memory=less, sampling="uniform"), open_store(store), 500, 0.1).together
+        <= plan_cell(job(store, tmp_path / "t", memory=less, sampling="uniform"), open_store(store), 500, 0.1).together
         < 3 * FOLDS
     )
     with pytest.raises(BudgetError):
@@ -138,7 +138,7 @@ def test_tune_less_memory_means_more_readings_and_too_little_is_refused(store, t
 
 def test_tune_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkeypatch):
     straight = tune(job(store, tmp_path / "a"))
-    original, calls = module.scored, []
+    original, calls = module.score_folds, []
 
     def stopping(*arguments):
         calls.append(arguments[2].job.landmarks)
@@ -146,7 +146,7 @@ def test_tune_stopped_search_goes_on_after_the_last_cell(store, tmp_path, monkey
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(module, "scored", stopping)
+    monkeypatch.setattr(module, "score_folds", stopping)
     with pytest.raises(KeyboardInterrupt):
         tune(job(store, tmp_path / "b"))
     with pytest.raises(ExistsError):
@@ -252,7 +252,7 @@ def test_tune_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
 def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     """Where and how fast it is worked on is no part of it, nor are newer settings that are not given; C of 1 is the default."""
     plain = TuneJob(store, "t")
-    key = module.key_of(plain, open_store(store))
+    key = module.digest_search(plain, open_store(store))
     for same in (
         {"C": (1.0,)},
         {"out": "u"},
@@ -261,9 +261,9 @@ def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
         {"prefetch": 3},
         {"time_limit": 5.0},
     ):
-        assert module.key_of(replace(plain, **same), open_store(store)) == key
+        assert module.digest_search(replace(plain, **same), open_store(store)) == key
     others = ({"C": (2.0,)}, {"C": (0.5,)}, {"folds": 7}, {"seed": 1}, {"nu": (0.5,)}, {"l1": 1.0})
-    keys = [module.key_of(replace(plain, **other), open_store(store)) for other in others]
+    keys = [module.digest_search(replace(plain, **other), open_store(store)) for other in others]
     assert len({key, *keys}) == len(others) + 1
     settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
     assert not settings & set(module.NEWER)

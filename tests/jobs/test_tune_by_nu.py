@@ -65,7 +65,7 @@ def test_tune_nu_of_one_class_both_kinds_of_rows_held_out_count_the_same(store: 
         grid["gamma"] = (0.1,)
     found = tune(TuneJob(store, str(tmp_path / "t"), folds=FOLDS, **shared | grid))
     seen = folding.cut_finer(open_store(store), FOLDS, 1)
-    fold = np.repeat(folding.round_robin(seen.layout, FOLDS, 0), seen.layout.chunks)
+    fold = np.repeat(folding.deal_chunks(seen.layout, FOLDS, 0), seen.layout.chunks)
     rest, there = write(tmp_path / "rest.zarr", X[fold != 0], codes[fold != 0]), fold == 0
     for score, weight in zip(found.scores, weights, strict=True):
         exact = {name: value for name, value in shared.items() if name != "landmarks"}  # of all rows, what it comes to

@@ -15,7 +15,7 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.validate import drawn, open_training_store
+from streamsvm.jobs.fit.validate import draw_chunks, open_training_store
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create
@@ -53,7 +53,7 @@ def fitted(store: Path, model: Path, events: list[dict[str, Any]] | None = None,
 
 
 def test_validation_training_sees_the_other_rows_only(store: Path, tmp_path: Path) -> None:
-    training, held = drawn(ROWS // CHUNK, 0.25, 0)
+    training, held = draw_chunks(ROWS // CHUNK, 0.25, 0)
     assert sorted(training + held) == list(range(8))
     assert len(held) == 2
     rows = np.concatenate([np.arange(k * CHUNK, (k + 1) * CHUNK) for k in training])
@@ -96,7 +96,7 @@ def test_validation_patience_ends_the_run_with_the_best_model_certified(
     certificate = result.training.runs[0].certificate
     assert certificate is not None
     assert certificate.exact
-    training, _ = drawn(ROWS // CHUNK, 0.25, 0)
+    training, _ = draw_chunks(ROWS // CHUNK, 0.25, 0)
     rows = np.concatenate([np.arange(k * CHUNK, (k + 1) * CHUNK) for k in training])
     X, w = values()[0][rows], result.model.weights[0]
     y = np.where(values()[1][rows] >= 1, 1.0, -1.0)

@@ -172,12 +172,12 @@ def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(s
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"C": 1.0}, "--C goes with no --nu"),
-        ({"lambda_": 1.0}, "--lambda goes with no --nu"),
+        ({"C": 1.0}, "--C cannot be combined with --nu"),
+        ({"lambda_": 1.0}, "--lambda cannot be combined with --nu"),
         ({"kernel": "rbf"}, "not for exact kernels"),
         ({"solver": "newton"}, "does not find C by nu"),
         ({"multi_class": "crammer_singer"}, "--nu is of two classes"),
-        ({"l1": 1.0}, "--l1 goes with no --nu"),
+        ({"l1": 1.0}, "--l1 cannot be combined with --nu"),
     ],
 )
 def test_nu_classes_refuses_incompatible_options(settings: dict[str, Any], said: str) -> None:

@@ -1,4 +1,6 @@
-"""The names of columns, from what is recorded of a store. Every fit asks for them: nothing here loads what reads tables."""
+"""The names of columns, from what is recorded of a store. Every fit asks for them: nothing here loads what reads
+tables.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def names_of(model: Model) -> tuple[str, ...]:
 def name_by_number(
     names: Sequence[str] | None, encoding: JsonMapping | None, columns: int, otherwise: str
 ) -> Callable[[int], str]:
-    """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats the number."""
+    """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats
+    the number.
+    """
     if names:
         return lambda j: str(names[j])
     from streamsvm.store.sources.schema import schema_from

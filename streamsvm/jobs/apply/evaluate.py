@@ -1,7 +1,7 @@
-"""A model applied by the threads of this process: each takes the next part of the rows; what comes of them is in order.
+"""evaluate: a model and labeled rows in, how good it is on them out.
 
-Parts are chunks of a store, which each thread reads for itself, or batches of files, which are parsed one after the other
-by whoever is free. Whatever the number of threads, what comes of a part is the same.
+Rows of a store are counted in the groups of its chunks, by threads or by the workers of a cluster; those of files in
+their order. The sums are those of one thread.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from streamsvm.jobs.apply.rows import (
     ApplyWork,
     RowBatches,
     Slice,
-    decided,
-    located,
-    request_of,
-    row_batches,
-    rows_of,
-    slices_of,
-    work_of,
+    build_file_request,
+    cut_slices,
+    decide_rows,
+    describe_work,
+    locate_data,
+    open_rows,
+    open_slice,
 )
 from streamsvm.jobs.run_record import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
@@ -51,75 +51,6 @@ from streamsvm.model import Model
 from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
-
-
-def accumulated(
-    model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
-) -> Accumulator:
-    """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one thread.
-
-    ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
-    """
-    stopwatch, empty = Stopwatch(), partial(accumulator_for, model, rows, threshold)
-    if (groups := rows.groups()) is None:
-        found = empty()
-        for one in decided(model, rows, threads):
-            count_rows(model, found, one.decision, one.truth)
-            if stopwatch.due():
-                on_progress(found.rows)
-        return found
-    before = [0, *itertools.accumulate(group.rows for group in groups)]
-
-    def counted(done: int) -> None:
-        if stopwatch.due():
-            on_progress(before[done])
-
-    task, joins = Task("evaluate", count_group), Joins(_joined)
-    all_rows: Accumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), counted)
-    return all_rows
-
-
-def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[], Accumulator]) -> Accumulator:
-    """Count the rows of a group of chunks."""
-    with closing(rows.read(iter(group.chunks))) as batches:
-        return accumulate(model, batches, empty())
-
-
-def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
-    one.count_in(cast(Any, other))
-    return one
-
-
-class Counts(NamedTuple):
-    """What evaluating a slice found."""
-
-    accumulator: Accumulator
-    """The accumulator of its rows."""
-    rows: int
-    """The number of rows."""
-    notices: list[str]
-    """What a user should know."""
-
-
-def counted(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
-    """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
-    task = Task("evaluate", evaluate_slice, needs)
-    found: Counts = executor.reduce(task, parts, Joins(_join_counts), (executor.share(work),), ignore_progress)
-    return found
-
-
-def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
-    """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
-    model, rows = rows_of(part, work)
-    assert isinstance(work.job, EvaluateJob)
-    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
-    return Counts(accumulator, accumulator.rows, rows.notices)
-
-
-def _join_counts(one: Counts, other: Counts) -> Counts:
-    notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
-    return Counts(joined(one.accumulator, other.accumulator), one.rows + other.rows, notices)
-
 
 BYTES_A_ROW = 100
 """Bytes for each row of a block: decision values, codes, keys of the ranking."""
@@ -157,15 +88,15 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
-        return _evaluated(replace(job, data=located(data)), report, found)
+        return _evaluated(replace(job, data=locate_data(data)), report, found)
 
 
 def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     per_row = BYTES_A_ROW + 8 * len(model.weights)
-    request = request_of(job, memory, per_row)
-    rows = row_batches(model, job.data, request)
+    request = build_file_request(job, memory, per_row)
+    rows = open_rows(model, job.data, request)
     plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
 
     def on_progress(counted_rows: int, **more: object) -> None:
@@ -173,9 +104,9 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
 
     if executor is None:
         with threading.use_threads(plan.threads):
-            accumulator = accumulated(model, rows, job.threshold, plan.threads, on_progress)
+            accumulator = accumulate_rows(model, rows, job.threshold, plan.threads, on_progress)
     else:
-        found = counted(work_of(job, request), slices_of(job.data), executor, plan.total)
+        found = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
         accumulator, rows.notices = found.accumulator, found.notices
     rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
@@ -184,3 +115,72 @@ def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> E
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))
+
+
+def accumulate_rows(
+    model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
+) -> Accumulator:
+    """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one
+    thread.
+
+    ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
+    """
+    stopwatch, empty = Stopwatch(), partial(accumulator_for, model, rows, threshold)
+    if (groups := rows.groups()) is None:
+        found = empty()
+        for one in decide_rows(model, rows, threads):
+            count_rows(model, found, one.decision, one.truth)
+            if stopwatch.due():
+                on_progress(found.rows)
+        return found
+    before = [0, *itertools.accumulate(group.rows for group in groups)]
+
+    def report_groups(done: int) -> None:
+        if stopwatch.due():
+            on_progress(before[done])
+
+    task, joins = Task("evaluate", count_group), Joins(_joined)
+    all_rows: Accumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), report_groups)
+    return all_rows
+
+
+def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[], Accumulator]) -> Accumulator:
+    """Count the rows of a group of chunks."""
+    with closing(rows.read(iter(group.chunks))) as batches:
+        return accumulate(model, batches, empty())
+
+
+def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    one.count_in(cast(Any, other))
+    return one
+
+
+class Counts(NamedTuple):
+    """What evaluating a slice found."""
+
+    accumulator: Accumulator
+    """The accumulator of its rows."""
+    rows: int
+    """The number of rows."""
+    notices: list[str]
+    """What a user should know."""
+
+
+def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
+    """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
+    task = Task("evaluate", evaluate_slice, needs)
+    found: Counts = executor.reduce(task, parts, Joins(_join_counts), (executor.share(work),), ignore_progress)
+    return found
+
+
+def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
+    """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
+    model, rows = open_slice(part, work)
+    assert isinstance(work.job, EvaluateJob)
+    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
+    return Counts(accumulator, accumulator.rows, rows.notices)
+
+
+def _join_counts(one: Counts, other: Counts) -> Counts:
+    notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
+    return Counts(joined(one.accumulator, other.accumulator), one.rows + other.rows, notices)

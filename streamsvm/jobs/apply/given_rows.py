@@ -1,4 +1,7 @@
-"""Rows that a program hands to a model: arrays, tables read as the model's own was, stores and files by their path."""
+"""Rows that a program hands to a model: arrays, tables read as the model's own was, stores and files by their path.
+
+Their decision values, and what each column of a linear model adds to these.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import scipy.sparse
 
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.apply.rows import FileRequest, located, row_batches, rows_of_source, source_options
+from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_of_source, source_options
 from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_dask, is_dask_frame
 from streamsvm.model import Model
 from streamsvm.rows import Dense, Float64, Rows, row_count
@@ -26,6 +29,8 @@ from streamsvm.store.sources.open_arrays import LabeledArray, OpenArraySource
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""
+MOST_BYTES = 1 << 30
+"""Of parts, one number for each row, problem and column: explanations are for people, who look at a few rows."""
 
 
 def decisions_of(model: Model, X: Any) -> Float64:
@@ -38,13 +43,31 @@ def decisions_of(model: Model, X: Any) -> Float64:
     return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
 
 
+def parts_of(model: Model, X: Any) -> Float64:
+    """Return what each column adds to the decision values of rows, (n, k, d) float64.
+
+    ``X``: an array, a sparse matrix, or a table like the one the model's store was made of. Raises DataError,
+    UsageError for rows too many to be told of one by one.
+    """
+    coef, found, size = model.coef, list[Float64](), 0
+    for X_stored in stored_rows(model, X):
+        size += row_count(X_stored)
+        _check_size(size, coef)
+        found.append(_values(X_stored, model.columns))
+    values = np.concatenate(found) if found else np.empty((0, model.columns))
+    offsets = offsets_from(model.provenance.get("encoding"))
+    values[:, offsets.columns] += offsets.values
+    return values[:, None, :] * coef[None, :, :]
+
+
 def stored_rows(model: Model, X: Any) -> Iterator[Rows]:
-    """Yield rows of any kind in order, some at a time, as the model's store has them: encoded, some columns less an offset, filled.
+    """Yield rows of any kind in order, some at a time, as the model's store has them: encoded, some columns less an
+    offset, filled.
 
     Raises DataError, UsageError, MissingError.
     """
     if isinstance(X, str | PathLike):
-        yield from (batch.X for batch in row_batches(model, located([str(X)]), UNLABELED))
+        yield from (batch.X for batch in open_rows(model, locate_data([str(X)]), UNLABELED))
     elif gives_batches(X) or is_dask_frame(X):
         yield from _of_table(model, X)
     elif is_dask(X):
@@ -56,7 +79,9 @@ def stored_rows(model: Model, X: Any) -> Iterator[Rows]:
 
 
 def _of_table(model: Model, X: Any) -> Iterator[Rows]:
-    """The rows of a table: columns by name as in training, or all of them as numbers where the model knows no names."""
+    """Yield the rows of a table: columns by name as in training, or all of them as numbers where the model knows no
+    names.
+    """
     if "schema" not in (model.provenance.get("encoding") or {}):
         yield from (_of_array(model, values) for values in numbers_of(X))
         return
@@ -67,14 +92,16 @@ def _of_table(model: Model, X: Any) -> Iterator[Rows]:
 
 
 def _of_slices(model: Model, X: Any) -> Iterator[Rows]:
-    """The rows of an array that is read in slices."""
+    """Yield the rows of an array that is read in slices."""
     filling = _filling(model, X.shape[1])
     source = OpenArraySource(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
     yield from (_stored(model, batch.X, filling) for batch in source.batches())
 
 
 def _of_array(model: Model, X: Any) -> Rows:
-    """The rows of an array in memory, exact where the model takes offsets from them. Raises DataError E-SCHEMA for another number of columns."""
+    """Return the rows of an array in memory, exact where the model takes offsets from them. Raises DataError E-SCHEMA
+    for another number of columns.
+    """
     columns = X.shape[1] if scipy.sparse.issparse(X) else None
     X = X if columns is not None else np.asarray(X)
     filling = _filling(model, X.shape[1]) if X.ndim == 2 else None
@@ -83,7 +110,8 @@ def _of_array(model: Model, X: Any) -> Rows:
 
 
 def _filling(model: Model, columns: int) -> Filling | None:
-    """What stands for missing values in rows of so many columns; None where none may be missing. Raises DataError E-SCHEMA.
+    """Return what stands for missing values in rows of so many columns; None where none may be missing. Raises
+    DataError E-SCHEMA.
 
     Rows may have their indicator columns already.
     """
@@ -104,27 +132,6 @@ def _stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
     return moved if filling is None else filling.apply(moved)
 
 
-MOST_BYTES = 1 << 30
-"""Of parts, one number for each row, problem and column: explanations are for people, who look at a few rows."""
-
-
-def parts_of(model: Model, X: Any) -> Float64:
-    """Return what each column adds to the decision values of rows, (n, k, d) float64.
-
-    ``X``: an array, a sparse matrix, or a table like the one the model's store was made of. Raises DataError, UsageError for
-    rows too many to be told of one by one.
-    """
-    coef, found, size = model.coef, list[Float64](), 0
-    for X_stored in stored_rows(model, X):
-        size += row_count(X_stored)
-        _check_size(size, coef)
-        found.append(_values(X_stored, model.columns))
-    values = np.concatenate(found) if found else np.empty((0, model.columns))
-    offsets = offsets_from(model.provenance.get("encoding"))
-    values[:, offsets.columns] += offsets.values
-    return values[:, None, :] * coef[None, :, :]
-
-
 def _check_size(rows: int, coef: Float64) -> None:
     """Raise UsageError where the parts of so many rows are too many."""
     if 8 * rows * coef.size > MOST_BYTES:
@@ -134,7 +141,7 @@ def _check_size(rows: int, coef: Float64) -> None:
 
 
 def _values(X: Rows, columns: int) -> Float64:
-    """Rows in full, (n, columns)."""
+    """Return rows in full, (n, columns)."""
     if isinstance(X, Dense):
         return X.values.astype(np.float64)
     values = np.zeros((row_count(X), columns))

@@ -1,4 +1,10 @@
-"""Decision values as histograms: the area under the ROC curve in memory that does not depend on the number of rows."""
+"""How good predictions are, counted while rows stream by: memory does not depend on the number of rows.
+
+``MetricAccumulator`` counts classes: confusion, losses, a ranking of decision values in bins of rising value
+(``Ranking``, 4 MiB), from which the area under the ROC curve and all thresholds are computed; thresholds at the lower
+edge of a bin have exact counts. ``NumberAccumulator`` sums the errors of a regression. ``ErrorCounts`` only counts how
+often each of several models is wrong, for held-out rows and folds.
+"""
 
 from __future__ import annotations
 
@@ -19,268 +25,99 @@ KEY_BITS = 18
 """Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
 
 
-class AUC(NamedTuple):
-    """The area under the ROC curve; the exact one is within ``error`` of ``value``."""
+def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> Accumulator:
+    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
+    found = empty_accumulator(model, threshold)
+    if isinstance(found, MetricAccumulator):
+        found.truths = rows.truths
+    return found
 
-    value: float
-    """The area, from 0 to 1."""
-    error: float
-    """How far at most the exact area is from it."""
+
+def empty_accumulator(model: Model, threshold: float | None = None) -> Accumulator:
+    """Return an accumulator of no rows. Raises UsageError for a threshold of numbers."""
+    if not model.numeric:
+        return MetricAccumulator(model.classes, threshold)
+    if threshold is not None:
+        raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
+    return NumberAccumulator()
 
 
-class Ranking:
-    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the number of
-    rows.
+def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
+    """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
+    for batch in rows:
+        count_rows(model, accumulator, model.decision(batch.X), batch.truth)
+    return accumulator
+
+
+def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
+    """Count rows with decision values (n, k) and outcomes, or numbers, (n,). Raises DataError E-LABEL for rows
+    without.
     """
-
-    def __init__(self) -> None:
-        self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
-
-    def add(self, decision: Float64, positive: NDArray[np.bool_]) -> None:
-        """Count rows with decision values (n,) and ``positive`` (n,) bool."""
-        keys = sort_keys(decision)
-        for side, mask in enumerate((~positive, positive)):
-            self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
-
-    def auc(self) -> AUC | None:
-        """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
-        class only.
-        """
-        negatives, positives = self.counts.astype(np.float64)
-        pairs = float(negatives.sum() * positives.sum())
-        if not pairs:
-            return None
-        below = np.cumsum(negatives) - negatives
-        tied = float(positives @ negatives)
-        return AUC((float(positives @ below) + 0.5 * tied) / pairs, 0.5 * tied / pairs)
+    if truth is None:
+        what = "numbers" if model.numeric else "classes"
+        hint = f"the model predicts {what}: ingest the rows like those of its training, or say where labels are: --label COLUMN"
+        raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
+    if isinstance(accumulator, NumberAccumulator):
+        accumulator.add(truth, decision)
+        return
+    accumulator.add(truth, model.codes(decision), decision)
+    if model.calibration is not None:
+        accumulator.add_probabilities(truth, decision, model.probabilities(decision))
 
 
-def sort_keys(values: Float64) -> Int64:
-    """Return the leading bits of float32 values as integers (n,) in the order of the values."""
-    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0: -0.0 is 0.0
-    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
-    return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
+def joined(one: Accumulator, other: Accumulator) -> Accumulator:
+    """Return an accumulator of the rows of both, which are of one model; neither changes."""
+    return one.joined(cast(Any, other))
 
 
-class ThresholdFigures(NamedTuple):
-    """How good a model is where rows from ``threshold`` on are taken for the positive class."""
+class ModelEvaluation(NamedTuple):
+    """How good a model is on some rows, each row counted once whatever its weight.
 
-    threshold: float
-    """The decision value: f > threshold where it was stated, f >= threshold where it was found."""
-    precision: float
-    """The share of positives among the rows that are taken for positive; 0 where there are none."""
-    recall: float
-    """The share of the positives that are taken for positive."""
-    F1: float
-    """The harmonic mean of both."""
-    balanced_accuracy: float
-    """The mean of the recall of both classes."""
-    accuracy: float
-    """The share of right answers."""
-    cost: float
-    """The mean cost of a row: that of a false positive or a false negative, or 0; by default 1 each."""
-
-
-def figures(
-    thresholds: Float64, taken: Int64 | Float64, rows: Int64 | Float64, costs: tuple[float, float]
-) -> list[Float64]:
-    """Return the fields of ``ThresholdFigures`` for many thresholds at once.
-
-    ``taken``: negatives and positives (2, k) taken for positive; ``rows``: how many there are (2,).
+    Figures that are for two classes only are None for more.
     """
-    false, true = taken.astype(np.float64)
-    negatives, positives = (max(float(count), 1.0) for count in rows)
-    missed, total = rows[1] - true, max(float(rows.sum()), 1.0)
-    precision, recall = true / np.maximum(true + false, 1.0), true / positives
-    F1 = 2 * true / np.maximum(2 * true + false + missed, 1.0)
-    balanced = (recall + 1 - false / negatives) / 2
-    return [
-        thresholds,
-        precision,
-        recall,
-        F1,
-        balanced,
-        1 - (false + missed) / total,
-        (costs[0] * false + costs[1] * missed) / total,
-    ]
-
-
-def at_threshold(
-    threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0)
-) -> ThresholdFigures:
-    """Return the figures at one threshold; ``taken`` (2,) as counted there, ``counts`` (2, bins) of the ranking."""
-    found = figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs)
-    return ThresholdFigures(*(float(values[0]) for values in found))
-
-
-def best_threshold(counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0)) -> ThresholdFigures:
-    """Return the figures at the threshold that is best by one of ``options.MEASURES``, the largest if there are several.
-
-    ``counts`` (2, bins): negatives and positives by rising decision value.
-    """
-    used = np.flatnonzero(counts.any(axis=0))
-    taken = np.cumsum(counts[:, used][:, ::-1], axis=1)
-    found = ThresholdFigures(*figures(lower_edges(used[::-1], counts.shape[1]), taken, counts.sum(axis=1), costs))  # type: ignore[arg-type]
-    values = np.asarray(found[ThresholdFigures._fields.index(measure)])
-    place = int(np.argmin(values) if measure == "cost" else np.argmax(values))
-    return ThresholdFigures(*(float(np.asarray(column)[place]) for column in found))
-
-
-def average_precision(counts: Int64) -> float | None:
-    """Return the area under precision over recall as steps, where rows of one bin count as ties; None without
-    positives.
-
-    AP = sum over bins, from the largest decision value down, of (R_k - R_(k-1)) P_k.
-    """
-    false, true = np.cumsum(counts[:, ::-1].astype(np.float64), axis=1)
-    if not true[-1]:
-        return None
-    precision = true / np.maximum(true + false, 1.0)
-    return float(np.diff(true, prepend=0.0) @ precision / true[-1])
-
-
-def lower_edges(bins: Int64, count: int) -> Float64:
-    """Return the smallest float32 that ``ranking.sort_keys`` puts into each bin, of ``count`` bins, as float64."""
-    ordered = bins.astype(np.uint32) << np.uint32(33 - count.bit_length())
-    bits = np.where(ordered >> 31 == 1, ordered & np.uint32((1 << 31) - 1), ~ordered)
-    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
-class ErrorCounts:
-    """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they are off.
-
-    The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says more
-    of one model and costs more. ``voting``: so many classes, whose pairs vote.
-    """
-
-    def __init__(self, models: int, voting: int = 0) -> None:
-        self._voting = voting
-        self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
-        self.squares = np.zeros(models)
-
-    def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``predict_codes``), or float64 numbers."""
-        if truth.dtype.kind == "f":
-            error = decision[:, 0] - truth
-            self.squares[model] += float(error @ error)
-        else:
-            self.wrong[model] += np.count_nonzero(predict_codes(decision, self._voting) != truth)
-        self.rows[model] += len(truth)
-
-    def __add__(self, other: ErrorCounts) -> ErrorCounts:
-        """The counts of both, in a new object."""
-        both = ErrorCounts(len(self.wrong), self._voting)
-        both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
-        both.squares = self.squares + other.squares
-        return both
-
-    @property
-    def shares(self) -> list[float]:
-        """The share of its rows each model is wrong about, of numbers the root of the mean squared error; 0 where there are none."""
-        rows = np.maximum(self.rows, 1)
-        shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
-        return shares
-
-
-class BalancedCounts:
-    """How often each of several models of one class is wrong, rows of the class and all others counting the same, whatever there are of each.
-
-    A model that takes all rows for those of the class, or none, has an error of 1/2.
-    """
-
-    def __init__(self, models: int) -> None:
-        self._sides = tuple(ErrorCounts(models) for _ in range(2))
-
-    def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, 1) by one model; ``truth`` (n,) is 1 for rows of the class, else 0."""
-        for outcome, counts in enumerate(self._sides):
-            mine = truth == outcome
-            counts.add(model, decision[mine], truth[mine])
-
-    @property
-    def shares(self) -> list[float]:
-        """The mean of both shares of wrong answers, for each model. Raises DataError where one of them is of no rows."""
-        if any(counts.rows.min(initial=1) == 0 for counts in self._sides):
-            raise DataError(
-                "rows that are held out together are all of the class, or none of them is: there is no error to take",
-                code="E-LABEL",
-                hint="fewer folds, or ingest the rows in random order: --shuffle",
-            )
-        return [0.5 * (one + other) for one, other in zip(*(counts.shares for counts in self._sides), strict=True)]
-
-
-class RegressionEvaluation(NamedTuple):
-    """How far a model is off on some rows, each row counted once whatever its weight; all in the units of the target but R2."""
 
     rows: int
     """The number of rows."""
-    R2: float | None
-    """The share of the targets' variance that is explained; None where all targets are equal. May be below 0."""
-    MAE: float
-    """The mean absolute error."""
-    RMSE: float
-    """The root of the mean squared error."""
-    largest_error: float
-    """The largest absolute error."""
-    target_mean: float
-    """The mean of the targets."""
-    target_spread: float
-    """The standard deviation of the targets."""
-
-
-class NumberAccumulator:
-    """Sums the errors of a model's predictions, and the moments of the targets."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._absolute = self._squares = self._largest = self._mean = self._M2 = 0.0
-
-    def add(self, truth: Float64, decision: Float64) -> None:
-        """Count rows: targets (n,), predictions (n, 1)."""
-        if not len(truth):
-            return
-        error, mean = decision[:, 0] - truth, float(truth.mean())
-        away = truth - mean
-        self._join(len(truth), mean, float(away @ away))
-        self._absolute += float(np.abs(error).sum())
-        self._squares += float(error @ error)
-        self._largest = max(self._largest, float(np.abs(error).max()))
-
-    def joined(self, other: NumberAccumulator) -> NumberAccumulator:
-        """Return an accumulator of the rows of both; neither changes."""
-        both = NumberAccumulator()
-        both.count_in(self)
-        both.count_in(other)
-        return both
-
-    def count_in(self, other: NumberAccumulator) -> None:
-        """Count the rows of another accumulator of the same model."""
-        self._join(other.rows, other._mean, other._M2)
-        self._absolute += other._absolute
-        self._squares += other._squares
-        self._largest = max(self._largest, other._largest)
-
-    def at_thresholds(self, measure: str | None, costs: tuple[float, float]) -> tuple[None, None]:
-        """Return nothing. Raises UsageError where a threshold is asked for: there are no classes."""
-        if measure is not None:
-            raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
-        return None, None
-
-    def result(self) -> RegressionEvaluation:
-        """Return the figures of all rows counted."""
-        rows = max(self.rows, 1)
-        R2 = 1.0 - self._squares / self._M2 if self._M2 > 0.0 else None
-        MAE, RMSE = self._absolute / rows, float(np.sqrt(self._squares / rows))
-        spread = float(np.sqrt(self._M2 / rows))
-        return RegressionEvaluation(self.rows, R2, MAE, RMSE, self._largest, self._mean, spread)
-
-    def _join(self, rows: int, mean: float, M2: float) -> None:
-        if not rows:
-            return
-        total, delta = self.rows + rows, mean - self._mean
-        self._M2 += M2 + delta * delta * self.rows * rows / total
-        self._mean += delta * rows / total
-        self.rows = total
+    accuracy: float
+    """The share of right answers."""
+    balanced_accuracy: float
+    """The mean share of right answers over the classes that occur."""
+    F1: float | None
+    """The F1 score of the positive class, ``classes[1]``."""
+    F1_macro: float
+    """The mean F1 score of the classes that occur or were predicted."""
+    AUC: float | None
+    """The area under the ROC curve."""
+    AUC_error: float | None
+    """How far at most the exact AUC is from ``AUC``."""
+    hinge: float | None
+    """The mean hinge loss."""
+    squared_hinge: float | None
+    """The mean squared hinge loss."""
+    classes: tuple[str, ...]
+    """The classes of the model."""
+    truths: tuple[str, ...]
+    """The labels that occurred: the model's classes, then labels it does not know."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
+    average_precision: float | None
+    """The area under precision over recall, as steps."""
+    precision: tuple[float, ...]
+    """For each of ``truths``, the share of right answers among the rows it was predicted for; 0 where there are none."""
+    recall: tuple[float, ...]
+    """For each of ``truths``, the share of its rows it was predicted for; 0 where there are none."""
+    F1_by_class: tuple[float, ...]
+    """For each of ``truths``, the harmonic mean of both."""
+    log_loss: float | None = None
+    """The mean of - log p of the true class; None for a model without probabilities. Rows of classes it does not know
+    are left out.
+    """
+    Brier: float | None = None
+    """The mean squared error of the probability of ``classes[1]``; of more than two classes the mean of the sum over
+    all.
+    """
+    ECE: float | None = None
+    """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
 
 
 class MetricAccumulator:
@@ -402,96 +239,282 @@ class MetricAccumulator:
         )
 
 
-class ModelEvaluation(NamedTuple):
-    """How good a model is on some rows, each row counted once whatever its weight.
+class Ranking:
+    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the number of
+    rows.
+    """
 
-    Figures that are for two classes only are None for more.
+    def __init__(self) -> None:
+        self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
+
+    def add(self, decision: Float64, positive: NDArray[np.bool_]) -> None:
+        """Count rows with decision values (n,) and ``positive`` (n,) bool."""
+        keys = sort_keys(decision)
+        for side, mask in enumerate((~positive, positive)):
+            self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
+
+    def auc(self) -> AUC | None:
+        """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
+        class only.
+        """
+        negatives, positives = self.counts.astype(np.float64)
+        pairs = float(negatives.sum() * positives.sum())
+        if not pairs:
+            return None
+        below = np.cumsum(negatives) - negatives
+        tied = float(positives @ negatives)
+        return AUC((float(positives @ below) + 0.5 * tied) / pairs, 0.5 * tied / pairs)
+
+
+class AUC(NamedTuple):
+    """The area under the ROC curve; the exact one is within ``error`` of ``value``."""
+
+    value: float
+    """The area, from 0 to 1."""
+    error: float
+    """How far at most the exact area is from it."""
+
+
+def sort_keys(values: Float64) -> Int64:
+    """Return the leading bits of float32 values as integers (n,) in the order of the values."""
+    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0: -0.0 is 0.0
+    ordered = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
+    return (ordered >> np.uint32(32 - KEY_BITS)).astype(np.int64)
+
+
+class ThresholdFigures(NamedTuple):
+    """How good a model is where rows from ``threshold`` on are taken for the positive class."""
+
+    threshold: float
+    """The decision value: f > threshold where it was stated, f >= threshold where it was found."""
+    precision: float
+    """The share of positives among the rows that are taken for positive; 0 where there are none."""
+    recall: float
+    """The share of the positives that are taken for positive."""
+    F1: float
+    """The harmonic mean of both."""
+    balanced_accuracy: float
+    """The mean of the recall of both classes."""
+    accuracy: float
+    """The share of right answers."""
+    cost: float
+    """The mean cost of a row: that of a false positive or a false negative, or 0; by default 1 each."""
+
+
+def figures(
+    thresholds: Float64, taken: Int64 | Float64, rows: Int64 | Float64, costs: tuple[float, float]
+) -> list[Float64]:
+    """Return the fields of ``ThresholdFigures`` for many thresholds at once.
+
+    ``taken``: negatives and positives (2, k) taken for positive; ``rows``: how many there are (2,).
+    """
+    false, true = taken.astype(np.float64)
+    negatives, positives = (max(float(count), 1.0) for count in rows)
+    missed, total = rows[1] - true, max(float(rows.sum()), 1.0)
+    precision, recall = true / np.maximum(true + false, 1.0), true / positives
+    F1 = 2 * true / np.maximum(2 * true + false + missed, 1.0)
+    balanced = (recall + 1 - false / negatives) / 2
+    return [
+        thresholds,
+        precision,
+        recall,
+        F1,
+        balanced,
+        1 - (false + missed) / total,
+        (costs[0] * false + costs[1] * missed) / total,
+    ]
+
+
+def at_threshold(
+    threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0)
+) -> ThresholdFigures:
+    """Return the figures at one threshold; ``taken`` (2,) as counted there, ``counts`` (2, bins) of the ranking."""
+    found = figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs)
+    return ThresholdFigures(*(float(values[0]) for values in found))
+
+
+def best_threshold(counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0)) -> ThresholdFigures:
+    """Return the figures at the threshold that is best by one of ``options.MEASURES``, the largest if there are
+    several.
+
+    ``counts`` (2, bins): negatives and positives by rising decision value.
+    """
+    used = np.flatnonzero(counts.any(axis=0))
+    taken = np.cumsum(counts[:, used][:, ::-1], axis=1)
+    found = ThresholdFigures(*figures(lower_edges(used[::-1], counts.shape[1]), taken, counts.sum(axis=1), costs))  # type: ignore[arg-type]
+    values = np.asarray(found[ThresholdFigures._fields.index(measure)])
+    place = int(np.argmin(values) if measure == "cost" else np.argmax(values))
+    return ThresholdFigures(*(float(np.asarray(column)[place]) for column in found))
+
+
+def average_precision(counts: Int64) -> float | None:
+    """Return the area under precision over recall as steps, where rows of one bin count as ties; None without
+    positives.
+
+    AP = sum over bins, from the largest decision value down, of (R_k - R_(k-1)) P_k.
+    """
+    false, true = np.cumsum(counts[:, ::-1].astype(np.float64), axis=1)
+    if not true[-1]:
+        return None
+    precision = true / np.maximum(true + false, 1.0)
+    return float(np.diff(true, prepend=0.0) @ precision / true[-1])
+
+
+def lower_edges(bins: Int64, count: int) -> Float64:
+    """Return the smallest float32 that ``ranking.sort_keys`` puts into each bin, of ``count`` bins, as float64."""
+    ordered = bins.astype(np.uint32) << np.uint32(33 - count.bit_length())
+    bits = np.where(ordered >> 31 == 1, ordered & np.uint32((1 << 31) - 1), ~ordered)
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+class ErrorCounts:
+    """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they
+    are off.
+
+    The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says
+    more of one model and costs more. ``voting``: so many classes, whose pairs vote.
+    """
+
+    def __init__(self, models: int, voting: int = 0) -> None:
+        self._voting = voting
+        self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
+        self.squares = np.zeros(models)
+
+    def add(self, model: int, decision: Float64, truth: Array) -> None:
+        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``predict_codes``),
+        or float64 numbers.
+        """
+        if truth.dtype.kind == "f":
+            error = decision[:, 0] - truth
+            self.squares[model] += float(error @ error)
+        else:
+            self.wrong[model] += np.count_nonzero(predict_codes(decision, self._voting) != truth)
+        self.rows[model] += len(truth)
+
+    def __add__(self, other: ErrorCounts) -> ErrorCounts:
+        """Return the counts of both, in a new object."""
+        both = ErrorCounts(len(self.wrong), self._voting)
+        both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
+        both.squares = self.squares + other.squares
+        return both
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of its rows each model is wrong about, of numbers the root of the mean squared error; 0 where
+        there are none.
+        """
+        rows = np.maximum(self.rows, 1)
+        shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
+        return shares
+
+
+class BalancedCounts:
+    """How often each of several models of one class is wrong, rows of the class and all others counting the same,
+    whatever there are of each.
+
+    A model that takes all rows for those of the class, or none, has an error of 1/2.
+    """
+
+    def __init__(self, models: int) -> None:
+        self._sides = tuple(ErrorCounts(models) for _ in range(2))
+
+    def add(self, model: int, decision: Float64, truth: Array) -> None:
+        """Count rows with decision values (n, 1) by one model; ``truth`` (n,) is 1 for rows of the class, else 0."""
+        for outcome, counts in enumerate(self._sides):
+            mine = truth == outcome
+            counts.add(model, decision[mine], truth[mine])
+
+    @property
+    def shares(self) -> list[float]:
+        """The mean of both shares of wrong answers, for each model. Raises DataError where one of them is of no rows."""
+        if any(counts.rows.min(initial=1) == 0 for counts in self._sides):
+            raise DataError(
+                "rows that are held out together are all of the class, or none of them is: there is no error to take",
+                code="E-LABEL",
+                hint="fewer folds, or ingest the rows in random order: --shuffle",
+            )
+        return [0.5 * (one + other) for one, other in zip(*(counts.shares for counts in self._sides), strict=True)]
+
+
+class RegressionEvaluation(NamedTuple):
+    """How far a model is off on some rows, each row counted once whatever its weight; all in the units of the target
+    but R2.
     """
 
     rows: int
     """The number of rows."""
-    accuracy: float
-    """The share of right answers."""
-    balanced_accuracy: float
-    """The mean share of right answers over the classes that occur."""
-    F1: float | None
-    """The F1 score of the positive class, ``classes[1]``."""
-    F1_macro: float
-    """The mean F1 score of the classes that occur or were predicted."""
-    AUC: float | None
-    """The area under the ROC curve."""
-    AUC_error: float | None
-    """How far at most the exact AUC is from ``AUC``."""
-    hinge: float | None
-    """The mean hinge loss."""
-    squared_hinge: float | None
-    """The mean squared hinge loss."""
-    classes: tuple[str, ...]
-    """The classes of the model."""
-    truths: tuple[str, ...]
-    """The labels that occurred: the model's classes, then labels it does not know."""
-    confusion: tuple[tuple[int, ...], ...]
-    """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
-    average_precision: float | None
-    """The area under precision over recall, as steps."""
-    precision: tuple[float, ...]
-    """For each of ``truths``, the share of right answers among the rows it was predicted for; 0 where there are none."""
-    recall: tuple[float, ...]
-    """For each of ``truths``, the share of its rows it was predicted for; 0 where there are none."""
-    F1_by_class: tuple[float, ...]
-    """For each of ``truths``, the harmonic mean of both."""
-    log_loss: float | None = None
-    """The mean of - log p of the true class; None for a model without probabilities. Rows of classes it does not know are left out."""
-    Brier: float | None = None
-    """The mean squared error of the probability of ``classes[1]``; of more than two classes the mean of the sum over all."""
-    ECE: float | None = None
-    """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
+    R2: float | None
+    """The share of the targets' variance that is explained; None where all targets are equal. May be below 0."""
+    MAE: float
+    """The mean absolute error."""
+    RMSE: float
+    """The root of the mean squared error."""
+    largest_error: float
+    """The largest absolute error."""
+    target_mean: float
+    """The mean of the targets."""
+    target_spread: float
+    """The standard deviation of the targets."""
+
+
+class NumberAccumulator:
+    """Sums the errors of a model's predictions, and the moments of the targets."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._absolute = self._squares = self._largest = self._mean = self._M2 = 0.0
+
+    def add(self, truth: Float64, decision: Float64) -> None:
+        """Count rows: targets (n,), predictions (n, 1)."""
+        if not len(truth):
+            return
+        error, mean = decision[:, 0] - truth, float(truth.mean())
+        away = truth - mean
+        self._join(len(truth), mean, float(away @ away))
+        self._absolute += float(np.abs(error).sum())
+        self._squares += float(error @ error)
+        self._largest = max(self._largest, float(np.abs(error).max()))
+
+    def joined(self, other: NumberAccumulator) -> NumberAccumulator:
+        """Return an accumulator of the rows of both; neither changes."""
+        both = NumberAccumulator()
+        both.count_in(self)
+        both.count_in(other)
+        return both
+
+    def count_in(self, other: NumberAccumulator) -> None:
+        """Count the rows of another accumulator of the same model."""
+        self._join(other.rows, other._mean, other._M2)
+        self._absolute += other._absolute
+        self._squares += other._squares
+        self._largest = max(self._largest, other._largest)
+
+    def at_thresholds(self, measure: str | None, costs: tuple[float, float]) -> tuple[None, None]:
+        """Return nothing. Raises UsageError where a threshold is asked for: there are no classes."""
+        if measure is not None:
+            raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
+        return None, None
+
+    def result(self) -> RegressionEvaluation:
+        """Return the figures of all rows counted."""
+        rows = max(self.rows, 1)
+        R2 = 1.0 - self._squares / self._M2 if self._M2 > 0.0 else None
+        MAE, RMSE = self._absolute / rows, float(np.sqrt(self._squares / rows))
+        spread = float(np.sqrt(self._M2 / rows))
+        return RegressionEvaluation(self.rows, R2, MAE, RMSE, self._largest, self._mean, spread)
+
+    def _join(self, rows: int, mean: float, M2: float) -> None:
+        if not rows:
+            return
+        total, delta = self.rows + rows, mean - self._mean
+        self._M2 += M2 + delta * delta * self.rows * rows / total
+        self._mean += delta * rows / total
+        self.rows = total
 
 
 Accumulator: TypeAlias = MetricAccumulator | NumberAccumulator
 """What counts the predictions of a model: of classes, or of numbers."""
+
+
 Evaluation: TypeAlias = ModelEvaluation | RegressionEvaluation
 """What it comes to."""
-
-
-def joined(one: Accumulator, other: Accumulator) -> Accumulator:
-    """Return an accumulator of the rows of both, which are of one model; neither changes."""
-    return one.joined(cast(Any, other))
-
-
-def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> Accumulator:
-    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
-    found = empty_accumulator(model, threshold)
-    if isinstance(found, MetricAccumulator):
-        found.truths = rows.truths
-    return found
-
-
-def empty_accumulator(model: Model, threshold: float | None = None) -> Accumulator:
-    """Return an accumulator of no rows. Raises UsageError for a threshold of numbers."""
-    if not model.numeric:
-        return MetricAccumulator(model.classes, threshold)
-    if threshold is not None:
-        raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
-    return NumberAccumulator()
-
-
-def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
-    """Count rows with decision values (n, k) and outcomes, or numbers, (n,). Raises DataError E-LABEL for rows without."""
-    if truth is None:
-        what = "numbers" if model.numeric else "classes"
-        hint = f"the model predicts {what}: ingest the rows like those of its training, or say where labels are: --label COLUMN"
-        raise DataError("there are no labels to compare with", code="E-LABEL", hint=hint)
-    if isinstance(accumulator, NumberAccumulator):
-        accumulator.add(truth, decision)
-        return
-    accumulator.add(truth, model.codes(decision), decision)
-    if model.calibration is not None:
-        accumulator.add_probabilities(truth, decision, model.probabilities(decision))
-
-
-def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
-    """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
-    for batch in rows:
-        count_rows(model, accumulator, model.decision(batch.X), batch.truth)
-    return accumulator

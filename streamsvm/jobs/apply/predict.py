@@ -1,4 +1,8 @@
-"""What predictions look like in a file: lines of CSV or text, a Parquet table, or an array."""
+"""predict: a model and rows in, one line or number a row out, in the order of the rows.
+
+The output is lines of CSV or text, a Parquet table, or an array. On a cluster each worker writes the predictions of
+its slice to a Parquet file, and the driver puts the files together.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,13 @@ from streamsvm.jobs.apply.rows import (
     ApplyWork,
     RowBatches,
     Slice,
-    decided,
-    located,
-    request_of,
-    row_batches,
-    rows_of,
-    slices_of,
-    work_of,
+    build_file_request,
+    cut_slices,
+    decide_rows,
+    describe_work,
+    locate_data,
+    open_rows,
+    open_slice,
 )
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.locks import locked, scratch_beside, sweep_beside
@@ -51,12 +55,120 @@ PREDICTED_NUMBER = "prediction"
 """The name of the column of numbers."""
 ROW = "row"
 """The name of the column of row numbers."""
-
-
 Table: TypeAlias = Mapping[str, Array]
 """Predictions of some rows: columns (n,) by name, in their order."""
 Piece: TypeAlias = Table | bytes
 """What goes to a file of some rows: columns, or where that is text the lines themselves."""
+BYTES_A_ROW = 200
+"""Bytes for each row of a block: the decision, its text as Python objects and as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictResult(JobResult):
+    """What was written."""
+
+    out: str
+    """Where the predictions are."""
+    rows: int
+    """The number of rows."""
+    seconds: float
+    """How long it took."""
+
+
+def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
+    """Write one prediction for each row, all of them or none. Raises MissingError, BudgetError, DataError,
+    StorageError, ExistsError, ClusterError.
+    """
+    with ExitStack() as stack:
+        if not job.to_stdout:
+            claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
+            stack.enter_context(locked(Path(job.out)))
+            sweep_beside(Path(job.out))
+        found = stack.enter_context(executor_for(job, executor))
+        stack.enter_context(threadpool_limits(1))
+        data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
+        return _predicted(replace(job, data=locate_data(data)), report, found)
+
+
+def rejects_path(job: PredictJob) -> Path:
+    """Return where lines are listed that could not be read: beside the predictions."""
+    return Path(job.out).with_name(f"{Path(job.out).name}.rejects")
+
+
+def _outputs(job: PredictJob) -> list[Output]:
+    found = [Output(Path(job.out), PREDICTIONS)]
+    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
+
+
+def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
+    model = models.load(Path(job.model))
+    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    if PROBABILITY in job.outputs:
+        model.check_probabilities()
+    widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
+    per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
+    request = build_file_request(job, memory, per_row, unlabeled=True)
+    rows = open_rows(model, job.data, request)
+    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
+    counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
+    if executor is None:
+        with threading.use_threads(plan.threads), closing(counted.made(form, plan.threads)) as tables:
+            form.write(tables)  # a full disk ends who reads
+    else:
+        with scratch_beside(_beside(job)) as scratch:
+            work, parts = describe_work(job, request, scratch), cut_slices(job.data)
+            form.write(counted.fetched(predict_slices(work, parts, executor, plan.total), form))
+    counted.check()
+    rows.notices += without_effect(job, other_formats(job, rows.form))
+    if rows.rejects.count:
+        rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
+    report(
+        {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
+    )
+    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
+
+
+def _beside(job: PredictJob) -> Path:
+    """Return what files that are only needed for a while lie beside: the output, or this directory for standard
+    output.
+    """
+    return Path("predictions" if job.to_stdout else job.out)
+
+
+class _Predictions:
+    """The predictions of block after block, counted and reported."""
+
+    def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
+        self._batches, self._model, self._report = rows, model, report
+        self.rows, self.stopwatch = 0, Stopwatch()
+
+    def made(self, form: PredictionTable, threads: int) -> Generator[Piece]:
+        """Yield what is written, block after block."""
+        with closing(decide_rows(self._model, self._batches, threads, form.prepared)) as found:
+            for one in found:
+                yield form.finished(one.prepared, one.ids, self.rows)
+                self.rows += len(one.decision)
+                self._tell()
+
+    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
+        """Yield what workers have written, instead."""
+        for found in slices:
+            for table in parquet_tables(found.path):
+                yield form.lines_of(form.renumbered(table, self.rows))
+            found.path.unlink()
+            self.rows += found.rows
+            self._batches.notices += [n for n in found.notices if n not in self._batches.notices]
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.stopwatch.due():
+            seconds = self.stopwatch.seconds
+            self._report({"event": "predict", "rows": self.rows, "of": self._batches.total, "seconds": seconds})
+
+    def check(self) -> None:
+        """Raise DataError when rows are missing: the file must have as many as the store."""
+        if self._batches.total not in (None, self.rows):
+            raise DataError(f"{self.rows} of {self._batches.total} rows were predicted", code="E-ROWS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +224,13 @@ class PredictionTable:
         return dict(zip(self.names, columns, strict=True))
 
     def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
-        """The column of ids or of row numbers, if there is one."""
+        """Return the column of ids or of row numbers, if there is one."""
         if not (self.job.named and (ids is not None or self.numbered)):
             return []
         return [np.arange(start, start + rows) if ids is None else ids]
 
     def _outputs(self, decision: Float64) -> list[Array]:
-        """The other columns."""
+        """Return the other columns."""
         columns: list[Array] = []
         for output in self.job.outputs:
             if output == "label" and self.model.numeric:
@@ -138,7 +250,9 @@ class PredictionTable:
         return line_bytes(join_columns([texts_of(column) for column in table.values()])) if self.textual else table
 
     def write(self, pieces: Iterable[Piece]) -> None:
-        """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises StorageError."""
+        """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises
+        StorageError.
+        """
         out, tables = Path(self.job.out), cast(Iterable[Table], pieces)
         lines = cast(Iterable[bytes], pieces)
         header = (",".join(map(quote_field, self.names)) + "\n").encode()
@@ -166,12 +280,12 @@ class PredictionTable:
 
 
 def _rows(table: Table, dtype: DType) -> Array:
-    """The bytes of an array of rows: labels as text of one width, or decision values."""
+    """Return the bytes of an array of rows: labels as text of one width, or decision values."""
     return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
 
 def _shown(lines: bytes) -> bytes:
-    """Lines as a terminal may have them: what would move its cursor is spelled out."""
+    """Return lines as a terminal may have them: what would move its cursor is spelled out."""
     return "\n".join(map(printable, lines.decode().split("\n"))).encode()
 
 
@@ -193,7 +307,7 @@ class Written(NamedTuple):
     """What a user should know."""
 
 
-def written(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Iterator[Written]:
+def predict_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Iterator[Written]:
     """Yield the outputs of all slices in order. Raises what a task raises, ClusterError."""
     yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
 
@@ -201,7 +315,7 @@ def written(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: 
 def predict_slice(part: Slice, work: ApplyWork) -> Written:
     """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
     assert work.directory is not None
-    model, rows = rows_of(part, work)
+    model, rows = open_slice(part, work)
     job = work.job
     assert isinstance(job, PredictJob)
     path, count = work.directory / f"{part.number:06d}.parquet", 0
@@ -215,113 +329,3 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
 
     durable.write_stream(path, parquet_pieces(tables()))
     return Written(path, count, rows.notices)
-
-
-BYTES_A_ROW = 200
-"""Bytes for each row of a block: the decision, its text as Python objects and as bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class PredictResult(JobResult):
-    """What was written."""
-
-    out: str
-    """Where the predictions are."""
-    rows: int
-    """The number of rows."""
-    seconds: float
-    """How long it took."""
-
-
-def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
-    """Write one prediction for each row, all of them or none. Raises MissingError, BudgetError, DataError,
-    StorageError, ExistsError, ClusterError.
-    """
-    with ExitStack() as stack:
-        if not job.to_stdout:
-            claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
-            stack.enter_context(locked(Path(job.out)))
-            sweep_beside(Path(job.out))
-        found = stack.enter_context(executor_for(job, executor))
-        stack.enter_context(threadpool_limits(1))
-        data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
-        return _predicted(replace(job, data=located(data)), report, found)
-
-
-def rejects_path(job: PredictJob) -> Path:
-    """Where lines are listed that could not be read: beside the predictions."""
-    return Path(job.out).with_name(f"{Path(job.out).name}.rejects")
-
-
-def _outputs(job: PredictJob) -> list[Output]:
-    found = [Output(Path(job.out), PREDICTIONS)]
-    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
-
-
-def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
-    model = models.load(Path(job.model))
-    memory = job.memory if executor is None else task_limit(executor, job.memory)
-    if PROBABILITY in job.outputs:
-        model.check_probabilities()
-    widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
-    per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
-    request = request_of(job, memory, per_row, unlabeled=True)
-    rows = row_batches(model, job.data, request)
-    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
-    counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
-    if executor is None:
-        with threading.use_threads(plan.threads), closing(counted.made(form, plan.threads)) as tables:
-            form.write(tables)  # a full disk ends who reads
-    else:
-        with scratch_beside(_beside(job)) as scratch:
-            work, parts = work_of(job, request, scratch), slices_of(job.data)
-            form.write(counted.fetched(written(work, parts, executor, plan.total), form))
-    counted.check()
-    rows.notices += without_effect(job, other_formats(job, rows.form))
-    if rows.rejects.count:
-        rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
-    report(
-        {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
-    )
-    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
-
-
-def _beside(job: PredictJob) -> Path:
-    """What files that are only needed for a while lie beside: the output, or this directory for standard output."""
-    return Path("predictions" if job.to_stdout else job.out)
-
-
-class _Predictions:
-    """The predictions of block after block, counted and reported."""
-
-    def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
-        self._batches, self._model, self._report = rows, model, report
-        self.rows, self.stopwatch = 0, Stopwatch()
-
-    def made(self, form: PredictionTable, threads: int) -> Generator[Piece]:
-        """Yield what is written, block after block."""
-        with closing(decided(self._model, self._batches, threads, form.prepared)) as found:
-            for one in found:
-                yield form.finished(one.prepared, one.ids, self.rows)
-                self.rows += len(one.decision)
-                self._tell()
-
-    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
-        """What workers have written, instead."""
-        for found in slices:
-            for table in parquet_tables(found.path):
-                yield form.lines_of(form.renumbered(table, self.rows))
-            found.path.unlink()
-            self.rows += found.rows
-            self._batches.notices += [n for n in found.notices if n not in self._batches.notices]
-            self._tell()
-
-    def _tell(self) -> None:
-        if self.stopwatch.due():
-            seconds = self.stopwatch.seconds
-            self._report({"event": "predict", "rows": self.rows, "of": self._batches.total, "seconds": seconds})
-
-    def check(self) -> None:
-        """Raise DataError when rows are missing: the file must have as many as the store."""
-        if self._batches.total not in (None, self.rows):
-            raise DataError(f"{self.rows} of {self._batches.total} rows were predicted", code="E-ROWS")

@@ -1,4 +1,9 @@
-"""The rows a model is applied to - a store or files - in order, in bounded memory, checked against the model."""
+"""The rows a model is applied to - a store or files - in order, in bounded memory, checked against the model.
+
+Files are read as those of the model's training were. A store is read by its chunks, which each thread reads for
+itself; batches of files are parsed one after the other by whoever is free. On a cluster each task has a slice: a group
+of chunks, or a file. Whatever the number of threads or workers, what comes of a part is the same.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +50,12 @@ SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at m
 """What parsing a source may hold."""
 BATCH_BYTES = 8 * MIB
 """Rows of a source that a thread works on, at most (measured: 2 to 6 MiB)."""
+WIDE_BYTES = 32 << 20
+"""Bytes for the columns of a table from which on they are counted beside those of its rows."""
+STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
+"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
+Prepare: TypeAlias = Callable[[Float64], Any]
+"""Makes something of the decision values (n, k) of some rows, in the thread that has found them."""
 
 
 class RowBatch(NamedTuple):
@@ -53,7 +64,9 @@ class RowBatch(NamedTuple):
     X: Rows
     """The rows."""
     truth: Array | None
-    """Indices into ``RowBatches.truths`` (n,) int32, or numbers (n,) float64 where the model predicts such; None when the rows have none."""
+    """Indices into ``RowBatches.truths`` (n,) int32, or numbers (n,) float64 where the model predicts such; None when
+    the rows have none.
+    """
     ids: Array | None = None
     """The ids of the rows (n,), integers or objects of text; None when they have none, or lie beside a store."""
     first: int = 0
@@ -144,7 +157,9 @@ class RowBatches:
         return lambda _ids, first, count: reader.between(first, first + count)
 
     def parts(self) -> Iterable[RowPart]:
-        """Return what the rows can be shared out in, in order: chunks of a store, or batches of files as they are read."""
+        """Return what the rows can be shared out in, in order: chunks of a store, or batches of files as they are
+        read.
+        """
         if self.source is not None:
             return self._of_source(self.source)
         return range(len(self.store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
@@ -154,7 +169,9 @@ class RowBatches:
         return None if self.source is not None else contiguous_groups(self.store.layout)
 
     def read(self, parts: Iterator[RowPart]) -> Generator[RowBatch]:
-        """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do so."""
+        """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do
+        so.
+        """
         if self.source is not None:
             yield from cast(Iterator[RowBatch], parts)
             return
@@ -168,7 +185,9 @@ class RowBatches:
                 yield RowBatch(self.offsets.apply(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
 
     def _truth_of(self, codes: Array) -> Array | None:
-        """What rows of a store are in truth; None where it holds classes and the model predicts numbers, or the other way round."""
+        """Return what rows of a store are in truth; None where it holds classes and the model predicts numbers, or the
+        other way round.
+        """
         if self.model.numeric != self.store.layout.numeric:
             return None
         return codes.copy() if self.model.numeric else self._codes[codes]
@@ -185,7 +204,7 @@ class RowBatches:
         self.notices += [f"{count} {what}" for what, count in source.notices.items() if count]
 
     def _truth(self, label: str) -> int:
-        """The index of a label's class; labels that are no class are 'rest' if the model has that, else new."""
+        """Return the index of a label's class; labels that are no class are 'rest' if the model has that, else new."""
         if label not in self.truths:
             trimmed = [k for k, known in enumerate(self.truths) if known.strip() == label.strip()]
             if len(trimmed) == 1:
@@ -238,18 +257,12 @@ def width_error(what: str, found: int, expected: int) -> DataError:
     )
 
 
-WIDE_BYTES = 32 << 20
-"""Bytes for the columns of a table from which on they are counted beside those of its rows."""
-STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
-"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
-
-
 def is_store(path: Path) -> bool:
     """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
     return is_folder(path) and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
 
 
-def located(data: Sequence[str]) -> tuple[str, ...]:
+def locate_data(data: Sequence[str]) -> tuple[str, ...]:
     """Return a store as it is named, or the files that are meant: directories and patterns stand for those in them.
 
     Raises MissingError, and UsageError for several stores.
@@ -263,8 +276,8 @@ def located(data: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(str, expand(data)))
 
 
-def row_batches(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
-    """Open the rows of one store, or of files (``located``). Raises MissingError, DataError E-SCHEMA, UsageError."""
+def open_rows(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
+    """Open the rows of one store, or of files (``locate_data``). Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if is_store(paths[0]):
         return _store_rows(model, paths[0], request.memory_limit)
@@ -314,7 +327,9 @@ class FileRequest:
     """What a row of a block takes besides itself; 0 where memory has been checked."""
 
 
-def request_of(job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False) -> FileRequest:
+def build_file_request(
+    job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False
+) -> FileRequest:
     """Return what a job says of its files, and what memory there is for knowing their columns.
 
     ``bytes_a_row``: what a row of a block takes besides itself. ``unlabeled``: the job has no use for labels.
@@ -346,7 +361,7 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise width_error(f"store '{path}'", layout.columns, model.columns)
     terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
-    moved = moved_from(model, store.facts)
+    moved = find_moved_offsets(model, store.facts)
     if len(moved.columns):
         terms.append(Term("another zero", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
     found = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
@@ -357,7 +372,7 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
     return found
 
 
-def moved_from(model: Model, facts: JsonMapping) -> Offsets:
+def find_moved_offsets(model: Model, facts: JsonMapping) -> Offsets:
     """Return what is to be taken from the rows of a store with these facts to have them from the zero of a model."""
     return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
 
@@ -402,7 +417,7 @@ class ApplyWork:
     """Where outputs go; None where there are none."""
 
 
-def slices_of(data: Sequence[str]) -> list[Slice]:
+def cut_slices(data: Sequence[str]) -> list[Slice]:
     """Return the slices of the data: a store in groups of chunks, files one by one."""
     if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous_groups(open_store(data[0]).layout)]
@@ -411,7 +426,7 @@ def slices_of(data: Sequence[str]) -> list[Slice]:
     ]
 
 
-def work_of(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path | None = None) -> ApplyWork:
+def describe_work(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path | None = None) -> ApplyWork:
     """Return the work with paths that mean the same on a worker."""
     if job.on_bad_line != "error":
         raise UsageError("lines are skipped only where they are read here", hint="leave out --cluster")
@@ -419,10 +434,10 @@ def work_of(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path
     return ApplyWork(str(Path(job.model).resolve()), data, replace(request, bytes_a_row=0), job, directory)
 
 
-def rows_of(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
+def open_slice(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
     """Open the model and the rows of a slice. Raises MissingError, DataError."""
     model = models.load(Path(work.model))
-    rows = row_batches(model, work.data if part.file is None else (part.file,), work.request)
+    rows = open_rows(model, work.data if part.file is None else (part.file,), work.request)
     if part.file is None:
         rows.chunks = part.chunks
     return model, rows
@@ -443,11 +458,7 @@ class Decided(NamedTuple):
     """What was made of the decision values in the same thread; None where nothing was asked for."""
 
 
-Prepare: TypeAlias = Callable[[Float64], Any]
-"""Makes something of the decision values (n, k) of some rows, in the thread that has found them."""
-
-
-def decided(model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None) -> Generator[Decided]:
+def decide_rows(model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None) -> Generator[Decided]:
     """Yield what the model says of all rows, in their order. Raises what reading them raises."""
     names, task = rows.names(), Task("apply", decide_part, each=_decisions)
     with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:

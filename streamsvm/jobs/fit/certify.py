@@ -1,4 +1,31 @@
-"""What the bounds on rounding know of the weights of rows."""
+"""What the end of a fit proves: certificates of the model as it is saved, and a status that says no more than they do.
+
+**Linear fits**: ``solvers/rounding.py``. With --standardize the rows a solver sees are float32, each entry off by two
+roundings from those the saved weights see; where that is more than a tenth of the tolerance, P of the saved weights
+and D of the slopes there are computed in float64, in one more reading of the rows as they are stored.
+
+**Kernel features** are float32, and a small eigenvalue of the landmarks' matrix makes their rounding large. The
+features a solver sees are not quite those of the model that is saved, f(x) = sum_j b_j k(x, z_j). So P is computed
+once more, of that model, and D of the slopes there, in float64, in one more reading of the rows. The regularizer is
+||w||^2 of the solver's w, b = W w: W as it is stored *is* the map.
+
+The dual point of the solver may be better than the slopes. D is recomputed from its variables too, where it has them
+for rows or can say them from features (``has_dual_witness``). Where that does not prove enough, as of variables that
+were only in memory, the value found is taken, to first order: P and D change alike when rows or features do, both by
+-v.(change of v), and the dual may be off by LIKELY times the change of P, by what the a_i of an optimum make of the
+change of margins, which is looked at in some rows all over the store, and by more where v is not near w. (At a w
+beyond all corners P does not change at all, and at w = 0 no margin does: they are looked at where the dual point is,
+too.)
+
+**Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less
+than was asked for (``plan.ROOM``).
+
+**Exact kernels**: ``solvers/kernel/rounding.py``.
+
+``save_dual`` writes the dual variables to a file, with which anyone can recompute the bound (tools/audit.py).
+Coordinate methods have them as state of their rows; Newton's method knows a point whose slopes they are, and another
+reading of the store writes a_i = t C_i (-h'(m_i)).
+"""
 
 from __future__ import annotations
 
@@ -57,11 +84,45 @@ if TYPE_CHECKING:
     from streamsvm.features.nystrom import Embedded, Nystrom
 
 
-def row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """What is known of the weights of rows; of the problem whose classes weigh most, if there are several.
+LIKELY, SIGMAS = 10.0, 4.0
+"""Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have
+changed by that is not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P -
+D)), beside sqrt(2 P).
+"""
+SWEEPS = 3
+"""Updates of a row in a pass at most, unless a solver is told otherwise."""
 
-    If rows have weights of their own these are counted in a reading where the target is a number, or columns are scaled in float32:
-    what that does to a loss without corners goes with the largest weight, and is felt.
+
+def final_passes(plan: Plan) -> float:
+    """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two
+    each.
+    """
+    if _map_of(plan) is not None:
+        return 3.0
+    return 1.0 if isinstance(plan.features, Standardized) else 0.0
+
+
+def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
+    """Give every problem the certificate of what is saved, and the training the status it has. Changes ``training``.
+
+    ``raw``: the rows, ``seen``: what the solver has read, the same or their features. Raises DefectError where a value
+    is not finite: nothing is written then.
+    """
+    features = _map_of(plan)
+    if features is not None:
+        evaluate_features(plan, training, raw, features)
+    elif not plan.solver.exact_kernel:
+        _bound(plan, training, raw, seen)
+    for run in training.runs:
+        _check(run)
+    training.status = status_of(training, plan)
+
+
+def row_weights(plan: Plan, store: Store) -> RowWeights | None:
+    """Return what is known of the weights of rows; of the problem whose classes weigh most, if there are several.
+
+    If rows have weights of their own these are counted in a reading where the target is a number, or columns are
+    scaled in float32: what that does to a loss without corners goes with the largest weight, and is felt.
     """
     if plan.layout.weighted and not (plan.layout.numeric or isinstance(plan.features, Standardized)):
         return None
@@ -76,7 +137,7 @@ def row_weights(plan: Plan, store: Store) -> RowWeights | None:
 
 
 def _counted_weights(store: Store) -> RowWeights:
-    """The weights of all rows, which are read."""
+    """Return the weights of all rows, which are read."""
     total, squares, largest = 0.0, 0.0, 0.0
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
@@ -88,7 +149,9 @@ def _counted_weights(store: Store) -> RowWeights:
 
 
 def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
-    """What is known of the weights of the rows of a problem: of one class with a free offset, what was summed up."""
+    """Return what is known of the weights of the rows of a problem: of one class with a free offset, what was summed
+    up.
+    """
     if run.problem.nu is None:
         return known
     facts = certificate_of(run).facts
@@ -96,14 +159,9 @@ def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
 
 
 def certificate_of(run: Run) -> Certificate:
-    """The certificate of a run: there is one after a pass."""
+    """Return the certificate of a run: there is one after a pass."""
     assert run.certificate is not None
     return run.certificate
-
-
-LIKELY, SIGMAS = 10.0, 4.0
-"""Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have changed by that is
-not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P - D)), beside sqrt(2 P)."""
 
 
 def _unmoved() -> MarginChange:
@@ -131,10 +189,10 @@ class Inexact(NamedTuple):
 def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
     """Give a run the certificate of an evaluation whose margins are off by so much.
 
-    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough, and there
-    are no variables of rows, it is the one the solver found. Where the variables are written it is theirs: who has the file can
-    compute it. That is below the optimum of its own problem, which differs from the
-    one of the saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
+    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough,
+    and there are no variables of rows, it is the one the solver found. Where the variables are written it is theirs:
+    who has the file can compute it. That is below the optimum of its own problem, which differs from the one of the
+    saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
     """
     _, v, known, size, moved = inexact
     off = unit_of(run) * inexact.off
@@ -157,13 +215,15 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
 
 
 def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | None, moved: MarginChange) -> float:
-    """What sum_i a*_i (change of m_i) comes to: at most, or if every change has a sign of its own SIGMAS times what is usual."""
+    """Return what sum_i a*_i (change of m_i) comes to: at most, or if every change has a sign of its own SIGMAS times
+    what is usual.
+    """
     most = pull_at_optimum(problem, primal, weights) * moved.largest
     return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
 
 
 def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
-    """The sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
+    """Return the sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
     found = abs(certificate_of(run).primal)
     if run.problem.nu is None or weights is None:
         return found
@@ -174,12 +234,12 @@ def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
 
 
 def unit_of(run: Run) -> float:
-    """What a margin of the weights is in the units of P: rho of two classes by nu, else 1."""
+    """Return what a margin of the weights is in the units of P: rho of two classes by nu, else 1."""
     return max(0.0, certificate_of(run).facts["rho"]) if run.problem.two_classes_by_nu else 1.0
 
 
 def weights_of(plan: Plan, run: Run) -> Float64:
-    """The weights of a problem, as the solver sees them."""
+    """Return the weights of a problem, as the solver sees them."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)
     return solution.w
@@ -237,7 +297,8 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
 def _margin_changes(
     raw: Store, map_: Nystrom | Embedded, weights: list[Float64], vectors: list[Float64]
 ) -> list[Callable[[], MarginChange]]:
-    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first is asked.
+    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first
+    is asked.
 
     The optimum lies between the weights and the ``vectors`` of their dual points: at w = 0 no margin differs.
     """
@@ -254,53 +315,26 @@ def _margin_changes(
 
 
 def _folded(features: Standardized, solution: LinearSolution) -> Float64:
-    """The weights of raw columns, in the shape they have."""
+    """Return the weights of raw columns, in the shape they have."""
     rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
 
 
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
-    """Those of the rows of a block in problem k, where the solver can say them."""
+    """Return those of the rows of a block in problem k, where the solver can say them."""
     solver = plan.solver
     return solver.dual_values(training.runs[k].witnessed(), block) if solver.has_dual_witness else None
 
 
 def _dual_rows(training: Training) -> RowNumbers | None:
-    """The dual variables of all rows, where the solver has them."""
+    """Return the dual variables of all rows, where the solver has them."""
     states = training.row_states.get(DUAL)
     assert states is None or isinstance(states, RowNumbers)
     return states
 
 
-SWEEPS = 3
-"""Updates of a row in a pass at most, unless a solver is told otherwise."""
-
-
-def final_passes(plan: Plan) -> float:
-    """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two each."""
-    if _map_of(plan) is not None:
-        return 3.0
-    return 1.0 if isinstance(plan.features, Standardized) else 0.0
-
-
-def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Give every problem the certificate of what is saved, and the training the status it has. Changes ``training``.
-
-    ``raw``: the rows, ``seen``: what the solver has read, the same or their features. Raises DefectError where a value
-    is not finite: nothing is written then.
-    """
-    features = _map_of(plan)
-    if features is not None:
-        evaluate_features(plan, training, raw, features)
-    elif not plan.solver.exact_kernel:
-        _bound(plan, training, raw, seen)
-    for run in training.runs:
-        _check(run)
-    training.status = status_of(training, plan)
-
-
 def _map_of(plan: Plan) -> Nystrom | Embedded | None:
-    """The map of a fit that was asked for landmarks and whose solver sees the features of the map; else None."""
+    """Return the map of a fit that was asked for landmarks and whose solver sees the features of the map; else None."""
     if plan.request is None or not plan.sees_features_of_map:
         return None
     from streamsvm.features.nystrom import Embedded, Nystrom
@@ -309,7 +343,7 @@ def _map_of(plan: Plan) -> Nystrom | Embedded | None:
 
 
 def status_of(training: Training, plan: Plan) -> Status:
-    """How the run ended: converged only where every certificate is the one that was asked for."""
+    """Return how the run ended: converged only where every certificate is the one that was asked for."""
     if training.status == Status.PATIENCE:
         return training.status
     if all(_reached(run, plan) for run in training.runs):
@@ -321,7 +355,7 @@ def status_of(training: Training, plan: Plan) -> Status:
 
 
 def _reached(run: Run, plan: Plan) -> bool:
-    """Whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
+    """Return whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
     found = run.certificate
     if found is None or not found.exact:
         return False
@@ -329,7 +363,9 @@ def _reached(run: Run, plan: Plan) -> bool:
 
 
 def _check(run: Run) -> None:
-    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame, DataError where its values are."""
+    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame, DataError where
+    its values are.
+    """
     found, kernel = run.certificate, run.problem.kernel
     if found is None or not np.isfinite([found.primal, found.dual, found.rounding]).all():
         if kernel is not None and not kernel.positive_semidefinite():
@@ -352,7 +388,9 @@ def _check(run: Run) -> None:
 
 
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them anew."""
+    """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them
+    anew.
+    """
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
@@ -377,7 +415,9 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
 
 
 def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float]) -> list[float]:
-    """What rounding can do to P, less than ``values`` where few rows cost something: counted in a reading, where that can matter."""
+    """Return what rounding can do to P, less than ``values`` where few rows cost something: counted in a reading,
+    where that can matter.
+    """
     problems, features = [run.problem for run in training.runs], plan.features
     large = [
         value > SHARE * plan.tolerance * abs(certificate_of(run).primal)
@@ -397,7 +437,9 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
 
 
 def _updates(plan: Plan, training: Training) -> int:
-    """The updates of v at most: those of all passes, or the terms of three sums where a dual point is read off weights."""
+    """Return the updates of v at most: those of all passes, or the terms of three sums where a dual point is read off
+    weights.
+    """
     if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
     from streamsvm.solvers.dcd import DualAscent
@@ -409,7 +451,8 @@ def _updates(plan: Plan, training: Training) -> int:
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
     """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,).
 
-    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.dcd.multinomial_sweep``: (problems, rows, classes).
+    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.dcd.multinomial_sweep``:
+    (problems, rows, classes).
     """
     problems, rows = len(training.runs), store.layout.rows
     shape = (rows, classes) if (classes := plan.problems[0].classes) else (rows,)
@@ -418,7 +461,7 @@ def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
 
 
 def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
-    """Those of problem k, chunk by chunk."""
+    """Yield those of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
         assert isinstance(states, RowNumbers)
@@ -427,7 +470,9 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
 
 
 def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver) -> Iterator[Float64]:
-    """The dual variables of every row, by another reading; 0 for held-out rows, and those of other classes than a pair's."""
+    """Yield the dual variables of every row, by another reading; 0 for held-out rows, and those of other classes than
+    a pair's.
+    """
     layout, problem = store.layout, run.problem
     starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:

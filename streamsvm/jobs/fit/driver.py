@@ -1,20 +1,21 @@
 """fit: a store and settings in, a certified model and the record of the run out; and the same for rows in memory.
 
-A fit is planned (``plan``), trained until its certificate is good enough, evaluated as it will be saved (``certify``), and written
-(``outputs``). Training is one loop of passes for one solver; where dual coordinate descent stalls, or features in float32 are too
-coarse, a second one follows (``fallback``).
+A fit is planned (``plan``), trained until its certificate is good enough, evaluated as it will be saved (``certify``),
+and written (``outputs``). Training is one loop of passes for one solver; where dual coordinate descent stalls, or
+features in float32 are too coarse, a second one follows (``fallback``).
 
-**On a cluster** a task is one thread, and its memory the limit. The groups of a batch solver are fixed by the layout. Those of a
-row-wise solver are as many as workers unless ``groups`` says so; a solver with per-row state is told how many there are (CoCoA+
-for dual coordinate descent).
+**On a cluster** a task is one thread, and its memory the limit. The groups of a batch solver are fixed by the layout.
+Those of a row-wise solver are as many as workers unless ``groups`` says so; a solver with per-row state is told how
+many there are (CoCoA+ for dual coordinate descent).
 
-**Rows in memory** (``fit_in_memory``) have the same plan, passes and certificate, and nothing on disk: no checkpoints, no record, so
-that a fit of a hundred rows takes milliseconds. Where the memory limit has no room for per-row state it lies in a temporary file.
-They finish exactly where that is cheap: a gap of 1e-3 leaves ||w - w*|| <= sqrt(2 gap), so that two fits of what is the same problem, a row
-of weight k and k copies of it, agree in three digits. Where a Newton step costs next to nothing the steps go on until rounding ends
-them: of a piecewise quadratic P they end in the piece of the optimum, where the step is exact (Mangasarian, "A finite Newton method
-for classification", 2002), and both agree to 1e-11. So do working sets of exact kernels, and one class, which go on for some passes
-more. The tolerance asked for stays the one that is judged.
+**Rows in memory** (``fit_in_memory``) have the same plan, passes and certificate, and nothing on disk: no checkpoints,
+no record, so that a fit of a hundred rows takes milliseconds. Where the memory limit has no room for per-row state it
+lies in a temporary file. They finish exactly where that is cheap: a gap of 1e-3 leaves ||w - w*|| <= sqrt(2 gap), so
+that two fits of what is the same problem, a row of weight k and k copies of it, agree in three digits. Where a Newton
+step costs next to nothing the steps go on until rounding ends them: of a piecewise quadratic P they end in the piece
+of the optimum, where the step is exact (Mangasarian, "A finite Newton method for classification", 2002), and both
+agree to 1e-11. So do working sets of exact kernels, and one class, which go on for some passes more. The tolerance
+asked for stays the one that is judged.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate import (
     Calibrated,
     CalibrationTimeout,
-    by_the_loss,
-    calibrated,
+    add_calibrations,
+    calibrate,
+    calibration_events,
     calibration_passes,
-    events_of,
-    time_left,
+    read_loss_calibrations,
+    remaining_time,
     timeout_event,
-    with_calibration,
 )
-from streamsvm.jobs.embed.placement import FLY
+from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.certify import certify, final_passes, save_dual
 from streamsvm.jobs.fit.fallback import (
     FLOAT64,
@@ -288,7 +289,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         stack.enter_context(signals.set_resume_command(format_command("fit", job, resume=True)))
         with limit:  # not of what is written
             calibrations = _calibrate(context, planned, trained)
-        models = with_calibration(models_of(job, store, plan, training), calibrations)
+        models = add_calibrations(models_of(job, store, plan, training), calibrations)
         if job.dual:
             save_dual(Path(job.dual), trained.seen, plan, training)
         if not_calibrated(job, models):
@@ -327,7 +328,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         trained = stack.enter_context(train_to_certificate(context, seen, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
-        models = with_calibration(models_of(job, store, plan, training), calibrations)
+        models = add_calibrations(models_of(job, store, plan, training), calibrations)
     warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
     return MemoryFitResult(
         models[plan.costs[-1]], models, training, plan, warnings=warnings, notices=limit_notice(plan)
@@ -417,7 +418,9 @@ def _train(
 
 
 def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
-    """Return what writes the checkpoints of a fit. Raises ConfigError when the features are not those of the checkpoint."""
+    """Return what writes the checkpoints of a fit. Raises ConfigError when the features are not those of the
+    checkpoint.
+    """
     job, interruption = context.job, signals.current
     assert context.checkpoints is not None
     interruption.standing = "There is no earlier one"
@@ -473,7 +476,9 @@ def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
 
 
 def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
-    """Return the loop of passes in this process; ``directory`` is for checkpoints of per-row state, None: there are none."""
+    """Return the loop of passes in this process; ``directory`` is for checkpoints of per-row state, None: there are
+    none.
+    """
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
@@ -505,7 +510,9 @@ def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupF
 
 
 def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:
-    """Return whether a group is small enough to be one block; only then are its rows visited in random order as a whole."""
+    """Return whether a group is small enough to be one block; only then are its rows visited in random order as a
+    whole.
+    """
     wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
     held = 2 * layout.bytes_per_pass // groups
     fits = plan.memory.cached or held <= plan.memory.limit - plan.memory.total
@@ -515,11 +522,12 @@ def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:
 def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[float, Calibrated]:
     """Return the calibrations of a fit, by C; ``planned`` is the plan it began with. No row state of folds is kept.
 
-    Empty where the time limit came before they were made. Raises CalibrationTimeout then where the run is to stop at its limit.
+    Empty where the time limit came before they were made. Raises CalibrationTimeout then where the run is to stop at
+    its limit.
     """
     job, plan, training = context.job, trained.plan, trained.training
     if job.calibrate is None:
-        return by_the_loss(plan)
+        return read_loss_calibrations(plan)
     from streamsvm.jobs.calibration_scores import FoldFits
 
     on_disk = context.checkpoints is not None
@@ -531,22 +539,24 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
         job.seed,
         job.prefetch,
         job.max_passes,
-        time_left(job, context.began),
+        remaining_time(job, context.began),
     )
     try:
-        calibrations = calibrated(job, plan, training, trained.seen, fits, executor=context.executor)
+        calibrations = calibrate(job, plan, training, trained.seen, fits, executor=context.executor)
     except CalibrationTimeout:
         if on_disk and job.at_limit == STOP:
             raise
         report(timeout_event(job))
         return {}
-    for event in events_of(calibrations):
+    for event in calibration_events(calibrations):
         report(event)
     return calibrations
 
 
 def _finish_exactly(plan: Plan) -> Plan:
-    """Return the plan with the exact finish where that is cheap; for a loss with a corner Newton's method has no last step."""
+    """Return the plan with the exact finish where that is cheap; for a loss with a corner Newton's method has no last
+    step.
+    """
     layout, first = plan.layout, plan.problems[0]
     rows, weights = layout.rows, layout.columns + 1
     if plan.request is not None:
@@ -565,7 +575,9 @@ def _finish_exactly(plan: Plan) -> Plan:
 
 
 def _end_after_extra_passes(plan: Plan, report: Report) -> Report:
-    """Return a report that ends a fit which is asked for more than its tolerance some passes after it has reached that."""
+    """Return a report that ends a fit which is asked for more than its tolerance some passes after it has reached
+    that.
+    """
     gaps: dict[int, float] = {}
 
     def watch(event: JsonObject) -> None:

@@ -1,9 +1,17 @@
-"""auto leaves coordinate descent where it stalls, for second order, and says so.
+"""What a fit goes on with where its solver, or its features, are not good enough: another solver, or features in
+float64.
 
-A solver stalls where the least gap of its last PASSES passes is not a tenth below the least one before them. Second order begins
-anew, with as many rows as the memory has room for: weights of a descent that stalled, on raw columns mostly, are farther from
-the optimum than those of a small sample. What descent held is given back before, so that the plan of second order need only
-fit the limit by itself. Kernel features, --dual, --validation and clusters stay with what they began with.
+**Another solver.** ``auto`` falls back from dual coordinate descent to second order when descent stalls: when the
+least gap of its last STALL_PASSES passes is more than STALL_RATIO times the least one before. Second order begins from
+scratch, with as many rows as the memory has room for: weights of a descent that stalled, on raw columns mostly, are
+farther from the optimum than those of a small sample. The memory of descent is freed before, so that the plan of
+second order need only fit the limit by itself. Kernel features, --dual, --validation and clusters stay with the solver
+they began with.
+
+**Features in float64.** The map of kernel features is made in float32, whose rounding a small eigenvalue of the
+landmarks' matrix makes large. Where the certificate of the model that is saved is worse than that of the solver by
+more than its share of the tolerance, the fit goes on, from where it is, with features in float64. Not with
+--validation, which chooses weights by other things than certificates.
 """
 
 from __future__ import annotations
@@ -19,43 +27,44 @@ from streamsvm.jobs.fit.plan import ROOM, Plan, plan_with, start_where_ended, wi
 from streamsvm.solvers.interior_point_multinomial import WORK, step_work
 from streamsvm.types import Certificate, Status, Store
 
-STALLED, PASSES = 0.9, 20
-"""A gap that is no less than this share of what it was so many passes ago. On texts descent halves it in five."""
-LEFT, NEXT, OF_ALL_CLASSES = "dcd", "newton", "interior_point"
-"""The solver that is left, and those it is left for: of most problems, and of all classes in one."""
-MOST_WORK = 50.0 * WORK
-"""Multiplications of a step of the latter, beyond which descent is not left for it."""
+STALL_RATIO = 0.9
+"""A solver stalls where its gap is more than this share of what it was STALL_PASSES passes ago."""
+STALL_PASSES = 20
+"""Passes over which a stall is judged. On texts descent halves its gap in five."""
+STALLING, SECOND_ORDER, SECOND_ORDER_OF_ALL_CLASSES = "dcd", "newton", "interior_point"
+"""The solver that may stall, and those that replace it: for most problems, and for all classes in one problem."""
+MAX_STEP_WORK = 50.0 * WORK
+"""Multiplications of a step for all classes in one problem, beyond which descent is kept."""
+FLOAT64 = "float64"
+"""The name of features in float64 in events and in the identity of a run."""
+RESERVE = 2
+"""Features in float64 are made where this many times what was spent is within the limits: as much may be needed again."""
 
 
 def plan_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
-    """The plan a fit goes on with where its solver stalls; None where it is to stay, or nothing else fits the memory."""
+    """Return the plan to go on with where the solver stalls; None where there is none, or none that fits the memory."""
     other = job.dual or job.validation is not None or job.cluster is not None or plan.request is not None
-    if job.solver != "auto" or plan.solver_name != LEFT or other or job.kernel != "linear":
+    if job.solver != "auto" or plan.solver_name != STALLING or other or job.kernel != "linear":
         return None
     first = plan.problems[0]
-    if first.classes and step_work(first.rows, first.columns, first.classes) > MOST_WORK:
+    if first.classes and step_work(first.rows, first.columns, first.classes) > MAX_STEP_WORK:
         return None
-    found = plan_with(replace(job, solver=OF_ALL_CLASSES if first.classes else NEXT), store)
-    why = f"{LEFT} had stalled: second order"
+    found = plan_with(replace(job, solver=SECOND_ORDER_OF_ALL_CLASSES if first.classes else SECOND_ORDER), store)
+    why = f"{STALLING} had stalled: second order"
     return replace(found, why=why) if found.memory.total <= found.memory.limit else None
 
 
 def has_stalled(training: Training) -> bool:
-    """Whether the solver gets nowhere, by the gaps after all its passes."""
+    """Return whether the solver makes no progress, by the gaps after all its passes."""
     gaps = training.gaps
-    return len(gaps) > PASSES and min(gaps[-PASSES:]) > STALLED * min(gaps[:-PASSES])
+    return len(gaps) > STALL_PASSES and min(gaps[-STALL_PASSES:]) > STALL_RATIO * min(gaps[:-STALL_PASSES])
 
 
 def fallback_event(training: Training, following: Plan) -> JsonObject:
-    """What the record and the terminal are told: which solver was left, after how many passes, why, and for which."""
-    gap, before = min(training.gaps), min(training.gaps[:-PASSES])
-    why = f"its gap is {percent(gap)} after {training.passes} passes, {percent(before)} {PASSES} passes before"
-    return {"event": "left", "solver": LEFT, "pass": training.passes, "next": following.solver_name, "why": why}
-
-
-FLOAT64 = "float64"
-"""What events, and the identity of a run, call it."""
-TWICE = 2
+    """Return the event that says which solver stalled, after how many passes, why, and which one follows."""
+    gap, before = min(training.gaps), min(training.gaps[:-STALL_PASSES])
+    why = f"its gap is {percent(gap)} after {training.passes} passes, {percent(before)} {STALL_PASSES} passes before"
+    return {"event": "left", "solver": STALLING, "pass": training.passes, "next": following.solver_name, "why": why}
 
 
 def plan_in_float64(job: FitJob, store: Store, plan: Plan) -> Plan:
@@ -65,23 +74,27 @@ def plan_in_float64(job: FitJob, store: Store, plan: Plan) -> Plan:
 
 
 def plan_finer_features(job: FitJob, store: Store, plan: Plan) -> Plan | None:
-    """Return the plan to go on with where features in float32 are too coarse; None where the fit is to stay with what it has."""
+    """Return the plan to go on with where features in float32 are too coarse; None where the fit keeps them."""
     request = plan.request
     if request is None or request.exact or job.validation is not None:
         return None
     if not plan.sees_features_of_map:
-        return None  # what few bits have left of the features is what was asked for
+        return None  # features of few bits on disk were asked for
     found = plan_in_float64(job, store, plan)
     return found if found.memory.total <= found.memory.limit else None
 
 
 def may_stall_on_features(plan: Plan) -> bool:
-    """Whether a solver may stall on features in float32: where it is shown pairs, the rows it forms are not quite those it is shown."""
+    """Return whether a solver may stall on features in float32: the rows it forms of factored pairs differ from those
+    it is shown.
+    """
     return plan.request is not None and plan.request.factored
 
 
 def is_too_coarse(plan: Plan, training: Training, closed: Sequence[Certificate | None]) -> bool:
-    """Whether features in float32 are why a training is not certified; ``closed``: what the solver had proved of them."""
+    """Return whether features in float32 are why a training is not certified; ``closed``: certificates of the last
+    pass.
+    """
     if training.status != Status.STALLED:
         return False
     pairs = [(run.certificate, before) for run, before in zip(training.runs, closed, strict=True)]
@@ -90,23 +103,25 @@ def is_too_coarse(plan: Plan, training: Training, closed: Sequence[Certificate |
 
 
 def has_enough_left(job: FitJob, training: Training, spent: float) -> bool:
-    """Whether there is as much left of passes and of time as was spent, ``spent`` seconds: as much may be needed again."""
-    return TWICE * spent <= job.time_limit and TWICE * training.passes <= job.max_passes
+    """Return whether as many passes and as much time, ``spent`` seconds, are left as were spent."""
+    return RESERVE * spent <= job.time_limit and RESERVE * training.passes <= job.max_passes
 
 
 def continue_with(found: Plan, plan: Plan, training: Training) -> Plan:
-    """Return the plan ``found`` with the map there is, from the weights a training by ``plan`` has come to."""
+    """Return the plan ``found`` with the map that is made already, from the weights where a training by ``plan``
+    ended.
+    """
     from streamsvm.features.nystrom import Embedded, Nystrom
-    from streamsvm.jobs.embed.kernel_map import map_of
+    from streamsvm.jobs.embed.map import map_of
 
     features = plan.features
-    assert isinstance(features, Nystrom | Embedded)  # ``plan_finer_features`` has seen to it
+    assert isinstance(features, Nystrom | Embedded)  # ``plan_finer_features`` checks it
     assert found.request is not None
     return start_where_ended(with_map(found, map_of(found.request, features.projection)), plan, training)
 
 
 def float64_event(plan: Plan, training: Training, closed: Sequence[Certificate | None]) -> JsonObject:
-    """What the record and the terminal are told: that features are made in float64 from here on, and why."""
+    """Return the event that says that features are made in float64 from here on, and why."""
     found = max(run.certificate.gap for run in training.runs if run.certificate is not None)
     proved = max((certificate.gap for certificate in closed if certificate is not None), default=found)
     why = f"the gap is {percent(proved)} of features in float32, {percent(found)} of the model"

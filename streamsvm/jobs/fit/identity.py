@@ -17,7 +17,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint import Saved
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
-from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
+from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import memory_settings
@@ -53,21 +53,21 @@ FEATURES = "features"
 """The part of the identity that is known only when the features are."""
 
 
-def settings_of(job: FitJob) -> JsonObject:
-    """The settings that shape the result, as plain JSON."""
+def shaping_settings(job: FitJob) -> JsonObject:
+    """Return the settings that shape the result, as plain JSON."""
     plain: JsonObject = msgspec.to_builtins(job)
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
     return {name: value for name, value in lists.items() if name not in FREE}
 
 
 def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
-    """What a fit is made with, as plain JSON; without the features, which are not known yet.
+    """Return what a fit is made with, as plain JSON; without the features, which are not known yet.
 
     Where features in float64 start from is what those in float32 have come to, and no other model.
     """
     exact = plan.request is not None and plan.request.exact
     return {
-        "settings": settings_of(job),
+        "settings": shaping_settings(job),
         "store": store.digest,
         "solver": plan.solver_name,
         "blocks": CACHED if plan.memory.cached else STREAMED,
@@ -79,21 +79,22 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
 
 
 def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved]) -> JsonObject:
-    """The identity with the features. Raises ConfigError when it is not that of the checkpoint."""
-    identity = {**identity_of(job, store, plan), FEATURES: features_digest(plan)}
+    """Return the identity with the digest of the features. Raises ConfigError when it is not that of the checkpoint."""
+    identity = {**identity_of(job, store, plan), FEATURES: digest_features(plan)}
     if saved:
         refuse_other(saved[0].identity, identity)
     return identity
 
 
 def plan_fit(job: FitJob, store: Store, saved: list[Saved], executor: Executor | None = None) -> tuple[FitJob, Plan]:
-    """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its machine.
+    """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its
+    machine.
 
     Raises ConfigError when the checkpoint was made with something else, and all that ``make_plan`` raises.
     """
     if not saved:
         plan = make_plan(job, store)
-        return with_groups(state_choices(job, plan), plan, executor), plan
+        return state_groups(state_choices(job, plan), plan, executor), plan
     then = saved[0].identity
     options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
     before, drawn = then["settings"].get("sampling"), job.sampling
@@ -109,24 +110,24 @@ def plan_fit(job: FitJob, store: Store, saved: list[Saved], executor: Executor |
     job = state_choices(job, plan)
     if then.get(ARITHMETIC) == FLOAT64:
         plan = plan_in_float64(job, store, plan)
-    plan = _cached_as_then(plan, store, cached=then.get("blocks") == CACHED)
+    plan = _cache_as_before(plan, store, cached=then.get("blocks") == CACHED)
     if executor is not None and job.groups is None:
         job = replace(job, groups=then["settings"].get("groups"))
-    job = with_groups(job, plan, executor)
+    job = state_groups(job, plan, executor)
     known = {name: value for name, value in then.items() if name != FEATURES}
     refuse_other(known, identity_of(job, store, plan))
     return job, plan
 
 
-def with_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
+def state_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
     """Return the job with its number of groups stated, where a cluster is used and the result depends on it."""
     if executor is None or job.groups is not None or not plan.solver.shuffled:
         return job
     return replace(job, groups=max(MIN_GROUPS, executor.threads))
 
 
-def _cached_as_then(plan: Plan, store: Store, *, cached: bool) -> Plan:
-    """The plan with blocks in memory if they were in the first run, and only then."""
+def _cache_as_before(plan: Plan, store: Store, *, cached: bool) -> Plan:
+    """Return the plan with blocks in memory if they were in the first run, and only then."""
     memory, term = plan.memory, budget.cache_term(store.layout)
     if term is None or cached == memory.cached:
         return plan
@@ -134,8 +135,8 @@ def _cached_as_then(plan: Plan, store: Store, *, cached: bool) -> Plan:
     return replace(plan, memory=replace(memory, cached=cached, terms=(*terms, term) if cached else terms))
 
 
-def features_digest(plan: Plan) -> str | None:
-    """The sha256 of the map to kernel features; None where features are the stored ones."""
+def digest_features(plan: Plan) -> str | None:
+    """Return the sha256 of the map to kernel features; None where features are the stored ones."""
     if plan.features.expansion is None:
         return None
     digest = hashlib.sha256()

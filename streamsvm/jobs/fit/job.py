@@ -62,8 +62,8 @@ class NuOptions(Checked):
     nu: Annotated[
         float | None,
         Option(
-            "Of one class: the share of rows that are outside at most; with C instead, the loss and C say it. Of two: find the C of the hinge with "
-            "which the share of rows beyond their margin is at most this (nu-SVM).",
+            "One-class: upper bound on the fraction of outliers (alternative to C). Two classes: find the C of the hinge at which "
+            "at most this fraction of rows is beyond its margin (nu-SVM).",
             "model",
             bounds=SHARE,
             default="0.5 of one class",
@@ -279,5 +279,6 @@ class FitJob(
         for name, why in refused.items():
             if given[name] is not None:
                 raise UsageError(
-                    f"--{name.rstrip('_').replace('_', '-')} goes with no {beside}: {why}", hint="leave one of them out"
+                    f"--{name.rstrip('_').replace('_', '-')} cannot be combined with {beside}: {why}",
+                    hint="leave one of them out",
                 )

@@ -10,8 +10,7 @@ from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
 from streamsvm.jobs.calibrate import calibration_terms
-from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.embed.kernel_request import NystromRequest
+from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.problems import warm_start_terms
 from streamsvm.regular import is_folder
@@ -25,11 +24,13 @@ from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 def plan_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None = None
 ) -> MemoryPlan:
-    """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits with it."""
+    """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits
+    with it.
+    """
     layout, count = store.layout, threading.threads()
     seen = layout if request is None else request.seen(layout)
     costs = [solver.cost(problem, seen) for problem in problems]
-    limit, readers = budget.memory_limit(job.memory), visiting(job, solver, layout, count)
+    limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
     terms += warm_start_terms(problems) + _held_out_terms(job.validation, layout, len(problems), count)
@@ -43,7 +44,7 @@ def plan_memory(
         held = readers + groups.bit_length()
         terms.append(Term("parts of a pass", held * part, f"{held} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:
-        terms += kernel_request.memory_terms(request, layout, solving, readers)
+        terms += embedding_terms(request, layout, solving, readers)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
@@ -59,7 +60,9 @@ def plan_memory(
 
 
 def _held_out_terms(validation: float | str | None, layout: Layout, models: int, threads: int) -> list[Term]:
-    """The memory of evaluating on held-out rows after each pass: part of a store of this layout, or another store."""
+    """Return the memory of evaluating on held-out rows after each pass: part of a store of this layout, or another
+    store.
+    """
     if validation is None:
         return []
     from streamsvm.jobs.apply.rows import DEPTH
@@ -75,7 +78,9 @@ def _held_out_terms(validation: float | str | None, layout: Layout, models: int,
 
 
 def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
-    """Bytes that problems have once, together with all others that are shown the same chunks; each pair of classes has its own rows."""
+    """Return bytes that problems have once, together with all others that are shown the same chunks; each pair of
+    classes has its own rows.
+    """
     largest: dict[Hashable, int] = {}
     for number, (cost, problem) in enumerate(zip(costs, problems, strict=True)):
         key = problem.held_out if problem.negative is None else number
@@ -83,18 +88,18 @@ def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
     return sum(largest.values())
 
 
-def visiting(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
+def count_readers(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
     """Return how many of ``count`` threads read and visit blocks at a time."""
     if solver.shuffled:
         return min(count, job.groups or 1)
     return min(count, len(pass_groups(layout)))
 
 
-def fitted(
+def fit_to_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
 ) -> tuple[AnySolver, MemoryPlan]:
-    """The solver as it fits the memory limit, and what it holds: on fewer threads if need be, then with less in memory than it
-    would like.
+    """Return the solver as it fits the memory limit, and what it holds: on fewer threads if need be, then with less in
+    memory than it would like.
     """
 
     def planned(threads: int, solver: AnySolver = solver) -> MemoryPlan:
@@ -108,29 +113,33 @@ def fitted(
 
 
 def remedy_for(layout: Layout, job: FitJob) -> str:
-    """What else would help, beside more memory."""
+    """Return what else would help, beside more memory."""
     return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
 
 
 def _smaller(job: FitJob, solver: AnySolver, problem: Problem) -> AnySolver | None:
-    """The same solver with less in memory than it would like; None where that is the user's choice, or the least."""
+    """Return the same solver with less in memory than it would like; None where that is the user's choice, or the
+    least.
+    """
     return solver.smaller(problem, job.options)
 
 
 def memory_settings(solver: AnySolver) -> dict[str, int | None]:
-    """The settings of a solver that want of memory changes, by name; empty where there are none."""
+    """Return the settings of a solver that want of memory changes, by name; empty where there are none."""
     return solver.memory_settings()
 
 
 def most_landmarks(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest
 ) -> int:
-    """The largest number of landmarks the memory limit leaves room for, with the solver as it then fits; 0 when there is none."""
+    """Return the largest number of landmarks the memory limit leaves room for, with the solver as it then fits; 0 when
+    there is none.
+    """
     low, high = 0, request.landmarks
     while low < high - 1:
         middle = (low + high) // 2
         smaller = replace(request, landmarks=middle)
         seen = [replace(problem, columns=middle) for problem in problems]
-        _, plan = fitted(job, store, solver, seen, smaller)
+        _, plan = fit_to_memory(job, store, solver, seen, smaller)
         low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
     return low

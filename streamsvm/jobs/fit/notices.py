@@ -14,7 +14,7 @@ from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
 from streamsvm.errors import UncertifiedError
 from streamsvm.features.scaling import Standardized, beyond_scaling
-from streamsvm.jobs.embed.placement import FLY
+from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.problems import effective_nu, finds_C_by_nu
@@ -38,7 +38,7 @@ BIG = 0.1
 
 
 def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tuple[str, ...]:
-    """One line if the fit ended without the certificate that was asked for: reason and next step. Empty if not."""
+    """Return one line if the fit ended without the certificate that was asked for: reason and next step. Empty if not."""
     if training.status in {Status.CONVERGED, Status.PATIENCE}:
         return _unbounded(plan)
     found = [run.certificate for run in training.runs if run.certificate is not None]
@@ -51,7 +51,9 @@ def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tu
 
 
 def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
-    """One line if the models have no probabilities although these were asked for: only the time limit leaves them out. Empty if not."""
+    """Return one line if the models have no probabilities although these were asked for: only the time limit leaves
+    them out. Empty if not.
+    """
     if job.calibrate is None or all(model.calibration is not None for model in models.values()):
         return ()
     why = f"not calibrated: the time limit of {job.time_limit:g} s was reached before the probabilities were learned"
@@ -59,13 +61,13 @@ def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...
 
 
 def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:
-    """What a fit with ``strict`` ends with: the first of its warnings as an error; None where there are none."""
+    """Return what a fit with ``strict`` ends with: the first of its warnings as an error; None where there are none."""
     hint = "the model was written; without --strict this is a warning"
     return UncertifiedError(warnings[0], hint=hint) if warnings else None
 
 
 def _unbounded(plan: Plan) -> tuple[str, ...]:
-    """What is not certified where the kernel is no Mercer kernel."""
+    """Return what is not certified where the kernel is no Mercer kernel."""
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     if kernel is None or kernel.positive_semidefinite():
         return ()
@@ -104,7 +106,7 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
 
 
 def _out_of_time(job: FitJob, training: Training) -> str:
-    """Which it was: the time limit, or too little time before it for one more pass and the one that certifies."""
+    """Return which it was: the time limit, or too little time before it for one more pass and the one that certifies."""
     left, needed = training.seconds_left, training.seconds_needed
     if left <= 0.0:
         return f"the time limit of {job.time_limit:g} s was reached"
@@ -112,7 +114,7 @@ def _out_of_time(job: FitJob, training: Training) -> str:
 
 
 def _short_of_the_end(job: FitJob) -> tuple[str, str]:
-    """The same, where neither a limit nor the problem itself is to blame."""
+    """Return the same, where neither a limit nor the problem itself is to blame."""
     if job.validation is not None:
         why = "the weights are those of the pass with the least error on the rows held out"
         return why, "leave out --validation for those of the last pass"
@@ -120,19 +122,21 @@ def _short_of_the_end(job: FitJob) -> tuple[str, str]:
 
 
 def _another(job: FitJob) -> str:
-    """The advice to choose another solver; of all classes together there are few."""
+    """Return the advice to choose another solver; of all classes together there are few."""
     if job.multi_class != CRAMMER_SINGER:
         return "another --solver"
     return "--solver dcd" if job.solver == "interior_point" else "--solver interior_point"
 
 
 def _too_long(job: FitJob, worst: Certificate) -> bool:
-    """Whether the model has more support rows than --max-support allows: the pass that chooses them was not made."""
+    """Return whether the model has more support rows than --max-support allows: the pass that chooses them was not
+    made.
+    """
     return worst.facts.get("points") is None and 0 < (job.max_support or 0) < worst.facts.get("support", 0)
 
 
 def scale_notice(job: FitJob, store: Store) -> list[str]:
-    """A line that names the columns with the largest and the smallest scale, if these are far apart."""
+    """Return a line that names the columns with the largest and the smallest scale, if these are far apart."""
     if job.standardize or store.facts.get("map") is not None:
         return []
     scales = _scales(store)
@@ -149,7 +153,7 @@ def scale_notice(job: FitJob, store: Store) -> list[str]:
 
 
 def _scales(store: Store) -> Float64:
-    """The scale of each column: its standard deviation, or where most entries are absent the largest of them."""
+    """Return the scale of each column: its standard deviation, or where most entries are absent the largest of them."""
     statistics = store.statistics()
     if store.layout.dense:
         return np.sqrt(statistics.M2 / store.layout.rows)
@@ -157,7 +161,7 @@ def _scales(store: Store) -> Float64:
 
 
 def unscaled_notice(job: FitJob, store: Store) -> list[str]:
-    """A line that names columns which are not standardized although that is asked for."""
+    """Return a line that names columns which are not standardized although that is asked for."""
     if not job.standardize:
         return []
     beyond = np.flatnonzero(beyond_scaling(store.statistics(), store.layout.rows))
@@ -168,14 +172,16 @@ def unscaled_notice(job: FitJob, store: Store) -> list[str]:
 
 
 def _listed(store: Store, columns: NDArray[np.int64]) -> str:
-    """The first of some columns by name, and how many more there are."""
+    """Return the first of some columns by name, and how many more there are."""
     names: Any = store.facts.get("names")
     more = len(columns) - SHOWN
     return ", ".join(name_of(names, int(j)) for j in columns[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def offset_notice(plan: Plan, store: Store) -> list[str]:
-    """A line where columns that are stored less an offset are seen where they lie, as the problem is another one elsewhere."""
+    """Return a line where columns that are stored less an offset are seen where they lie, as the problem is another
+    one elsewhere.
+    """
     problem = plan.problems[0]
     if problem.positive == EVERY_ROW and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
         what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
@@ -199,12 +205,12 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
 
 
 def idle_settings(job: FitJob, plan: Plan) -> list[str]:
-    """A line for each reason why settings of this fit changed nothing, and these settings."""
+    """Return a line for each reason why settings of this fit changed nothing, and these settings."""
     return [*without_effect(job, _idle(job, plan)), *_idle_of_solver(job, plan)]
 
 
 def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
-    """The same of the solver's settings."""
+    """Return the same of the solver's settings."""
     kind = SOLVERS[plan.solver_name]
     solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, usual = field_values(solver, job.options), field_values(kind(), job.options)
@@ -218,7 +224,7 @@ def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
 
 
 def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Which fields nothing looks at, by the reason."""
+    """Return which fields nothing looks at, by the reason."""
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     free_bias = plan.solver.free_bias
     in_place = foreign_format(Path(job.store)) is not None

@@ -1,4 +1,12 @@
-"""Where a fit writes: a model for each C, and a folder beside them with the record of the run."""
+"""What a fit writes, where, and what an earlier run of the same fit has written.
+
+A fit writes a model for each C and a folder beside them with the record of the run. Models are written last of all,
+first into the run's folder and then where they were asked for: where the last model is, the run is over. The
+certificate is written between the two, so that the peak it states has the memory that writing a model takes in it.
+
+A run that was killed between its models finds some of its own there when it is resumed, which it may replace; one that
+was stopped after the last of them has nothing left to do.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +25,12 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.embed.plan import parameters_of
 from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.jobs.fit.problems import decision_margin
-from streamsvm.jobs.fit.validate import best_cost, verdict
+from streamsvm.jobs.fit.validate import best_cost, validation_facts
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model, load
 from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
@@ -40,34 +48,82 @@ PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "j
 """Files of the run's folder: the plan, how the run ended, a copy of the model, and what was asked for."""
 EVENTS, RECORD, EVALUATION = "events.jsonl", "record.json", "evaluation.json"
 """More of them, for the page of the run: what happened when, what its data and model look like, how good it was found."""
+PLACES = ("store", "model", "dual", "cluster", "memory")
+"""Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""
+FILES = ("landmark_file", "warm_start", "validation")
+"""Settings that may name a file or a store: a model knows it by its content."""
+STOPPING = ("max_passes", "time_limit")
+"""Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
 
 
 def path_names(target: Path, values: list[float]) -> dict[float, Path]:
-    """Where the model of each C goes: the target itself when there is one, else NAME.C=VALUE with the same ending."""
+    """Return where the model of each C goes: the target itself when there is one, else NAME.C=VALUE with the same
+    ending.
+    """
     if len(values) == 1:
         return {values[0]: target}
     return {C: target.with_name(f"{target.stem}.C={C:g}{target.suffix}") for C in values}
 
 
 def run_folder(model: Path) -> Path:
-    """Where the record of the fit of a model lies."""
+    """Return where the record of the fit of a model lies."""
     return model.with_name(model.name + ".run")
 
 
 def model_paths(job: FitJob, costs: list[float]) -> list[Path]:
-    """Every file a fit writes a model to, its folder apart: one for each C, and the best one where there is a choice."""
+    """Return every file a fit writes a model to, its folder apart: one for each C, and the best one where there is a
+    choice.
+    """
     target = Path(job.model)
     return sorted({*path_names(target, costs).values(), *([target] if job.validation is not None else [])})
 
 
-PLACES = ("store", "model", "dual", "cluster", "memory")
-"""Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""
-FILES = ("landmark_file", "warm_start", "validation")
-"""Settings that may name a file or a store: a model knows it by its content."""
+def write_outputs(
+    job: FitJob, plan: Plan, training: Training, models: Mapping[float, Model], most: Callable[[], int]
+) -> None:
+    """Write record and models, and take the peak of the training from ``most`` on the way. Raises StorageError."""
+    target, costs = Path(job.model), plan.costs
+    run = run_folder(target)
+    durable.write_file(run / JOB, json.dumps(plain_settings(job), indent=1).encode())
+    durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
+    copies, paths = path_names(run / COPY, costs), path_names(target, costs)
+    for C, model in models.items():
+        model.save(copies[C])
+    training.peak = max(training.peak, most())
+    certificate = {**summary(training, plan), "problems": certificates_of(training)}
+    durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
+    for C, model in models.items():
+        model.save(paths[C])
+    if job.validation is not None and len(models) > 1:
+        models[best_cost(costs, training)].save(target)
+
+
+def summary(training: Training, plan: Plan) -> JsonObject:
+    """Return how a run ended, as plain JSON: what the last line of a fit says."""
+    worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
+    busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
+    simplex = "simplex_gap" in worst.facts
+    return {
+        "status": training.status.value,
+        "gap": worst.gap,
+        "primal": worst.primal,
+        "dual": worst.dual,
+        "rounding": worst.rounding,
+        "tolerance": plan.tolerance,
+        "passes": training.passes,
+        "seconds": training.seconds,
+        "peak": training.peak,
+        "limit": plan.memory.limit,
+        "bytes_read": training.bytes_read,
+        "reads_repeated": training.reads_repeated,
+        "compute_share": busy,
+        "validation": _validation(plan, training),
+        "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if simplex else None,
+    }
 
 
 def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
-    """The models of a training, one for each C."""
+    """Return the models of a training, one for each C."""
     weights, expansion = function_of(plan, training)
     pairs = plan.problems[0].negative is not None
     model = Model(weights, plan.class_names, _provenance(job, store, training), expansion, pairs=pairs)
@@ -75,7 +131,7 @@ def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict
 
 
 def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
-    """What was fitted for all values of C at once, taken apart; certificates go with the models they are of.
+    """Return what was fitted for all values of C at once, taken apart; certificates go with the models they are of.
 
     The classes of a model are in sorted order, whatever order a store met them in; pairs are solved in that order.
     """
@@ -95,7 +151,9 @@ def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]
 
 
 def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
-    """Return weights, one row a decision value, the constant last, and what they are weights of: kernel points, or None for columns."""
+    """Return weights, one row a decision value, the constant last, and what they are weights of: kernel points, or
+    None for columns.
+    """
     rows = []
     solutions = [plan.solver.solution(run.state) for run in training.runs]
     supports = [s for s in solutions if isinstance(s, SupportSolution)]
@@ -139,7 +197,7 @@ def build_expansion(
     points = take_rows(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
-    return weights, Expansion(_name_of(kernel), kernel_request.parameters_of(kernel), points, columns, shift, scale)
+    return weights, Expansion(_name_of(kernel), parameters_of(kernel), points, columns, shift, scale)
 
 
 def _name_of(kernel: Kernel) -> str:
@@ -153,7 +211,7 @@ def _provenance(job: FitJob, store: Store, training: Training) -> JsonObject:
         "settings": settings_of(job),
         "status": training.status.value,
         "certificates": certificates_of(training),
-        "validation": verdict([run.problem.C for run in training.runs], training),
+        "validation": validation_facts([run.problem.C for run in training.runs], training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
         "labels": store.facts.get("labels"),
@@ -186,7 +244,7 @@ def certificates_of(training: Training) -> list[JsonObject]:
 
 
 def settings_of(job: FitJob) -> JsonObject:
-    """All settings but those that say how the run was managed, as plain JSON; files by their content.
+    """Return all settings but those that say how the run was managed, as plain JSON; files by their content.
 
     What things are called is in the folder of the run: the same fit under other names gives the same file.
     """
@@ -196,13 +254,13 @@ def settings_of(job: FitJob) -> JsonObject:
 
 
 def plain_settings(job: FitJob) -> JsonObject:
-    """All settings of a fit as plain JSON."""
+    """Return all settings of a fit as plain JSON."""
     settings: JsonObject = msgspec.to_builtins(job)
     return settings
 
 
 def _content(name: str) -> str:
-    """The digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
+    """Return the digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
     path = Path(name)
     if not is_file(path):
         return str(open_store(path).digest)
@@ -210,65 +268,18 @@ def _content(name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def summary(training: Training, plan: Plan) -> JsonObject:
-    """How a run ended, as plain JSON: what the last line of a fit says."""
-    worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
-    busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
-    simplex = "simplex_gap" in worst.facts
-    return {
-        "status": training.status.value,
-        "gap": worst.gap,
-        "primal": worst.primal,
-        "dual": worst.dual,
-        "rounding": worst.rounding,
-        "tolerance": plan.tolerance,
-        "passes": training.passes,
-        "seconds": training.seconds,
-        "peak": training.peak,
-        "limit": plan.memory.limit,
-        "bytes_read": training.bytes_read,
-        "reads_repeated": training.reads_repeated,
-        "compute_share": busy,
-        "validation": _validation(plan, training),
-        "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if simplex else None,
-    }
-
-
 def _validation(plan: Plan, training: Training) -> JsonObject | None:
-    """What the held-out rows say; of a regression with the name of the error, which is no share."""
-    found = verdict(plan.costs, training)
+    """Return what the held-out rows say; of a regression with the name of the error, which is no share."""
+    found = validation_facts(plan.costs, training)
     return found | {"measure": "RMSE"} if found is not None and plan.layout.numeric else found
 
 
-def write_outputs(
-    job: FitJob, plan: Plan, training: Training, models: Mapping[float, Model], most: Callable[[], int]
-) -> None:
-    """Write record and models, and take the peak of the training from ``most`` on the way. Raises StorageError."""
-    target, costs = Path(job.model), plan.costs
-    run = run_folder(target)
-    durable.write_file(run / JOB, json.dumps(plain_settings(job), indent=1).encode())
-    durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
-    copies, paths = path_names(run / COPY, costs), path_names(target, costs)
-    for C, model in models.items():
-        model.save(copies[C])
-    training.peak = max(training.peak, most())
-    certificate = {**summary(training, plan), "problems": certificates_of(training)}
-    durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
-    for C, model in models.items():
-        model.save(paths[C])
-    if job.validation is not None and len(models) > 1:
-        models[best_cost(costs, training)].save(target)
-
-
-STOPPING = ("max_passes", "time_limit")
-"""Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
-
-
 def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
-    """All a fit writes; a resumed one goes on with what an earlier run of the same fit has written, and needs no leave.
+    """Return all a fit writes; a resumed one goes on with what an earlier run of the same fit has written, and needs
+    no leave.
 
-    ``checkpoint``: whether there is one of that run. Without it a model is the run's own if it was asked for no more than now:
-    what is made anew then comes at least as far.
+    ``checkpoint``: whether there is one of that run. Without it a model is the run's own if it was asked for no more
+    than now: what is made anew then comes at least as far.
     """
     outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
     left = {path: _left_by(job, store, path) if job.resume else None for path in model_paths(job, costs)}
@@ -283,14 +294,16 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
 
 
 def notice_lost_checkpoint(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
-    """One line for a resumed fit that found models of its own, but nothing to go on from. Empty if not."""
+    """Return one line for a resumed fit that found models of its own, but nothing to go on from. Empty if not."""
     if not job.resume or checkpoint or not any(_left_by(job, store, path) for path in model_paths(job, costs)):
         return ()
     return ("the run that had ended left no checkpoint: the fit was made anew, and its models replaced",)
 
 
 def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[float, Model]] | None:
-    """What an earlier run of the same fit has left, if it has come to its end; None if there is something left to do."""
+    """Return what an earlier run of the same fit has left, if it has come to its end; None if there is something left
+    to do.
+    """
     target = Path(job.model)
     if any(_left_by(job, store, path) is None for path in model_paths(job, plan.costs)):
         return None
@@ -314,14 +327,14 @@ def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, 
 
 
 def _goes_as_far(job: FitJob, model: Model) -> bool:
-    """Whether none of the limits of a job is less than that of the fit that made the model."""
+    """Return whether none of the limits of a job is less than that of the fit that made the model."""
     made, asked = model.provenance["settings"], settings_of(job)
     limits = [(asked[name], made.get(name)) for name in STOPPING]
     return all(isinstance(then, int | float) and now >= then for now, then in limits)
 
 
 def _recorded_path(job: FitJob, name: str) -> str | None:
-    """What the earlier run in the folder of this one had written there, as its record names it."""
+    """Return what the earlier run in the folder of this one had written there, as its record names it."""
     try:
         found = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]
     except (OSError, ValueError, KeyError, TypeError):
@@ -330,13 +343,13 @@ def _recorded_path(job: FitJob, name: str) -> str | None:
 
 
 def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
-    """Whether one of these settings of a job is not that of the fit that made the model."""
+    """Return whether one of these settings of a job is not that of the fit that made the model."""
     made, asked = model.provenance["settings"], json.loads(json.dumps(settings_of(job)))
     return any(made.get(name) != asked[name] for name in names)
 
 
 def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
-    """The model at ``path``, if it was made of the same data with the same settings."""
+    """Return the model at ``path``, if it was made of the same data with the same settings."""
     try:
         model = load(path)
     except StreamSVMError:
@@ -349,12 +362,14 @@ def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
 
 
 def _certificate(found: JsonObject, facts: JsonObject) -> Certificate:
-    """The certificate a record tells of."""
+    """Return the certificate a record tells of."""
     return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
 
 
 def _recorded(record: JsonObject, plan: Plan) -> Training:
-    """The training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this plan."""
+    """Return the training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this
+    plan.
+    """
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [
         Run(problem, None, _certificate(found, facts), done=True)

@@ -1,4 +1,10 @@
-"""What a fit is asked for, and the plan made of it before anything is read: solver, features, memory."""
+"""The plan of a fit, made before anything is read: what is solved, by which solver, on which features, in how much
+memory, and why.
+
+The order of decisions: problems (``problems``), solver (``solver``), features and where they are kept
+(``embed.plan``), memory (``memory``). Where no memory limit is stated, small data has the same plan on every machine
+that has room for it; else what the machine has free decides, and the plan states the limit that was taken.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +20,25 @@ from streamsvm.engine.executor import Executor
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling, typical_reach
-from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.embed.kernel_request import CHUNK_BYTES, NystromRequest
-from streamsvm.jobs.embed.placement import AUTO, DISK, FLY, Choice, choose_embedding
+from streamsvm.jobs.embed.plan import (
+    AUTO,
+    AUTO_SAMPLING,
+    CHUNK_BYTES,
+    DISK,
+    FLY,
+    GREEDY,
+    UNIFORM,
+    Choice,
+    NystromRequest,
+    check_labels_unseen,
+    choose_embedding,
+    request_features,
+    scale_for_kernel,
+    undo_column_offsets,
+    wants_landmarks,
+)
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.memory import fitted, memory_settings, most_landmarks, remedy_for
+from streamsvm.jobs.fit.memory import fit_to_memory, memory_settings, most_landmarks, remedy_for
 from streamsvm.jobs.fit.problems import bias_value, build_problems, effective_nu, start_from_model, undo_offsets
 from streamsvm.jobs.fit.solver import (
     MANY_LANDMARKS,
@@ -61,6 +81,8 @@ NO_ROOM_FOR_GREEDY = "choosing them by labels does not fit the memory"
 """Why landmarks are drawn evenly where labels might choose them."""
 EVENLY_DRAWN = "landmarks were drawn evenly (--sampling uniform), as choosing them by labels does not fit the memory"
 """What a user is told then."""
+SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
+"""What a fit can do where the disk has no room for an embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +114,9 @@ class Plan:
     embedding: Choice | None = None
     """Where kernel features are kept, and why; None without such features."""
     taken: int | None = None
-    """The memory limit that was taken because none was stated; None: one was stated, or the plan is the same under every limit it fits."""
+    """The memory limit that was taken because none was stated; None: one was stated, or the plan is the same under
+    every limit it fits.
+    """
     writes_dual: bool = False
     """Whether the dual variables are written: the certificate is then that of these, though others may prove more."""
 
@@ -112,7 +136,7 @@ class Plan:
         return {} if found is None else {"why_sampling": found}
 
     def facts(self) -> JsonObject:
-        """The plan as plain JSON: the table of ``streamsvm plan``."""
+        """Return the plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
         return {
             "task": layout.task,
@@ -149,12 +173,13 @@ def make_plan(job: FitJob, store: Store) -> Plan:
 
 
 def _without_stated_limit(job: FitJob, store: Store) -> Plan:
-    """The plan where no memory limit is stated: of small data the same on every machine that has room for it.
+    """Return the plan where no memory limit is stated: of small data the same on every machine that has room for it.
 
-    Where the data is not small, or the room is missing, what this machine has decides, and the plan has the limit that was taken.
+    Where the data is not small, or the room is missing, what this machine has decides, and the plan has the limit that
+    was taken.
     """
     limit = budget.memory_limit(None)
-    if kernel_request.wanted(job):  # where features are kept depends on what is measured here
+    if wants_landmarks(job):  # where features are kept depends on what is measured here
         plan = _first_that_fits(job, store)
         small = plan.memory.total <= min(budget.SMALL, limit) and not _gave_up_greedy(plan)
         return plan if small else with_limit_taken(job, store, limit)
@@ -167,7 +192,7 @@ def _without_stated_limit(job: FitJob, store: Store) -> Plan:
 
 
 def with_limit_taken(job: FitJob, store: Store, limit: int) -> Plan:
-    """The plan under the limit that is taken, in whole MiB, so that it can be stated to the same effect."""
+    """Return the plan under the limit that is taken, in whole MiB, so that it can be stated to the same effect."""
     limit = limit // budget.MIB * budget.MIB or limit
     return replace(_first_that_fits(replace(job, memory=limit), store), taken=limit)
 
@@ -179,13 +204,15 @@ def state_choices(job: FitJob, plan: Plan) -> FitJob:
     """
     if plan.taken is not None:
         job = replace(job, memory=plan.taken)
-    if plan.request is not None and plan.request.file is None and job.sampling == kernel_request.AUTO_SAMPLING:
+    if plan.request is not None and plan.request.file is None and job.sampling == AUTO_SAMPLING:
         job = replace(job, sampling=plan.request.sampling)
     return job
 
 
 def limit_notice(plan: Plan) -> tuple[str, ...]:
-    """Lines where memory has decided how the fit is made: a limit that nobody stated, or too little for landmarks by labels."""
+    """Return lines where memory has decided how the fit is made: a limit that nobody stated, or too little for
+    landmarks by labels.
+    """
     lines = []
     if plan.taken is not None:
         taken = mib(plan.taken)
@@ -199,23 +226,25 @@ def limit_notice(plan: Plan) -> tuple[str, ...]:
 
 
 def _gave_up_greedy(plan: Plan) -> bool:
-    """Whether landmarks are not drawn by labels for want of memory alone."""
+    """Return whether landmarks are not drawn by labels for want of memory alone."""
     return plan.request is not None and plan.request.why_sampling == NO_ROOM_FOR_GREEDY
 
 
 def _with_landmarks_that_fit(job: FitJob, store: Store) -> Plan:
-    """The plan with landmarks as ``auto`` has them drawn, evenly where choosing them does not fit the memory."""
+    """Return the plan with landmarks as ``auto`` has them drawn, evenly where choosing them does not fit the memory."""
     plan = plan_with(job, store)
-    given_up = job.sampling == kernel_request.AUTO_SAMPLING and plan.memory.total > plan.memory.limit
-    if not given_up or plan.request is None or plan.request.sampling != kernel_request.GREEDY:
+    given_up = job.sampling == AUTO_SAMPLING and plan.memory.total > plan.memory.limit
+    if not given_up or plan.request is None or plan.request.sampling != GREEDY:
         return plan
-    plan = plan_with(replace(job, sampling=kernel_request.UNIFORM), store)
+    plan = plan_with(replace(job, sampling=UNIFORM), store)
     assert plan.request is not None, "there is one whatever the sampling"
     return replace(plan, request=replace(plan.request, why_sampling=NO_ROOM_FOR_GREEDY))
 
 
 def _first_that_fits(job: FitJob, store: Store) -> Plan:
-    """The plan with the first choice of solver, or where that is second order and does not fit with coordinate descent."""
+    """Return the plan with the first choice of solver, or where that is second order and does not fit with coordinate
+    descent.
+    """
     plan = _with_landmarks_that_fit(job, store)
     chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
     if plan.request is not None:
@@ -228,7 +257,8 @@ def _first_that_fits(job: FitJob, store: Store) -> Plan:
 
 
 def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
-    """The plan with the solver the job names, or the one that is chosen first, whether it fits the memory or not.
+    """Return the plan with the solver the job names, or the one that is chosen first, whether it fits the memory or
+    not.
 
     ``exact``: with kernel features in float64, made in every pass.
     """
@@ -236,10 +266,10 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     problems, names = build_problems(job, layout)
     solver_name, why = choose_solver(job, layout)
     solver = build_solver(job, solver_name, problems[0].loss, problems[0].classes)
-    features = features_of(job, store)
-    request = kernel_request.request_of(job, store, features, bias_value(job))
+    features = choose_features(job, store)
+    request = request_features(job, store, features, bias_value(job))
     if job.calibrate is not None:
-        kernel_request.check_labels_unseen(store, request, "--calibrate")
+        check_labels_unseen(store, request, "--calibrate")
     kernel = make_exact_kernel(job, solver, store, features)
     if not solver.exact_kernel and _rounded_later(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
@@ -250,7 +280,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if effective_nu(job) is not None and job.one_class and kernel is None and request is None:
         problems = [undo_offsets(problem, features, store) for problem in problems]
     if kernel is not None:
-        features = kernel_request.seen_by(kernel, features, store)
+        features = scale_for_kernel(kernel, features, store)
         reach = typical_reach(features, store)
         center = target_center(solver, store)
         problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
@@ -262,7 +292,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         embedding = choose_embedding(job, store, request, expected)
         request = replace(placed(request, embedding.where, expected), exact=exact)
     asked = solver
-    solver, memory = fitted(job, store, asked, problems, request)
+    solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
     why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
@@ -297,12 +327,14 @@ def start_where_ended(plan: Plan, ended: Plan, training: Training) -> Plan:
 
 
 def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
-    """Whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked for."""
+    """Return whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked
+    for.
+    """
     return request is not None or job.standardize or job.tolerance < FINE
 
 
-def features_of(job: FitJob, store: Store) -> Raw | Standardized:
-    """The map from stored rows to what the solver sees."""
+def choose_features(job: FitJob, store: Store) -> Raw | Standardized:
+    """Return the map from stored rows to what the solver sees."""
     about_origin = bool(job.one_class) and job.kernel == "linear"
     found = choose_scaling(
         store,
@@ -311,26 +343,22 @@ def features_of(job: FitJob, store: Store) -> Raw | Standardized:
         bias=bias_value(job),
         centered_too=not about_origin,
     )
-    linear = job.kernel == "linear" and not kernel_request.wanted(job)
-    return kernel_request.where_they_lie(found, store) if linear and found.bias == 0.0 else found
+    linear = job.kernel == "linear" and not wants_landmarks(job)
+    return undo_column_offsets(found, store) if linear and found.bias == 0.0 else found
 
 
 def fold_rows(plan: Plan, w: Float64) -> Float64:
-    """The rows of a model's weights that a problem's weights come to, one a decision value."""
+    """Return the rows of a model's weights that a problem's weights come to, one a decision value."""
     first = plan.problems[0]
     return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.decision_weights(w)])
 
 
 def fold(plan: Plan, solution: LinearSolution) -> Float64:
-    """A row of a model's weights: of stored columns, or of kernel points; the constant last."""
+    """Return a row of a model's weights: of stored columns, or of kernel points; the constant last."""
     found = plan.features.fold(solution)
     if isinstance(found, KernelSolution):
         return np.append(found.coefficients, found.intercept)
     return np.append(found.w[:-1], found.bias * found.w[-1])
-
-
-SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
-"""What a fit can do where the disk has no room for an embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,13 +374,13 @@ class _Build:
 def with_features(  # noqa: PLR0917  what ``fit`` has at hand
     job: FitJob, store: Store, plan: Plan, run: Path, report: Report, executor: Executor | None = None
 ) -> tuple[Store, Plan]:
-    """The store to train on and the plan with its map: as they are where there are no kernel features."""
+    """Return the store to train on and the plan with its map: as they are where there are no kernel features."""
     request = plan.request
     if request is None:
         return _of_embedding(job, store, plan)
     from streamsvm.features.nystrom import Embedded
-    from streamsvm.jobs.embed.builder import Builder
-    from streamsvm.jobs.embed.kernel_map import make_map
+    from streamsvm.jobs.embed.build import Builder
+    from streamsvm.jobs.embed.map import make_map
 
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)
@@ -373,7 +401,7 @@ def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
 
 
 def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
-    """A store that is an embedding carries its map: the model will be one of the rows it was made from."""
+    """Return an embedding with the map it carries: the model will be one of the rows it was made from."""
     seal = store.facts.get("map")
     if seal is None:
         return store, plan
@@ -387,7 +415,9 @@ def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
 
 
 def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
-    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all rows."""
+    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all
+    rows.
+    """
     expected = solver.expected(problems[0])
     if expected is None:
         return None
@@ -396,14 +426,17 @@ def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, in
 
 
 def placed(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
-    """The request for features that are on disk, or made in every pass for a solver that expects so much of them."""
+    """Return the request for features that are on disk, or made in every pass for a solver that expects so much of
+    them.
+    """
     return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
 
 
 def landmarks_that_fit(
     job: FitJob, store: Store, solver_name: str, problems: list[Problem], request: NystromRequest
 ) -> int:
-    """How many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is none.
+    """Return how many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is
+    none.
 
     Where features will be is measured for each number of them: if it is not said, there is room for both.
     """

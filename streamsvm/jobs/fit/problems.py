@@ -1,20 +1,22 @@
-"""The problems of a fit: for every C one problem, or one a class against the rest, or one a pair of classes; and where each starts.
+"""The problems of a fit: for every C one problem, or one a class against the rest, or one a pair of classes; and where
+each starts.
 
-**Pairs** (one-vs-one) are problems of the rows of their two classes alone, as in LIBSVM: f > 0 speaks for the first of both, as labels are
-sorted. All pairs are shown the blocks of one reading.
+**Pairs** (one-vs-one) are problems of the rows of their two classes alone, as in LIBSVM: f > 0 speaks for the first of
+both, as labels are sorted. All pairs are shown the blocks of one reading.
 
-**One class** asks where rows are and not which of two classes they are of. With ``nu`` it has a free offset (``solvers.one_class``).
-With C it is 1/2 ||w||^2 + C sum_i s_i l(w.x_i), whose offset is the margin of the loss: a problem for every solver; with the squared hinge on
-the simplex it is the minimum enclosing ball. Either way there is no constant feature, rows are inside where the decision value
-is above 0, and labels do not matter, but that ``positive`` leaves out the rows of all other classes.
+**One class** asks where rows are and not which of two classes they are of. With ``nu`` it has a free offset
+(``solvers.one_class``). With C it is 1/2 ||w||^2 + C sum_i s_i l(w.x_i), whose offset is the margin of the loss: a
+problem for every solver; with the squared hinge on the simplex it is the minimum enclosing ball. Either way there is
+no constant feature, rows are inside where the decision value is above 0, and labels do not matter, but that
+``positive`` leaves out the rows of all other classes.
 
-**Two classes by nu** find C themselves (``solvers.nu``); several classes are one against the rest each, or pairs,
-with the same nu. **l1**: a multiple of ||w||_1 beside ||w||^2 / 2 (``solvers.elastic_net``), or least squares over ||w||_1 <= t
-(``solvers.l1_ball``). Both are of columns: kernel features have none whose weights could mean something.
+**Two classes by nu** find C themselves (``solvers.nu``); several classes are one against the rest each, or pairs, with
+the same nu. **l1**: a multiple of ||w||_1 beside ||w||^2 / 2 (``solvers.elastic_net``), or least squares over ||w||_1
+<= t (``solvers.l1_ball``). Both are of columns: kernel features have none whose weights could mean something.
 
-**A warm start** begins with the function of a model, in the weights its solver sees. Columns and classes must be those of the
-model. Scaling, C and the loss may differ: a linear function of the columns is one in any scaling of them, and the first pass finds out
-what it is worth here.
+**A warm start** begins with the function of a model, in the weights its solver sees. Columns and classes must be those
+of the model. Scaling, C and the loss may differ: a linear function of the columns is one in any scaling of them, and
+the first pass finds out what it is worth here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import numpy as np
 from streamsvm.config.options import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, NU, OVO
 from streamsvm.losses import LOSSES, threshold
@@ -164,7 +166,8 @@ def decision_margin(problem: Problem) -> float:
 
 
 def undo_offsets(problem: Problem, features: Raw | Standardized, store: Store) -> Problem:
-    """Return a linear problem with a free offset, of the rows as their sources have them, before offsets were subtracted.
+    """Return a linear problem with a free offset, of the rows as their sources have them, before offsets were
+    subtracted.
 
     Its tolerance is that of a gap which tells the rows apart.
     """
@@ -201,7 +204,7 @@ def _check_nu(job: FitJob, layout: Layout) -> None:
         return
     if layout.numeric:
         raise UsageError("--nu is for classes, and the store holds numbers to predict", hint="leave it out")
-    if job.kernel != "linear" and not kernel_request.wanted(job):
+    if job.kernel != "linear" and not wants_landmarks(job):
         hint = "--landmarks 1000, or --C"
         raise UsageError("--nu of two classes is for linear functions and landmarks, not for exact kernels", hint=hint)
     if job.multi_class == CRAMMER_SINGER:
@@ -212,7 +215,7 @@ def _check_l1_ball(job: FitJob, loss: Loss) -> None:
     """Raise UsageError for what cannot be combined with an l1 ball."""
     if job.l1_ball is None:
         return
-    if job.kernel != "linear" or kernel_request.wanted(job):
+    if job.kernel != "linear" or wants_landmarks(job):
         raise UsageError(
             "--kernel cannot be combined with --l1-ball, which is about columns", hint="leave one of them out"
         )
@@ -231,7 +234,7 @@ def _check_l1(job: FitJob) -> None:
     """Raise UsageError for what cannot be combined with an l1 term."""
     if job.l1 is None:
         return
-    if job.kernel != "linear" or kernel_request.wanted(job):
+    if job.kernel != "linear" or wants_landmarks(job):
         raise UsageError("--kernel cannot be combined with --l1, which is about columns", hint="leave one of them out")
     if job.l1_ball is not None:
         raise UsageError(
@@ -302,7 +305,9 @@ def _sort_codes(layout: Layout) -> list[int]:
 
 
 def _class_weights(job: FitJob, layout: Layout, positive: int) -> tuple[float, ...]:
-    """Return the weight of each class in the problem of class ``positive``; for pairs and multinomial problems all have the same."""
+    """Return the weight of each class in the problem of class ``positive``; for pairs and multinomial problems all
+    have the same.
+    """
     if job.class_weight is None:
         return ()
     if isinstance(job.class_weight, dict):
@@ -347,7 +352,7 @@ def start_from_model(  # noqa: PLR0917 (what a plan has at hand)
 
     Raises DataError, UsageError.
     """
-    from streamsvm.jobs.apply.rows import moved_from
+    from streamsvm.jobs.apply.rows import find_moved_offsets
 
     _check_start(model, where, store, names)
     if problems[0].classes == TWO:
@@ -355,7 +360,7 @@ def start_from_model(  # noqa: PLR0917 (what a plan has at hand)
         raise UsageError("a problem of two classes together does not start from a model", hint=hint)
     positives = list(dict.fromkeys(code for problem in problems for code in problem.positives))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
-    moved = moved_from(model, store.facts)
+    moved = find_moved_offsets(model, store.facts)
     rows = model.weights.copy()
     rows[:, -1] -= rows[:, moved.columns] @ moved.values
     weights = {p: unfold(rows[k], features, where) for p, k in zip(positives, order, strict=True)}
@@ -385,7 +390,9 @@ def _check_start(model: Model, path: str, store: Store, names: tuple[str, ...]) 
 
 
 def unfold(row: Float64, features: Raw | Standardized, path: str) -> Float64:
-    """Return the weights (columns + 1,) that ``features.fold`` maps to ``row``. Raises UsageError for a bias where this fit has none."""
+    """Return the weights (columns + 1,) that ``features.fold`` maps to ``row``. Raises UsageError for a bias where
+    this fit has none.
+    """
     scale = features.scale.astype(np.float64) if isinstance(features, Standardized) else 1.0
     shift = features.shift.astype(np.float64) if isinstance(features, Standardized) else np.zeros(len(row) - 1)
     constant = float(row[-1] + row[:-1] @ shift)

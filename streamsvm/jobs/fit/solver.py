@@ -27,8 +27,7 @@ from streamsvm.config.options import build
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed import kernel_request
-from streamsvm.jobs.embed.kernel_request import NystromRequest, landmark_count
+from streamsvm.jobs.embed.plan import NystromRequest, build_kernel, landmark_count, wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.problems import bias_value, effective_nu, finds_C_by_nu
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO
@@ -56,7 +55,7 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:  # noqa: PLR0
     """Return the solver's name and the reason for it."""
     if job.solver != "auto":
         return job.solver, "asked for"
-    embedded, exact = kernel_request.wanted(job), wants_exact_kernel(job)
+    embedded, exact = wants_landmarks(job), wants_exact_kernel(job)
     if job.multi_class == CRAMMER_SINGER and not exact:
         return _choose_for_all_classes(job, layout)
     if embedded and effective_nu(job) is None:
@@ -78,13 +77,13 @@ def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:  # noqa: PLR0
 
 def wants_exact_kernel(job: FitJob) -> bool:
     """Return whether a job asks for a kernel and no landmarks."""
-    return job.kernel != "linear" and not kernel_request.wanted(job)
+    return job.kernel != "linear" and not wants_landmarks(job)
 
 
 def _choose_for_all_classes(job: FitJob, layout: Layout) -> tuple[str, str]:
     """Choose second order where its steps are short and all rows fit the memory."""
     what, quadratic = "all classes in one problem", build(LOSSES[job.loss], job.loss_options, "loss").quadratic()
-    columns, classes = landmark_count(job) if kernel_request.wanted(job) else layout.columns, len(layout.classes)
+    columns, classes = landmark_count(job) if wants_landmarks(job) else layout.columns, len(layout.classes)
     here = job.cluster is None and job.validation is None
     if here and quadratic and step_work(layout.rows, columns, classes) <= WORK:
         problem = Problem(LOSSES["hinge"](), 1.0, layout.rows, columns, 0, classes=classes)
@@ -235,12 +234,12 @@ def make_exact_kernel(job: FitJob, solver: AnySolver, store: Store, inner: Raw |
             hint = f"give --landmarks, or choose from {', '.join(able)}"
             raise UsageError(f"solver '{job.solver}' knows no kernel of its own", hint=hint)
         return None
-    if kernel_request.wanted(job):
+    if wants_landmarks(job):
         raise UsageError(f"solver '{job.solver}' evaluates the kernel exactly", hint="leave out the landmarks")
     if solver.free_bias and bias_value(job) == 0.0:
         hint = "leave out the bias, or use the squared hinge"
         raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
-    return kernel_request.kernel_record(job.kernel, job.kernel_options, str(job.gamma), store, inner)
+    return build_kernel(job.kernel, job.kernel_options, str(job.gamma), store, inner)
 
 
 def target_center(solver: AnySolver, store: Store) -> float:

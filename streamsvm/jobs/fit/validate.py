@@ -1,4 +1,8 @@
-"""Which chunks of a store are held out: a share of them, drawn by seed; the others are trained on."""
+"""The error of a fit on held-out rows after each pass, and the weights that were best (--validation).
+
+The rows are a share of the chunks, drawn by seed, or another store; training does not see them (column statistics,
+which know no labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from streamsvm.engine.stores import OpenedStore, StoreReference, reference_to
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import ErrorCounts
-from streamsvm.jobs.apply.rows import FileRequest, RowBatches, row_batches
-from streamsvm.jobs.embed import kernel_request
+from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
+from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.model import Model
@@ -39,7 +43,9 @@ if TYPE_CHECKING:
 
 
 def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
-    """The store to train on, and the part of it that is held out, or None. Raises UsageError and what opening raises."""
+    """Return the store to train on, and the part of it that is held out, or None. Raises UsageError and what opening
+    raises.
+    """
     limit = budget.memory_limit(job.memory)
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
     if job.validation is None and job.patience is not None:
@@ -48,10 +54,10 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
         raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
     if not isinstance(job.validation, float | int):
         return store, None
-    if kernel_request.wanted(job):
+    if wants_landmarks(job):
         raise UsageError("chunks are held out of linear fits only", hint="give --validation a store of its own")
-    training, held = drawn(len(store.layout.chunks), float(job.validation), job.seed)
-    parts = [Section(store, chunks, census_of(store, chunks)) for chunks in (training, held)]
+    training, held = draw_chunks(len(store.layout.chunks), float(job.validation), job.seed)
+    parts = [Section(store, chunks, count_rows_in(store, chunks)) for chunks in (training, held)]
     if min(parts[0].layout.counts) == 0:
         raise UsageError(
             "the chunks that are not held out lack a class: classes are not spread over the store",
@@ -60,8 +66,8 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     return parts[0], parts[1]
 
 
-def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """The chunks to train on and those held out, at least one of each. Raises UsageError."""
+def draw_chunks(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Return the chunks to train on and those held out, at least one of each. Raises UsageError."""
     if not 0.0 < share < 1.0:
         raise UsageError(f"--validation {share:g} is no part of the rows", hint="between 0 and 1, or a store")
     if chunks < 2:
@@ -74,66 +80,12 @@ def drawn(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     return sorted(order[count:]), sorted(order[:count])
 
 
-def census_of(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
-    """Rows of each class in some chunks; of numbers all rows in them."""
+def count_rows_in(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
+    """Return rows of each class in some chunks; of numbers all rows in them."""
     table = np.zeros((len(chunks), len(store.layout.counts)), np.int64)
     for row, chunk in zip(table, chunks, strict=True):
         row[: len(store.census[chunk])] = store.census[chunk]
     return tuple(table.sum(axis=0).tolist())
-
-
-def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
-    """One reading for ``models`` models of the same classes, whose weights stand below each other in ``model``."""
-    counts = ErrorCounts(models, len(model.classes) if model.pairs else 0)
-    for batch in rows:
-        assert batch.truth is not None
-        for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
-            counts.add(k, decision, batch.truth)
-    return counts
-
-
-def count_errors_on(
-    executor: Executor,
-    store: tuple[StoreReference | OpenedStore, Offsets],
-    groups: list[Group],
-    model: Model,
-    models: int,
-) -> ErrorCounts:
-    """``count_errors`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
-    given = executor.share((*store, model, models))
-    return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
-
-
-def count_errors_in(group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, int]) -> ErrorCounts:
-    """The task: the errors on the chunks of a group. Raises DataError, StorageError."""
-    store, offsets, model, models = given
-    opened, classes = store.open(), list(model.classes)
-    rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
-    return count_errors(rows, model, models)
-
-
-def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
-    """The rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
-    path = Path(str(job.validation))
-    if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
-        raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
-    facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
-    known = {name: facts.get(name) for name in ("names", "encoding")}
-    rows = row_batches(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
-    if rows.store.layout.numeric != plan.layout.numeric:
-        held, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
-        raise UsageError(
-            f"--validation {path} holds {held}, this fit is of {fitted}",
-            hint="ingest it with the options of the other one",
-        )
-    return rows
-
-
-def zero_model(plan: Plan) -> Model:
-    """A model of the fit's columns and classes, all zero."""
-    values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
-    pairs = plan.problems[0].negative is not None
-    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)
 
 
 @dataclass(slots=True)
@@ -173,11 +125,13 @@ class HeldOutValidation:
             self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
 
     def pending(self, training: Training) -> bool:
-        """Whether the last pass has not been evaluated: a cluster may be lost in between."""
+        """Return whether the last pass has not been evaluated: a cluster may be lost in between."""
         return max((known["looked"] for known in training.held.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
-        """The weights problem ``k`` would answer with now: those of its last certificate once it has come to its end."""
+        """Return the weights problem ``k`` would answer with now: those of its last certificate once it has come to
+        its end.
+        """
         run, solver = training.runs[k], self.plan.solver
         if run.done or training.ending:
             solution = solver.solution(run.state)
@@ -186,7 +140,7 @@ class HeldOutValidation:
         return solver.candidate(run.state)
 
     def _errors(self, groups: list[list[Float64]]) -> list[float]:
-        """The share of held-out rows each group of weights is wrong about: one reading for all."""
+        """Return the share of held-out rows each group of weights is wrong about: one reading for all."""
         plan = self.plan
         rows = [fold_rows(plan, w) for weights in groups for w in weights]
         if not rows:
@@ -195,7 +149,9 @@ class HeldOutValidation:
         return self.count(model, len(groups)).shares
 
     def chosen(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
-        """The training with the best weights in place of the last ones, certified by one pass more if they differ."""
+        """Return the training with the best weights in place of the last ones, certified by one pass more if they
+        differ.
+        """
         held = training.held
         if all(known["final"] for known in held.values()):
             return plan, training
@@ -211,15 +167,6 @@ class HeldOutValidation:
         evaluated.reads_repeated += training.reads_repeated
         evaluated.status, evaluated.held, evaluated.row_states = status, held, training.row_states
         return replace(plan, solver=evaluation), evaluated
-
-
-def _unable(job: FitJob, plan: Plan) -> UsageError:
-    """Why rows held out choose no pass of this fit."""
-    if job.dual:
-        what = "--dual writes what belongs to the last pass, not to the one --validation chooses"
-        return UsageError(what, hint="leave out one of the two")
-    what = f"solver '{plan.solver_name}' has no weights that --validation could choose among after each pass"
-    return UsageError(what, hint="leave out --validation, or choose settings by streamsvm tune")
 
 
 def evaluator_for(
@@ -247,15 +194,78 @@ def evaluator_for(
     return HeldOutValidation(plan, count, job.patience, report)
 
 
+def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
+    """Count the errors of ``models`` models of the same classes, whose weights stand below each other, in one reading."""
+    counts = ErrorCounts(models, len(model.classes) if model.pairs else 0)
+    for batch in rows:
+        assert batch.truth is not None
+        for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
+            counts.add(k, decision, batch.truth)
+    return counts
+
+
+def count_errors_on(
+    executor: Executor,
+    store: tuple[StoreReference | OpenedStore, Offsets],
+    groups: list[Group],
+    model: Model,
+    models: int,
+) -> ErrorCounts:
+    """``count_errors`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
+    given = executor.share((*store, model, models))
+    return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
+
+
+def count_errors_in(group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, int]) -> ErrorCounts:
+    """Return the errors on the chunks of a group; this is the task. Raises DataError, StorageError."""
+    store, offsets, model, models = given
+    opened, classes = store.open(), list(model.classes)
+    rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
+    return count_errors(rows, model, models)
+
+
+def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
+    """Return the rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
+    path = Path(str(job.validation))
+    if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
+        raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
+    facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
+    known = {name: facts.get(name) for name in ("names", "encoding")}
+    rows = open_rows(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
+    if rows.store.layout.numeric != plan.layout.numeric:
+        held, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
+        raise UsageError(
+            f"--validation {path} holds {held}, this fit is of {fitted}",
+            hint="ingest it with the options of the other one",
+        )
+    return rows
+
+
+def zero_model(plan: Plan) -> Model:
+    """Return a model of the fit's columns and classes, all zero."""
+    values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
+    pairs = plan.problems[0].negative is not None
+    return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)
+
+
+def _unable(job: FitJob, plan: Plan) -> UsageError:
+    """Why rows held out choose no pass of this fit."""
+    if job.dual:
+        what = "--dual writes what belongs to the last pass, not to the one --validation chooses"
+        return UsageError(what, hint="leave out one of the two")
+    what = f"solver '{plan.solver_name}' has no weights that --validation could choose among after each pass"
+    return UsageError(what, hint="leave out --validation, or choose settings by streamsvm tune")
+
+
 def best_cost(costs: list[float], training: Training) -> float:
-    """The C of least error on the held-out rows, the smallest of several; without such rows the last one."""
+    """Return the C of least error on the held-out rows, the smallest of several; without such rows the last one."""
     if not training.held:
         return costs[-1]
     return min(costs, key=lambda C: (training.held[repr(C)]["error"], C))
 
 
-def verdict(costs: list[float], training: Training) -> JsonObject | None:
-    """What the held-out rows said, as plain JSON."""
+def validation_facts(costs: list[float], training: Training) -> JsonObject | None:
+    """Return what the held-out rows said, as plain JSON."""
     if not training.held:
         return None
     errors = {f"{C:g}": training.held[repr(C)]["error"] for C in costs}

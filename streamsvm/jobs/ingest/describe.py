@@ -1,6 +1,7 @@
-"""A file that says what becomes of each column of a table: written by --write-schema, edited by people, read by --schema.
+"""ingest --describe: what is in each column of a table and what would be done with it; nothing is stored.
 
-It is TOML with one line a column, of the kinds --column has and 'label', 'id' and 'weight'.
+A schema file says what becomes of each column: written by --write-schema, edited by people, read by --schema. It is
+TOML with one line a column, of the kinds --column has and 'label', 'id' and 'weight'.
 """
 
 from __future__ import annotations
@@ -33,6 +34,54 @@ LARGEST = 16 << 20
 """Bytes of a schema file."""
 ROLES = ("label", "id", "weight")
 """The kinds of columns that are no features, and of which there is at most one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeResult(JobResult):
+    """The columns of a table."""
+
+    columns: tuple[ColumnDescription, ...]
+    """Each column, in the order of the table."""
+    schema_file: Path | None
+    """Where what would be done was written; None where it was not."""
+
+    def facts(self) -> JsonObject:
+        """Return the result as JSON values."""
+        path = None if self.schema_file is None else str(self.schema_file)
+        return {"columns": [asdict(column) for column in self.columns], "schema_file": path}
+
+
+def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
+    """Read the sources of an ingest once and describe their columns; write a schema file where that is wanted.
+
+    Raises UsageError for sources without named columns, what reading them raises, ExistsError.
+    """
+    job = job.with_schema()
+    path = None if write is None else output_path(write)
+    if path is not None:
+        claim([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)
+    stated = job.options()
+    options = replace(
+        stated,
+        label=stated.label or "none",
+        missing="error",
+        undecided={},
+        memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
+    )
+    opened = open_source(job.sources, options)
+    source, offsets = (
+        (opened.source, opened.offsets) if isinstance(opened, OffsetSource) else (opened, offsets_from(None))
+    )
+    if not isinstance(source, TableSource):
+        hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
+        raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
+    found = describe_columns(source, replace(options, missing=stated.missing, offsets=offsets.to_json()))
+    if path is not None:
+        write_schema(path, found)
+    asked = (
+        () if stated.label else ("no column is the label yet: name it with --label, or as 'label' in the schema file",)
+    )
+    return DescribeResult(tuple(found), path, notices=asked)
 
 
 class SchemaFile(NamedTuple):
@@ -88,51 +137,3 @@ def read_schema(path: Path) -> SchemaFile:
             roles[kind] = name
     features = tuple(f"{name}={kind}" for name, kind in columns.items() if kind not in ROLES)
     return SchemaFile(features, roles.get("label"), roles.get("id"), roles.get("weight"))
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeResult(JobResult):
-    """The columns of a table."""
-
-    columns: tuple[ColumnDescription, ...]
-    """Each column, in the order of the table."""
-    schema_file: Path | None
-    """Where what would be done was written; None where it was not."""
-
-    def facts(self) -> JsonObject:
-        """Return the result as JSON values."""
-        path = None if self.schema_file is None else str(self.schema_file)
-        return {"columns": [asdict(column) for column in self.columns], "schema_file": path}
-
-
-def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
-    """Read the sources of an ingest once and describe their columns; write a schema file where that is wanted.
-
-    Raises UsageError for sources without named columns, what reading them raises, ExistsError.
-    """
-    job = job.with_schema()
-    path = None if write is None else output_path(write)
-    if path is not None:
-        claim([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)
-    stated = job.options()
-    options = replace(
-        stated,
-        label=stated.label or "none",
-        missing="error",
-        undecided={},
-        memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
-    )
-    opened = open_source(job.sources, options)
-    source, offsets = (
-        (opened.source, opened.offsets) if isinstance(opened, OffsetSource) else (opened, offsets_from(None))
-    )
-    if not isinstance(source, TableSource):
-        hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
-        raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
-    found = describe_columns(source, replace(options, missing=stated.missing, offsets=offsets.to_json()))
-    if path is not None:
-        write_schema(path, found)
-    asked = (
-        () if stated.label else ("no column is the label yet: name it with --label, or as 'label' in the schema file",)
-    )
-    return DescribeResult(tuple(found), path, notices=asked)

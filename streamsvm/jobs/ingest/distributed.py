@@ -111,7 +111,7 @@ class DistributedSource:
         return known | {"columns": self.columns} if "columns" in known else known
 
     def _agreed(self) -> SourceOptions:
-        """What all files are read by: where the first rows decide something they decide it for all files."""
+        """Return what all files are read by: where the first rows decide something they decide it for all files."""
         known = self._whole.encoding()
         if "schema" in known:
             end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
@@ -182,7 +182,7 @@ def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None
 
 
 def parts_path(store: Path) -> Path:
-    """Where workers leave the parts of a store."""
+    """Return where workers leave the parts of a store."""
     return store.resolve().with_name(f".{store.name}.parts")
 
 

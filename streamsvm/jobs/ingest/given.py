@@ -1,7 +1,7 @@
 """Rows that a program has, to a store: one door for tables (``parts.arrow_stream``), one for arrays (``array.sliced``).
 
-They become the store that the same rows in a file become. Nothing is pulled into memory whole: a table passes through one
-file beside the store, which is removed at the end, an array through slices.
+They become the store that the same rows in a file become. Nothing is pulled into memory whole: a table passes through
+one file beside the store, which is removed at the end, an array through slices.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
 
 
 def column_of(values: Any) -> Array:
-    """Return labels or weights of any kind, also lazy ones and tables of one column, as an array (n,). Raises UsageError."""
+    """Return labels or weights of any kind, also lazy ones and tables of one column, as an array (n,). Raises
+    UsageError.
+    """
     if is_dask(values):
         values = values.compute()
     elif gives_batches(values) and not isinstance(values, FrameInMemory):

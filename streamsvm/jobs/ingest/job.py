@@ -181,7 +181,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         return bool(self.test_fraction or self.split_after)
 
     def options(self) -> SourceOptions:
-        """The part that says how the files are read."""
+        """Return the part that says how the files are read."""
         stated = field_values(self, (option.name for option in options_of(ReadOptions)))
         return SourceOptions(
             **stated,
@@ -192,9 +192,9 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         )
 
     def test_path(self) -> Path:
-        """Where the test store goes."""
+        """Return where the test store goes."""
         return self.test_store or self.store.with_name(f"{self.store.stem}.test{self.store.suffix or '.zarr'}")
 
     def targets(self) -> list[Path]:
-        """The store and, if rows are held out, the test store."""
+        """Return the store and, if rows are held out, the test store."""
         return [self.store, self.test_path()] if self.holds_out else [self.store]

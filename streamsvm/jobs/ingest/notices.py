@@ -1,4 +1,12 @@
-"""Label drift: classes that are not spread evenly over the chunks of a store, which makes solvers need more passes."""
+"""What a user is told of an ingest: label drift, options without effect, and what float32 does to columns.
+
+**Label drift**: classes that are not spread evenly over the chunks of a store make solvers need more passes.
+
+**Precision**: nothing is lost in silence. A number x is kept to about |x| 2^-24. Of a column whose mean is more than
+FAR_FROM_ZERO standard deviations from 0 fewer than ten bits of the variation are left, and whole numbers above 2^24
+become even ones. Numbers that differ in every row and are whole are names, not quantities: a model can only learn them
+by heart.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +30,17 @@ DRIFT = 0.1
 """The distance of a class's share in a chunk from its share in all rows beyond which a user is warned."""
 FEW_CHUNKS = 2
 """Fewer chunks than this say nothing about drift."""
+SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
+"""Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
+UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
+"""The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
+SHOWN = 5
+SAMPLED_CHUNKS, MOST_SAMPLED, MOST_NUMBERS = 16, 8000, 1 << 21
+"""Chunks, rows and numbers at most that are looked at for rows that crowd."""
+LEAST_FAR = 1e4
+"""Numbers nearer 0 than this do not crowd: float32 has steps of less than a thousandth there."""
+CROWDED, CROWD, LEAST_CROWD = 4, 0.0016, 16
+"""Steps of float32, the share of all rows that lie between so many of them where little is kept, and the fewest rows."""
 
 
 def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float:
@@ -53,7 +72,9 @@ def drift_warning(manifest: Manifest) -> list[str]:
 
 
 def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
-    """Return which fields nothing looked at in a source that was read to its end, by the reason; see ``without_effect``."""
+    """Return which fields nothing looked at in a source that was read to its end, by the reason; see
+    ``without_effect``.
+    """
     beside = () if job.sources else ("label", "weight")  # which are given with arrays of a program
     encoding = source.encoding()
     schema = encoding.get("schema")
@@ -72,19 +93,6 @@ def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
     return told | {why: names for why, names in idle.items() if names}
 
 
-SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
-"""Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
-UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
-"""The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
-SHOWN = 5
-SAMPLED_CHUNKS, MOST_SAMPLED, MOST_NUMBERS = 16, 8000, 1 << 21
-"""Chunks, rows and numbers at most that are looked at for rows that crowd."""
-LEAST_FAR = 1e4
-"""Numbers nearer 0 than this do not crowd: float32 has steps of less than a thousandth there."""
-CROWDED, CROWD, LEAST_CROWD = 4, 0.0016, 16
-"""Steps of float32, the share of all rows that lie between so many of them where little is kept, and the fewest rows."""
-
-
 def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
     """Return what float32 has done to the columns of a store just committed; ``first``: the first rows of its source."""
     store, offsets = open_store(stored), offsets_from(source.encoding())
@@ -101,7 +109,8 @@ def crowded_warnings(
     """Return a line for columns of which some rows crowd into a few steps of float32, far from the zero that the first
     rows decided; ``named`` are columns that another line names.
 
-    Rows are sampled from chunks all over the store: of those that lie between ``CROWDED`` steps, more than chance puts there.
+    Rows are sampled from chunks all over the store: of those that lie between ``CROWDED`` steps, more than chance puts
+    there.
     """
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     far = np.setdiff1d(np.flatnonzero((largest > LEAST_FAR) & (statistics.minimum < statistics.maximum)), named)
@@ -123,8 +132,8 @@ def crowded_warnings(
 
 
 def _sampled_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
-    """Rows that were sampled, the column and the value of each of their entries far from 0 in the wanted columns, and the
-    columns that have fractions.
+    """Return rows that were sampled, the column and the value of each of their entries far from 0 in the wanted
+    columns, and the columns that have fractions.
     """
     layout, into = store.layout, store.buffers()
     chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
@@ -149,7 +158,8 @@ def _sampled_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, 
 
 
 def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
-    """Where more of the values (ascending) than chance puts there lie between a few steps of float32; None where nowhere.
+    """Return where more of the values (ascending) than chance puts there lie between a few steps of float32; None
+    where nowhere.
 
     The numbers of a ``whole`` column are exact up to 2^24; equal fractions up to a fourth of it may well be equal.
     """

@@ -1,4 +1,8 @@
-"""What an ingest needs in memory and on disk, asked for before it takes either."""
+"""ingest: files, or what a program has, to a store and perhaps a test store beside it.
+
+source -> a thread reads ahead -> labels to codes, rows to the layout of the store -> store or test store -> commit; or
+nothing that could be taken for a store. What is needed in memory and on disk is asked for before either is taken.
+"""
 
 from __future__ import annotations
 
@@ -64,81 +68,8 @@ pyarrow)."""
 CHUNKS_PER_WRITER = 3
 """Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk.
 Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
-
-
 PARSER_BYTES = 16 << 20
 """Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
-
-
-class SourceMemory(NamedTuple):
-    """What a source may take, and how many threads there is memory for."""
-
-    limit: int
-    """Bytes of a table, which one thread reads."""
-    threads: int
-    """Threads, one at least."""
-    notices: tuple[str, ...]
-    """A line where these are fewer than were wanted."""
-
-
-def memory_for_source(
-    stated: int | None,
-    chunk_bytes: int,
-    stores: int,
-    *,
-    shuffle: bool,
-    threads: int = 1,
-    files: Sequence[Path] = (),
-    width: Callable[[], TableWidth] = lambda: NO_TABLE,
-) -> SourceMemory:
-    """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory for.
-
-    ``files``: the paths that are read; ``width`` says what the columns of a table take. Raises BudgetError when not
-    even the least fits, with a limit that is enough for all.
-    """
-    limit = budget.memory_limit(stated)
-    names = budget.files_term(files)
-
-    def planned(count: int, wide: int = 0) -> budget.MemoryPlan:
-        terms = (
-            *budget.base_terms(),
-            Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
-            names,
-            *([Term("columns", wide, "more of a wide table")] if wide else []),
-            Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
-            Term(
-                "chunks",
-                CHUNKS_PER_WRITER * chunk_bytes * stores,
-                f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
-            ),
-            *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
-        )
-        return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
-
-    plan, alone = budget.with_most_threads(planned, threads), planned(1).total
-    # tables, which ask for the limit, are not parsed by further threads
-    left, table = limit - alone + SOURCE_BYTES, width()
-    wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
-    if alone > min(limit, budget.machine_bytes()):
-        wide.check(", or smaller chunks: --chunk")
-    if table.nbytes > left:
-        raise table.refusal(left, wide.total)
-    return SourceMemory(left, plan.threads, plan.short_of(threads))
-
-
-def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
-    """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
-
-    ``columns`` is that of a dense store; None for CSR. Raises StorageError E-NOSPACE.
-    """
-    entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
-    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
-    per_row = entries + 4 + 4 * (first.weight is not None)
-    known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
-    if known and nbytes:
-        require_space(target, per_row * known / nbytes * total)
-
-
 ELSEWHERE = (
     "store",
     "test_store",
@@ -152,170 +83,6 @@ ELSEWHERE = (
     "insecure_network",
 )
 """The fields of a job that say nothing of what the store will hold."""
-
-
-def default_settings() -> JsonObject:
-    """Return the settings that need not be given, as plain JSON."""
-    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
-    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
-    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
-
-
-def settings_of(job: IngestJob) -> JsonObject:
-    """Return all that decides the bytes of the store, as plain JSON: settings, and the sources as the disk knows them."""
-    plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
-    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
-    settings["sources"] = [
-        [path.name, found.st_size, found.st_mtime_ns]
-        for path in job.sources
-        if path.exists()
-        for found in [path.stat()]
-    ]
-    return settings
-
-
-def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:
-    """Return the facts of a source that was read to its end, ``rejected`` lines of which were left out, as plain JSON."""
-    encoding = source.encoding()
-    kind = encoding.pop("label_type", "")  # of a table, whose column has a type
-    if isinstance(coder, Census) and "schema" not in encoding and encoding["format"] != "svmlight":
-        kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
-    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, Census) else {}
-    facts = {
-        "names": None if source.names is None else list(source.names),
-        "index_base": encoding.get("index_base"),
-        "sources": [_recorded(file) for file in source.sources],
-        "encoding": encoding,
-        "labels": {"positive": job.positive, "threshold": job.label_threshold} | type_of_labels,
-        "test": _test_facts(job),
-        "notices": dict(source.notices),
-        "shuffled": job.shuffle,
-        "rejected": rejected,
-    }
-    if "schema" in encoding:
-        facts["indicators"] = schema_from(encoding["schema"]).indicators
-    if source.id_column is not None:
-        facts["ids"] = {"column": source.id_column}
-    return facts
-
-
-def _test_facts(job: IngestJob) -> JsonObject:
-    """How rows were held out."""
-    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
-    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
-
-
-def _recorded(file: SourceFile) -> JsonObject:
-    """A source as the manifest has it."""
-    facts = {name: value for name, value in asdict(file).items() if name not in ("read", "oddities")}
-    return facts | {"name": source_name(file.name)}
-
-
-class Ingested(NamedTuple):
-    """What was written, once it is committed."""
-
-    counts: IngestCounts
-    """The rows and their labels."""
-    sparse: bool
-    """Whether the rows are stored as CSR."""
-    notices: list[str]
-    """What is worth knowing of the rows and of the options."""
-
-
-def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> Ingested:
-    """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit them.
-
-    Raises what the batches of the source raise, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError, InterruptedRun.
-    """
-    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
-    counts = IngestCounts(coder)
-    if source.proposals:
-        report({"event": "columns", "decided": source.proposals})
-    columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
-        first = next(batches, None)
-        if first is None or not len(first[1].labels):
-            raise _nothing(job, first)
-        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
-        check_disk(job.store, total, source, first[1], None if sparse else columns)
-        split = HoldOut(job.seed, job.test_fraction, job.stratify)
-        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
-        on_failure.push(stores.on_exit)
-        for file, batch in chain((first,), batches):
-            if current.name:
-                raise current.error("ingest is stopped")
-            counts.store(batch, file, stores, columns)
-            counts.report_progress(report, source.sources, total)
-        notices = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
-        notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
-        on_failure.pop_all()
-    counts.report_progress(report, source.sources, total, last=True)
-    return Ingested(counts, sparse, notices)
-
-
-def rejects_path(store: Path) -> Path:
-    """Where the list of lines that were left out of a store goes."""
-    return store.with_name(f"{store.name}.rejects")
-
-
-def _notice_lines(notices: Mapping[str, int]) -> list[str]:
-    """Return notices with their counts, as lines of text."""
-    return [f"{count} {what}" for what, count in notices.items() if count]
-
-
-def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
-    """The batches, each with the position of its file."""
-    for batch in source.batches():
-        yield len(source.sources) - 1, batch
-
-
-def _nothing(job: IngestJob, first: object) -> DataError:
-    if first is None:
-        return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
-    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
-
-
-def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
-    if layout == "dense" and sparse and columns is None:
-        raise UsageError("a dense store needs the number of columns before the first row", hint="pass --features N")
-    if layout != "auto":
-        return layout == "csr"
-    return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
-
-
-def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
-    """Returns what there is to say of the rows."""
-    _check_rows(counts.rows, job.expect_rows)
-    if job.split_by or job.split_after:
-        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
-    if not isinstance(counts.coder, Numbers):
-        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
-    columns = source.columns
-    assert columns is not None
-    facts = manifest_facts(job, source, rejected, counts.coder)
-    if isinstance(counts.coder, Numbers):
-        facts[TARGET] = counts.coder.facts()
-    committed = stores.commit(counts.coder.table(), columns, facts)
-    same = similar_texts(getattr(counts.coder, "classes", ()))
-    shown = ", ".join(quote(text, 24) for text in same[:6])
-    notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
-    return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
-
-
-def _check_rows(found: int, expected: int | None) -> None:
-    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
-    if expected is not None and found != expected:
-        text = f"the sources hold {found} rows, {expected} are expected"
-        raise DataError(
-            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
-        )
-
-
-def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
-    """Write the list of the lines that were left out, if there are any."""
-    if not rejects.count:
-        return []
-    return [rejects.write(rejects_path(job.store))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +140,9 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
 
 
 def kept_input(store: Path) -> Path:
-    """What the file that standard input is kept in lies beside: not the store, whose leftovers are removed on the way."""
+    """Return what the file that standard input is kept in lies beside: not the store, whose leftovers are removed on
+    the way.
+    """
     beside = store.with_name(f"{store.name}.input")
     sweep_beside(beside)
     return beside
@@ -401,7 +170,9 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
 
 
 def _outputs(job: IngestJob) -> list[Output]:
-    """All an ingest writes. Whether a store that is there is gone on with is decided by its journal (``resumable_builds``)."""
+    """Return all an ingest writes. Whether a store that is there is gone on with is decided by its journal
+    (``resumable_builds``).
+    """
     found = store_outputs(job.targets(), continues=True)
     found.append(Output(parts_path(job.store), PARTS, continues=True))
     return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job.store), REJECTS, continues=True)]
@@ -438,3 +209,238 @@ def _filled(job: IngestJob, report: Report, opener: Opener, source: Source, reje
         target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
         notices=tuple(notices),
     )
+
+
+class Ingested(NamedTuple):
+    """What was written, once it is committed."""
+
+    counts: IngestCounts
+    """The rows and their labels."""
+    sparse: bool
+    """Whether the rows are stored as CSR."""
+    notices: list[str]
+    """What is worth knowing of the rows and of the options."""
+
+
+def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> Ingested:
+    """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit them.
+
+    Raises what the batches of the source raise, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError,
+    InterruptedRun.
+    """
+    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
+    counts = IngestCounts(coder)
+    if source.proposals:
+        report({"event": "columns", "decided": source.proposals})
+    columns = source.columns  # asked before the thread begins, which may learn more at any time
+    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
+        first = next(batches, None)
+        if first is None or not len(first[1].labels):
+            raise _nothing(job, first)
+        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
+        check_disk(job.store, total, source, first[1], None if sparse else columns)
+        split = HoldOut(job.seed, job.test_fraction, job.stratify)
+        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
+        on_failure.push(stores.on_exit)
+        for file, batch in chain((first,), batches):
+            if current.name:
+                raise current.error("ingest is stopped")
+            counts.store(batch, file, stores, columns)
+            counts.report_progress(report, source.sources, total)
+        notices = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
+        notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
+        on_failure.pop_all()
+    counts.report_progress(report, source.sources, total, last=True)
+    return Ingested(counts, sparse, notices)
+
+
+class SourceMemory(NamedTuple):
+    """What a source may take, and how many threads there is memory for."""
+
+    limit: int
+    """Bytes of a table, which one thread reads."""
+    threads: int
+    """Threads, one at least."""
+    notices: tuple[str, ...]
+    """A line where these are fewer than were wanted."""
+
+
+def memory_for_source(
+    stated: int | None,
+    chunk_bytes: int,
+    stores: int,
+    *,
+    shuffle: bool,
+    threads: int = 1,
+    files: Sequence[Path] = (),
+    width: Callable[[], TableWidth] = lambda: NO_TABLE,
+) -> SourceMemory:
+    """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory
+    for.
+
+    ``files``: the paths that are read; ``width`` says what the columns of a table take. Raises BudgetError when not
+    even the least fits, with a limit that is enough for all.
+    """
+    limit = budget.memory_limit(stated)
+    names = budget.files_term(files)
+
+    def planned(count: int, wide: int = 0) -> budget.MemoryPlan:
+        terms = (
+            *budget.base_terms(),
+            Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
+            names,
+            *([Term("columns", wide, "more of a wide table")] if wide else []),
+            Term("parsers", (count - 1) * PARSER_BYTES, f"{count - 1} more threads"),
+            Term(
+                "chunks",
+                CHUNKS_PER_WRITER * chunk_bytes * stores,
+                f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
+            ),
+            *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
+        )
+        return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
+
+    plan, alone = budget.with_most_threads(planned, threads), planned(1).total
+    # tables, which ask for the limit, are not parsed by further threads
+    left, table = limit - alone + SOURCE_BYTES, width()
+    wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
+    if alone > min(limit, budget.machine_bytes()):
+        wide.check(", or smaller chunks: --chunk")
+    if table.nbytes > left:
+        raise table.refusal(left, wide.total)
+    return SourceMemory(left, plan.threads, plan.short_of(threads))
+
+
+def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
+    """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
+
+    ``columns`` is that of a dense store; None for CSR. Raises StorageError E-NOSPACE.
+    """
+    entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
+    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
+    per_row = entries + 4 + 4 * (first.weight is not None)
+    known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
+    if known and nbytes:
+        require_space(target, per_row * known / nbytes * total)
+
+
+def default_settings() -> JsonObject:
+    """Return the settings that need not be given, as plain JSON."""
+    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
+    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
+    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
+
+
+def settings_of(job: IngestJob) -> JsonObject:
+    """Return all that decides the bytes of the store, as plain JSON: settings, and the sources as the disk knows them."""
+    plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
+    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    settings["sources"] = [
+        [path.name, found.st_size, found.st_mtime_ns]
+        for path in job.sources
+        if path.exists()
+        for found in [path.stat()]
+    ]
+    return settings
+
+
+def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:
+    """Return the facts of a source that was read to its end, ``rejected`` lines of which were left out, as plain JSON."""
+    encoding = source.encoding()
+    kind = encoding.pop("label_type", "")  # of a table, whose column has a type
+    if isinstance(coder, Census) and "schema" not in encoding and encoding["format"] != "svmlight":
+        kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
+    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, Census) else {}
+    facts = {
+        "names": None if source.names is None else list(source.names),
+        "index_base": encoding.get("index_base"),
+        "sources": [_recorded(file) for file in source.sources],
+        "encoding": encoding,
+        "labels": {"positive": job.positive, "threshold": job.label_threshold} | type_of_labels,
+        "test": _test_facts(job),
+        "notices": dict(source.notices),
+        "shuffled": job.shuffle,
+        "rejected": rejected,
+    }
+    if "schema" in encoding:
+        facts["indicators"] = schema_from(encoding["schema"]).indicators
+    if source.id_column is not None:
+        facts["ids"] = {"column": source.id_column}
+    return facts
+
+
+def _test_facts(job: IngestJob) -> JsonObject:
+    """Return how rows were held out."""
+    asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
+    return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
+
+
+def _recorded(file: SourceFile) -> JsonObject:
+    """Return a source as the manifest has it."""
+    facts = {name: value for name, value in asdict(file).items() if name not in ("read", "oddities")}
+    return facts | {"name": source_name(file.name)}
+
+
+def rejects_path(store: Path) -> Path:
+    """Return where the list of lines that were left out of a store goes."""
+    return store.with_name(f"{store.name}.rejects")
+
+
+def _notice_lines(notices: Mapping[str, int]) -> list[str]:
+    """Return notices with their counts, as lines of text."""
+    return [f"{count} {what}" for what, count in notices.items() if count]
+
+
+def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
+    """Yield the batches, each with the position of its file."""
+    for batch in source.batches():
+        yield len(source.sources) - 1, batch
+
+
+def _nothing(job: IngestJob, first: object) -> DataError:
+    if first is None:
+        return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
+    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
+
+
+def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
+    if layout == "dense" and sparse and columns is None:
+        raise UsageError("a dense store needs the number of columns before the first row", hint="pass --features N")
+    if layout != "auto":
+        return layout == "csr"
+    return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
+
+
+def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
+    """Returns what there is to say of the rows."""
+    _check_rows(counts.rows, job.expect_rows)
+    if job.split_by or job.split_after:
+        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
+    if not isinstance(counts.coder, Numbers):
+        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
+    columns = source.columns
+    assert columns is not None
+    facts = manifest_facts(job, source, rejected, counts.coder)
+    if isinstance(counts.coder, Numbers):
+        facts[TARGET] = counts.coder.facts()
+    committed = stores.commit(counts.coder.table(), columns, facts)
+    same = similar_texts(getattr(counts.coder, "classes", ()))
+    shown = ", ".join(quote(text, 24) for text in same[:6])
+    notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
+    return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
+
+
+def _check_rows(found: int, expected: int | None) -> None:
+    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
+    if expected is not None and found != expected:
+        text = f"the sources hold {found} rows, {expected} are expected"
+        raise DataError(
+            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
+        )
+
+
+def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
+    """Write the list of the lines that were left out, if there are any."""
+    if not rejects.count:
+        return []
+    return [rejects.write(rejects_path(job.store))]

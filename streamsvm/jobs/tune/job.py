@@ -60,8 +60,8 @@ class TuneJob(
     nu: Annotated[
         tuple[float, ...] | None,
         Option(
-            "Values of nu to try in place of C: of one class the shares of its rows that are outside at most, of two those beyond "
-            "their margin.",
+            "Values of nu to try in place of C. One-class: upper bounds on the fraction of outliers; two classes: on that of rows "
+            "beyond their margin.",
             "model",
             bounds=SHARE,
             default="0.5 of one class",

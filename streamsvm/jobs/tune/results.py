@@ -1,7 +1,7 @@
 """What a search found: a table of errors as JSON and CSV, and a map of how much they depend on the settings.
 
-The map is figure 2 of Tanji et al. ("Snacks"): error by landmarks and C (or nu), one panel a width of the kernel. Settings one
-can trust lie in a flat region of it.
+The map is figure 2 of Tanji et al. ("Snacks"): error by landmarks and C (or nu), one panel a width of the kernel.
+Settings one can trust lie in a flat region of it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Measure(NamedTuple):
 
 
 WRONG, BALANCED, RMSE = Measure("error"), Measure("balanced error"), Measure("RMSE", percent=False)
-"""The share of wrong answers; of one class its mean over rows of the class and all others (``BalancedCounts``); of numbers the root of
-the mean squared error."""
+"""The share of wrong answers; of one class its mean over rows of the class and all others (``BalancedCounts``); of
+numbers the root of the mean squared error.
+"""
 
 
 class Score(NamedTuple):

@@ -1,4 +1,14 @@
-"""The functions that the trials of a cell found, weights of features or of points of a kernel, and how often they are wrong."""
+"""tune: cross-validate a grid of landmarks, gamma and C (or nu): tables, a heat map, and the page of the search.
+
+A cell of the grid is one map or one exact kernel, and all values of C, or of nu, and all folds as problems on the
+stream of its features. Each pass makes the features once for all of them, and after the last pass one reading more
+counts the errors on the folds (``jobs.folds``). Landmarks that labels choose (greedy) are others for each fold, chosen
+by the rows it is trained on alone; then each fold has readings of its own, which serve all values of C. When the
+memory does not hold the states of all problems, they are solved in as many groups as it takes.
+
+Cells that are done are kept in a journal: a search that was stopped goes on with the next one. On a cluster a cell is
+a task.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +44,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
-from streamsvm.jobs.embed.kernel_request import AUTO_SAMPLING, GREEDY, UNIFORM, check_labels_unseen
-from streamsvm.jobs.embed.placement import FLY
+from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import plan_memory
 from streamsvm.jobs.fit.outputs import build_expansion
@@ -77,306 +86,12 @@ from streamsvm.types import (
     silent,
 )
 
-
-class Functions(Protocol):
-    """What came of several trials."""
-
-    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """Return the decision values of stored rows, (n, those of these trials side by side)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureFunctions:
-    """Functions that are linear in the features of a map."""
-
-    features: FeatureMap
-    """The map."""
-    weights: tuple[Float64, ...]
-    """(columns + 1, decision values) of each trial."""
-
-    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """See ``Functions``."""
-        W = np.concatenate([self.weights[k] for k in trials], axis=1)
-        return np.concatenate([operators.margins(part.X, W) for part in self.features.parts(X)])
-
-
-@dataclass(slots=True)
-class KernelFunctions:
-    """Kernel machines. Those that are asked for together share their points; the next ones asked for take their place."""
-
-    kernel: Kernel
-    """The kernel."""
-    columns: int
-    """Columns of a stored row."""
-    inner: Raw | Standardized
-    """From stored rows to what the kernel sees."""
-    solutions: tuple[tuple[SupportSolution, ...], ...]
-    """Those of each trial."""
-    _trials: tuple[int, ...] = ()
-    _machine: tuple[Float64, Expansion] | None = field(default=None, repr=False)
-
-    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """See ``Functions``."""
-        if self._machine is None or self._trials != tuple(trials):
-            self._machine = None  # the memory of one machine is there, not that of two
-            chosen = [solution for k in trials for solution in self.solutions[k]]
-            self._machine, self._trials = build_expansion(self.kernel, self.columns, self.inner, chosen), tuple(trials)
-        weights, expansion = self._machine
-        out = np.empty((row_count(X), len(weights)))
-        expansion.decision(X, weights, out)
-        return out
-
-
-def functions_of(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
-    """Return what came of the trials; each is the runs of its problems."""
-    kernel, inner = plan.problems[0].kernel, plan.features
-    if kernel is None:
-        return FeatureFunctions(
-            inner, tuple(np.concatenate([_weights(plan, run) for run in runs]).T for runs in trials)
-        )
-    found = [tuple(plan.solver.solution(run.state) for run in runs) for runs in trials]
-    supports = tuple(tuple(one for one in mine if isinstance(one, SupportSolution)) for mine in found)
-    assert isinstance(inner, Raw | Standardized)  # nothing else goes with an exact kernel
-    return KernelFunctions(kernel, plan.layout.columns, inner, supports)
-
-
-def _weights(plan: Plan, run: Run) -> Float64:
-    """The weights a problem has come to, (decision values, columns + 1)."""
-    solution = plan.solver.solution(run.state)
-    assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other
-    return run.problem.decision_weights(solution.w)
-
-
-def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
-    """Return what the functions of these problems hold beside the solvers' states, and their values on a chunk."""
-    values = 8 * sum(len(one.positives) for one in problems) * layout.largest_chunk
-    if problems[0].kernel is None:
-        return values + 8 * sum(one.components for one in problems)
-    points = layout.rows * (2 * bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + 8 * len(problems))
-    return values + points + expansion_bytes(layout.columns)
-
-
-def errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:
-    """Return the error (``measure_of``) of each trial on the fold it did not see, in one reading of the store.
-
-    ``found``: what came of the trials, in their order. ``reading``: how to read, as for the stream.
-    """
-    first = trials[0].problems[0]
-    counts = BalancedCounts(len(trials)) if first.positive == EVERY_ROW else ErrorCounts(len(trials))
-    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
-        for loaded in stream:
-            mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
-            if not mine:
-                continue
-            ends = np.cumsum([trials[k].values for k in mine])[:-1]
-            values = found.values(loaded.chunk.X, mine)
-            for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
-                counts.add(k, f - decision_margin(first), trials[k].outcomes(loaded.chunk.codes))
-    return counts.shares
-
-
 SEARCH_FIELDS = {"out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
 """The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
-
 ATTEMPTS = 10
 """Limits that are tried, each what the plan of the one before takes, until one does."""
-
-
-class Cell(NamedTuple):
-    """A point of the grid but for C, and how it is worked on."""
-
-    job: FitJob
-    """The fit of the point, with the C or nu that takes the most memory."""
-    plan: Plan
-    """The plan of that fit."""
-    together: int
-    """Pairs of C, or nu, and fold that one reading serves, as the memory allows."""
-    memory: MemoryPlan
-    """The memory of training so many pairs at once."""
-    point: tuple[int | None, float | str]
-    """Landmarks and gamma."""
-
-
-def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
-    """The fit of a point, with the C or nu that takes the most memory."""
-    shared = field_values(job, FIT_FIELDS)
-    widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
-    at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
-    return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
-
-
-def _enough(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
-    """Return a memory limit, in whole MiB, that does for a point: with more memory another solver or more threads can be planned."""
-    limit = budget.MIB
-    for _ in range(ATTEMPTS):
-        fit_job = _fit_at(replace(job, memory=limit), *point)
-        total = _memory(job, store, fit_job, make_plan(fit_job, store), 1).total
-        if total <= limit:
-            break
-        limit = -(-total // budget.MIB) * budget.MIB
-    return limit
-
-
-def planned(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
-    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
-    fit_job = _fit_at(job, landmarks, gamma)
-    plan = make_plan(fit_job, store)
-    fit_job = state_choices(fit_job, plan)
-    check_both_kinds(job, store.layout)
-    if plan.request is None:  # of landmarks that are drawn here each fold has its own
-        check_labels_unseen(store, None, "A search")
-    memory = _memory(job, store, fit_job, plan, 1)
-    if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
-        plan = with_limit_taken(fit_job, store, memory.limit)
-        fit_job = state_choices(fit_job, plan)
-        memory = _memory(job, store, fit_job, plan, 1)
-    memory.check(plan.remedy, lambda: max(_enough(job, store, point) for point in grid_of(job)))
-    folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
-    low, high = 1, folds * len(job.loss_weights)
-    while low < high:
-        middle = (low + high + 1) // 2
-        more = _memory(job, store, fit_job, plan, middle)
-        low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
-    return Cell(fit_job, plan, low, memory, (landmarks, gamma))
-
-
-def with_sampling_chosen(job: TuneJob, store: Store) -> TuneJob:
-    """Return the search with ``auto`` landmarks drawn in one way at all points, so that its errors can be compared.
-
-    They are chosen by labels unless one class is learned, or there is a point at which that does not fit the memory. Raises what
-    ``planned`` raises.
-    """
-    if job.sampling != AUTO_SAMPLING or not job.landmarks:
-        return job
-    by_labels, evenly = replace(job, sampling=GREEDY), replace(job, sampling=UNIFORM)
-    if job.one_class:
-        return evenly
-    try:
-        for point in grid_of(job):
-            planned(by_labels, store, *point)
-    except BudgetError:
-        return evenly
-    return by_labels
-
-
-def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
-    """What training so many pairs of C and fold at once holds, and counting their errors."""
-    layout = store.layout
-    problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
-    with threading.use_threads(plan.memory.threads):
-        memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
-    # blocks are not kept: what is held out are chunks
-    terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
-    terms.append(
-        Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
-    )
-    return replace(memory, terms=tuple(terms))
-
-
-def _folds_of(job: TuneJob, together: int) -> list[int]:
-    """The folds of so many neighboring pairs of C, or nu, and fold, where they begin with the last C of one: those of most folds."""
-    each = len(job.loss_weights)
-    return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
-
-
-def scored(
-    job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report, fold: Int32 | None = None
-) -> list[Score]:
-    """Train a cell and return its errors for every C or nu. Raises what training raises.
-
-    ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
-    """
-    store, seen = stores
-    plan = replace(cell.plan, memory=cell.memory)
-    if fold is None:
-        fold = folding.round_robin(seen.layout, job.folds, job.seed)
-    request = plan.request
-    ends: list[_Ended] = []
-    if request is not None and request.sampling == GREEDY:
-        for k in range(job.folds):
-            apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
-            _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
-            ends += _ends_of_folds(job, seen, of_fold, cell.together, fold, [k], report)
-    else:
-        _, plan = with_features(cell.job, store, plan, Path(job.out), report)
-        ends += _ends_of_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
-    kernel = plan.problems[0].kernel if request is None else request.record
-    width, weights = None if kernel is None else kernel.gamma, job.loss_weights
-    scores = []
-    for k, weight in enumerate(weights):
-        mine = ends[k :: len(weights)]
-        passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
-        errors, columns = tuple(end.error for end in mine), max(end.columns for end in mine)
-        scores.append(Score(cell.job.landmarks, width, weight.C, errors, columns, passes, gap, weight.nu))
-    return scores
-
-
-def _ends_of_folds(  # noqa: PLR0917  what ``scored`` has at hand
-    job: TuneJob, seen: Store, plan: Plan, together: int, fold: Int32, numbers: Iterable[int], report: Report
-) -> list[_Ended]:
-    """What comes of every C or nu of some folds, fold by fold."""
-    trials = [folding.trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights]
-    groups = range(0, len(trials), together)
-    return [end for start in groups for end in _solved(job, seen, plan, trials[start : start + together], report)]
-
-
-class _Ended(NamedTuple):
-    """What came of a trial."""
-
-    error: float
-    passes: int
-    gap: float
-    columns: int
-
-
-def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
-    """Train on all but a fold and count errors on it, for several trials at once."""
-    memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
-    settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
-    executor = local_executor(memory.threads)
-    with (
-        threading.use_threads(memory.threads),
-        closing(local_trainer(store, plan.solver, problems, plan.features, settings, report, executor)) as trainer,
-    ):
-        training = trainer.train(Stop(job.max_passes))
-    each = len(plan.problems)
-    runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
-    found = functions_of(plan, runs)
-    wrong = errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
-    gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
-    columns = plan.problems[0].columns
-    return [_Ended(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
-
-
-def grid_of(job: TuneJob) -> list[tuple[int | None, float | str]]:
-    """Return landmarks, None for the exact kernel, and gamma of each map to try. Raises UsageError for a grid that means nothing."""
-    for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
-        if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
-            raise UsageError(f"{name} must be different values to try, not {values}")
-    for C in job.C or ():
-        check_cost(C)
-    if job.kernel == "linear" and not job.landmarks:
-        return [(None, "scale")]
-    return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]
-
-
-def check_both_kinds(job: TuneJob, layout: Layout) -> None:
-    """Raise DataError where one class is learned and no row could show whether it is told from others."""
-    if not job.one_class:
-        return
-    mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
-    if not 0 < mine < layout.rows:
-        found = f"a search of one class wants rows of '{job.positive}' and rows of other labels, and there are {mine} of {layout.rows}"
-        raise DataError(
-            found,
-            code="E-LABEL",
-            hint="ingest both: the class alone is learned, and both are judged on the rows held out",
-        )
-
-
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = (
     "store",
@@ -434,21 +149,319 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
         return _tuned(mine, report, found)
 
 
+class Functions(Protocol):
+    """What came of several trials."""
+
+    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
+        """Return the decision values of stored rows, (n, those of these trials side by side)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFunctions:
+    """Functions that are linear in the features of a map."""
+
+    features: FeatureMap
+    """The map."""
+    weights: tuple[Float64, ...]
+    """(columns + 1, decision values) of each trial."""
+
+    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
+        """See ``Functions``."""
+        W = np.concatenate([self.weights[k] for k in trials], axis=1)
+        return np.concatenate([operators.margins(part.X, W) for part in self.features.parts(X)])
+
+
+@dataclass(slots=True)
+class KernelFunctions:
+    """Kernel machines. Those that are asked for together share their points; the next ones asked for take their place."""
+
+    kernel: Kernel
+    """The kernel."""
+    columns: int
+    """Columns of a stored row."""
+    inner: Raw | Standardized
+    """From stored rows to what the kernel sees."""
+    solutions: tuple[tuple[SupportSolution, ...], ...]
+    """Those of each trial."""
+    _trials: tuple[int, ...] = ()
+    _machine: tuple[Float64, Expansion] | None = field(default=None, repr=False)
+
+    def values(self, X: Rows, trials: Sequence[int]) -> Float64:
+        """See ``Functions``."""
+        if self._machine is None or self._trials != tuple(trials):
+            self._machine = None  # the memory of one machine is there, not that of two
+            chosen = [solution for k in trials for solution in self.solutions[k]]
+            self._machine, self._trials = build_expansion(self.kernel, self.columns, self.inner, chosen), tuple(trials)
+        weights, expansion = self._machine
+        out = np.empty((row_count(X), len(weights)))
+        expansion.decision(X, weights, out)
+        return out
+
+
+def collect_functions(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
+    """Return what came of the trials; each is the runs of its problems."""
+    kernel, inner = plan.problems[0].kernel, plan.features
+    if kernel is None:
+        return FeatureFunctions(
+            inner, tuple(np.concatenate([_weights(plan, run) for run in runs]).T for runs in trials)
+        )
+    found = [tuple(plan.solver.solution(run.state) for run in runs) for runs in trials]
+    supports = tuple(tuple(one for one in mine if isinstance(one, SupportSolution)) for mine in found)
+    assert isinstance(inner, Raw | Standardized)  # nothing else goes with an exact kernel
+    return KernelFunctions(kernel, plan.layout.columns, inner, supports)
+
+
+def _weights(plan: Plan, run: Run) -> Float64:
+    """Return the weights a problem has come to, (decision values, columns + 1)."""
+    solution = plan.solver.solution(run.state)
+    assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other
+    return run.problem.decision_weights(solution.w)
+
+
+def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
+    """Return what the functions of these problems hold beside the solvers' states, and their values on a chunk."""
+    values = 8 * sum(len(one.positives) for one in problems) * layout.largest_chunk
+    if problems[0].kernel is None:
+        return values + 8 * sum(one.components for one in problems)
+    points = layout.rows * (2 * bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + 8 * len(problems))
+    return values + points + expansion_bytes(layout.columns)
+
+
+def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:
+    """Return the error (``choose_measure``) of each trial on the fold it did not see, in one reading of the store.
+
+    ``found``: what came of the trials, in their order. ``reading``: how to read, as for the stream.
+    """
+    first = trials[0].problems[0]
+    counts = BalancedCounts(len(trials)) if first.positive == EVERY_ROW else ErrorCounts(len(trials))
+    with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
+        for loaded in stream:
+            mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
+            if not mine:
+                continue
+            ends = np.cumsum([trials[k].values for k in mine])[:-1]
+            values = found.values(loaded.chunk.X, mine)
+            for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
+                counts.add(k, f - decision_margin(first), trials[k].outcomes(loaded.chunk.codes))
+    return counts.shares
+
+
+class Cell(NamedTuple):
+    """A point of the grid but for C, and how it is worked on."""
+
+    job: FitJob
+    """The fit of the point, with the C or nu that takes the most memory."""
+    plan: Plan
+    """The plan of that fit."""
+    together: int
+    """Pairs of C, or nu, and fold that one reading serves, as the memory allows."""
+    memory: MemoryPlan
+    """The memory of training so many pairs at once."""
+    point: tuple[int | None, float | str]
+    """Landmarks and gamma."""
+
+
+def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
+    """Return the fit of a point, with the C or nu that takes the most memory."""
+    shared = field_values(job, FIT_FIELDS)
+    widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
+    at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
+    return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
+
+
+def _enough(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
+    """Return a memory limit, in whole MiB, that does for a point: with more memory another solver or more threads can
+    be planned.
+    """
+    limit = budget.MIB
+    for _ in range(ATTEMPTS):
+        fit_job = _fit_at(replace(job, memory=limit), *point)
+        total = _memory(job, store, fit_job, make_plan(fit_job, store), 1).total
+        if total <= limit:
+            break
+        limit = -(-total // budget.MIB) * budget.MIB
+    return limit
+
+
+def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
+    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+    fit_job = _fit_at(job, landmarks, gamma)
+    plan = make_plan(fit_job, store)
+    fit_job = state_choices(fit_job, plan)
+    check_both_kinds(job, store.layout)
+    if plan.request is None:  # of landmarks that are drawn here each fold has its own
+        check_labels_unseen(store, None, "A search")
+    memory = _memory(job, store, fit_job, plan, 1)
+    if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
+        plan = with_limit_taken(fit_job, store, memory.limit)
+        fit_job = state_choices(fit_job, plan)
+        memory = _memory(job, store, fit_job, plan, 1)
+    memory.check(plan.remedy, lambda: max(_enough(job, store, point) for point in build_grid(job)))
+    folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
+    low, high = 1, folds * len(job.loss_weights)
+    while low < high:
+        middle = (low + high + 1) // 2
+        more = _memory(job, store, fit_job, plan, middle)
+        low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
+    return Cell(fit_job, plan, low, memory, (landmarks, gamma))
+
+
+def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
+    """Return the search with ``auto`` landmarks drawn in one way at all points, so that its errors can be compared.
+
+    They are chosen by labels unless one class is learned, or there is a point at which that does not fit the memory.
+    Raises what ``plan_cell`` raises.
+    """
+    if job.sampling != AUTO_SAMPLING or not job.landmarks:
+        return job
+    by_labels, evenly = replace(job, sampling=GREEDY), replace(job, sampling=UNIFORM)
+    if job.one_class:
+        return evenly
+    try:
+        for point in build_grid(job):
+            plan_cell(by_labels, store, *point)
+    except BudgetError:
+        return evenly
+    return by_labels
+
+
+def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
+    """Return what training so many pairs of C and fold at once holds, and counting their errors."""
+    layout = store.layout
+    problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
+    with threading.use_threads(plan.memory.threads):
+        memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
+    # blocks are not kept: what is held out are chunks
+    terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
+    terms.append(
+        Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
+    )
+    return replace(memory, terms=tuple(terms))
+
+
+def _folds_of(job: TuneJob, together: int) -> list[int]:
+    """Return the folds of so many neighboring pairs of C, or nu, and fold, where they begin with the last C of one:
+    those of most folds.
+    """
+    each = len(job.loss_weights)
+    return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
+
+
+def score_folds(
+    job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report, fold: Int32 | None = None
+) -> list[Score]:
+    """Train a cell and return its errors for every C or nu. Raises what training raises.
+
+    ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
+    """
+    store, seen = stores
+    plan = replace(cell.plan, memory=cell.memory)
+    if fold is None:
+        fold = folding.deal_chunks(seen.layout, job.folds, job.seed)
+    request = plan.request
+    ends: list[_Ended] = []
+    if request is not None and request.sampling == GREEDY:
+        for k in range(job.folds):
+            apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
+            _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
+            ends += _ends_of_folds(job, seen, of_fold, cell.together, fold, [k], report)
+    else:
+        _, plan = with_features(cell.job, store, plan, Path(job.out), report)
+        ends += _ends_of_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
+    kernel = plan.problems[0].kernel if request is None else request.record
+    width, weights = None if kernel is None else kernel.gamma, job.loss_weights
+    scores = []
+    for k, weight in enumerate(weights):
+        mine = ends[k :: len(weights)]
+        passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
+        errors, columns = tuple(end.error for end in mine), max(end.columns for end in mine)
+        scores.append(Score(cell.job.landmarks, width, weight.C, errors, columns, passes, gap, weight.nu))
+    return scores
+
+
+def _ends_of_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
+    job: TuneJob, seen: Store, plan: Plan, together: int, fold: Int32, numbers: Iterable[int], report: Report
+) -> list[_Ended]:
+    """Return what comes of every C or nu of some folds, fold by fold."""
+    trials = [
+        folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
+    ]
+    groups = range(0, len(trials), together)
+    return [end for start in groups for end in _solved(job, seen, plan, trials[start : start + together], report)]
+
+
+class _Ended(NamedTuple):
+    """What came of a trial."""
+
+    error: float
+    passes: int
+    gap: float
+    columns: int
+
+
+def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
+    """Train on all but a fold and count errors on it, for several trials at once."""
+    memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
+    settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
+    executor = local_executor(memory.threads)
+    with (
+        threading.use_threads(memory.threads),
+        closing(local_trainer(store, plan.solver, problems, plan.features, settings, report, executor)) as trainer,
+    ):
+        training = trainer.train(Stop(job.max_passes))
+    each = len(plan.problems)
+    runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
+    found = collect_functions(plan, runs)
+    wrong = count_fold_errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
+    gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
+    columns = plan.problems[0].columns
+    return [_Ended(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
+
+
+def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
+    """Return landmarks, None for the exact kernel, and gamma of each map to try. Raises UsageError for a grid that
+    means nothing.
+    """
+    for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
+        if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
+            raise UsageError(f"{name} must be different values to try, not {values}")
+    for C in job.C or ():
+        check_cost(C)
+    if job.kernel == "linear" and not job.landmarks:
+        return [(None, "scale")]
+    return [(m, gamma) for m in job.landmarks or (None,) for gamma in job.gamma]
+
+
+def check_both_kinds(job: TuneJob, layout: Layout) -> None:
+    """Raise DataError where one class is learned and no row could show whether it is told from others."""
+    if not job.one_class:
+        return
+    mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
+    if not 0 < mine < layout.rows:
+        found = f"a search of one class wants rows of '{job.positive}' and rows of other labels, and there are {mine} of {layout.rows}"
+        raise DataError(
+            found,
+            code="E-LABEL",
+            hint="ingest both: the class alone is learned, and both are judged on the rows held out",
+        )
+
+
 def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
-    asked, job = job, with_sampling_chosen(job, store)
+    asked, job = job, choose_search_sampling(job, store)
     evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
-    key = key_of(job, store)
+    key = digest_search(job, store)
     with ExitStack() as stack:
         stack.enter_context(signals.set_resume_command(format_command("tune", job)))
         stack.enter_context(locked(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
         claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
-        done = journal_of(out, key, overwrite=job.overwrite)
+        done = read_search_journal(out, key, overwrite=job.overwrite)
         sweep_beside(out)
-        cells = [planned(job, store, *point) for point in grid_of(job)]
+        cells = [plan_cell(job, store, *point) for point in build_grid(job)]
         taken = [cell.plan for cell in cells if cell.plan.taken is not None][:1]
         if taken:
             job = replace(job, memory=taken[0].taken)
@@ -470,7 +483,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
             fresh = scratch / out.name
             durable.make_directory(fresh)
-            notices = write_results(fresh, table, facts, measure_of(job, store))
+            notices = write_results(fresh, table, facts, choose_measure(job, store))
             notices += tuple(line for plan in taken for line in limit_notice(plan))
             notices += (EVENLY_DRAWN,) if evenly_drawn else ()
             refuse_foreign(out, SEARCH)
@@ -478,7 +491,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
         if job.report is not None:
             write_page([out], output_path(job.report))
     return TuneResult(
-        out, table, best_of(table), time.perf_counter() - began, notices=notices, measure=measure_of(job, store)
+        out, table, best_of(table), time.perf_counter() - began, notices=notices, measure=choose_measure(job, store)
     )
 
 
@@ -490,14 +503,14 @@ def _note(out: Path, key: str, done: list[list[Score]]) -> None:
 def _one_by_one(
     job: TuneJob, stores: tuple[Store, Store], cells: list[Cell], done: int, report: Report
 ) -> Iterator[list[Score]]:
-    """The scores of the cells that are not done, in order."""
+    """Yield the scores of the cells that are not done, in order."""
     for number, cell in enumerate(cells[done:], done + 1):
         report({"event": "cell", "number": number, "of": len(cells)})
-        yield scored(job, stores, cell, report)
+        yield score_folds(job, stores, cell, report)
 
 
 def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
-    """The scores of cells in order, a task each."""
+    """Yield the scores of cells in order, a task each."""
     there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
     task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
     shared = (executor.share(there), executor.share(time.time() + job.time_limit))
@@ -513,17 +526,17 @@ def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: floa
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
         mine = replace(job, out=scratch)
         seen = folding.cut_finer(store, job.folds, job.prefetch)
-        return scored(mine, (store, seen), planned(mine, store, *point), silent)
+        return score_folds(mine, (store, seen), plan_cell(mine, store, *point), silent)
 
 
-def measure_of(job: TuneJob, store: Store) -> Measure:
+def choose_measure(job: TuneJob, store: Store) -> Measure:
     """Return what the error of a search is."""
     if job.one_class:
         return BALANCED
     return RMSE if store.layout.numeric else WRONG
 
 
-def key_of(job: TuneJob, store: Any) -> str:
+def digest_search(job: TuneJob, store: Any) -> str:
     """Return the sha256 of all that decides the table."""
     settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
     settings = {name: value for name, value in settings.items() if name not in NEWER or value is not None}
@@ -532,7 +545,7 @@ def key_of(job: TuneJob, store: Any) -> str:
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 
-def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
+def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
     """Return the cells an interrupted run of the same settings has done. Raises ExistsError for what another run made."""
     try:
         saved = json.loads(read_whole(out / JOURNAL, LARGEST_JOURNAL))
@@ -552,10 +565,11 @@ def journal_of(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
 def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: Int32 | None = None) -> tuple[Score, ...]:
     """Cross-validate a grid on ``store``; options of files have no effect. Raises BudgetError, UsageError, DataError.
 
-    ``fold`` (chunks,): the fold of each chunk; None: chunks are dealt at random, those of small stores cut down to single rows.
+    ``fold`` (chunks,): the fold of each chunk; None: chunks are dealt at random, those of small stores cut down to
+    single rows.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
-        job = with_sampling_chosen(replace(job, out=directory), store)
-        cells = [planned(job, store, *point) for point in grid_of(job)]
+        job = choose_search_sampling(replace(job, out=directory), store)
+        cells = [plan_cell(job, store, *point) for point in build_grid(job)]
         seen = folding.cut_finer(store, job.folds, job.prefetch, least=1) if fold is None else store
-        return tuple(score for cell in cells for score in scored(job, (store, seen), cell, report, fold))
+        return tuple(score for cell in cells for score in score_folds(job, (store, seen), cell, report, fold))

@@ -13,7 +13,7 @@ from streamsvm.engine import signals
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit import solver as solver_choice
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.fallback import PASSES, plan_fallback
+from streamsvm.jobs.fit.fallback import STALL_PASSES, plan_fallback
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import SynthJob
@@ -59,7 +59,7 @@ def test_auto_falls_back_to_newton_where_dcd_stalls(store: Path, tmp_path: Path)
     (left,) = [event for event in events if event["event"] == "left"]
     assert (left["solver"], left["next"]) == ("dcd", "newton")
     passes = [event["pass"] for event in events if event["event"] == "pass"]
-    assert left["pass"] >= PASSES + 1
+    assert left["pass"] >= STALL_PASSES + 1
     assert passes == list(range(1, found.training.passes + 1)), "passes are counted on"
     written = io.StringIO()
     Lines(written)(left)

@@ -28,7 +28,7 @@ from streamsvm.features.landmarks import (
 )
 from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed.kernel_request import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
+from streamsvm.jobs.embed.plan import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int64, row_stack
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
 from streamsvm.types import Chunk, Report, Store, Visit
@@ -61,7 +61,7 @@ def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Poi
 
 
 def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """The row numbers of the landmarks, rising."""
+    """Return the row numbers of the landmarks, rising."""
     rows, count = store.layout.rows, request.landmarks
     if request.sampling == GREEDY:
         return _greedily(request, store, depth)
@@ -78,7 +78,9 @@ def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 
 def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Of a uniform sample some times as large, those that explain the labels of another sample; no row of either is held out."""
+    """Of a uniform sample some times as large, those that explain the labels of another sample; no row of either is
+    held out.
+    """
     layout, inner = store.layout, request.inner
     ends = np.cumsum(layout.chunks).tolist()
     spans = list(zip([0, *ends], ends, strict=False))
@@ -114,7 +116,9 @@ def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
 
 
 def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
-    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE_ROWS at a time however the store is cut."""
+    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE_ROWS at a time however the store
+    is cut.
+    """
     waiting: list[Chunk] = []
     for chunk, here, _ in chosen(store, rows, inner, depth):
         taken = 0
@@ -156,7 +160,7 @@ def chosen(
 
 
 def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
-    """Chunks in rising order, each with the number of its first row."""
+    """Yield chunks in rising order, each with the number of its first row."""
     starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
     wanted = set(chunks)
     visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)

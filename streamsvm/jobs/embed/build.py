@@ -1,0 +1,591 @@
+"""embed: a store and a kernel in, a store of Nystrom features out, within the budget; also the embedding a fit makes
+for itself.
+
+The embedding carries its map. It is reused only where all it is made of is equal, gone on with where an earlier build
+was interrupted, or begun, chunk by chunk. Three things overlap: the reader fetches the next block, threads make
+features (the products, which are nearly all of the time), a writer thread checks, writes and syncs the last chunk. A
+journal is kept every few chunks: after a kill the same command goes on there, and the bytes are the same.
+
+Features are made of pieces of rows that are cut where the chunks of the store and those of the embedding begin: cuts
+decide the last bits of a product, and so they depend on neither the threads, the workers of a cluster, nor where an
+earlier run was stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import queue
+import shutil
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamsvm import durable
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.compute import threading
+from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.kernel_values.gram import Points
+from streamsvm.compute.threading import end_all, start_all
+from streamsvm.config.job_file import format_command
+from streamsvm.config.units import mib
+from streamsvm.engine import signals
+from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_path, reference_to
+from streamsvm.engine.training import Stopwatch
+from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError
+from streamsvm.features.landmarks import draw_uniform_rows
+from streamsvm.features.mapfile import FILE as MAP
+from streamsvm.features.mapfile import read_map, write_map
+from streamsvm.features.nystrom import Nystrom, Projection, part_rows
+from streamsvm.features.scaling import Raw, Standardized, choose_scaling
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.embed.map import chosen, draw_landmarks
+from streamsvm.jobs.embed.plan import (
+    DTYPES,
+    NystromRequest,
+    embedding_terms,
+    parameters_of,
+    pieces_term,
+    request_features,
+)
+from streamsvm.jobs.options import EmbedJob
+from streamsvm.locks import locked
+from streamsvm.outputs import EMBEDDING, PARTS, Output, claim, output_path
+from streamsvm.regular import read_whole
+from streamsvm.rows import Dense, Float32, row_count
+from streamsvm.schedule import budget
+from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.stream import Stream, epoch_visits
+from streamsvm.store import create, open_store
+from streamsvm.store.format import manifest
+from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.sources.offsets import offsets_of_store
+from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
+from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter
+from streamsvm.types import Chunk, Report, Store, Term, silent
+
+FORMAT = 1
+JOURNAL = "journal.json"
+JOURNAL_EVERY = 16
+"""Chunks between two entries of the journal."""
+CHUNK_BUFFERS = 3
+"""The number of chunks in memory: one being filled, one being written, one between them."""
+PART_BYTES = 64 << 20
+"""Bytes of features, about, that one task makes."""
+HEADROOM = 1.5
+"""How far beyond the largest feature of a sample a column can go before it is clipped."""
+SCALE_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult(JobResult):
+    """The embedding that was built, or found to be there already."""
+
+    embedding: Path
+    """The path of the embedding."""
+    projection: Projection
+    """The landmarks and W of its map."""
+    rows: int
+    """The number of rows."""
+    reused: bool
+    """Whether it was there already, made of the same."""
+    resumed: int
+    """Rows that an earlier, interrupted run had written."""
+    seconds: float
+    """How long it took."""
+
+
+def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
+    """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
+    again = format_command("embed", job)
+    limit = signals.limit_time(job.time_limit)
+    with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
+        # a second BLAS thread fights reader and writer for their core
+        job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
+        store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
+        inner = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
+        request = request_features(job, store, inner)
+        if request is None:
+            raise UsageError("how many landmarks?", hint="--landmarks 1000")
+        wanted = wanted_threads(job.threads)
+        plan = budget.with_most_threads(partial(plan_memory, job, store, request), wanted)
+        plan.check("")
+        builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
+        with threading.use_threads(plan.threads):
+            return replace(builder.build(), notices=plan.short_of(wanted))
+
+
+def plan_memory(job: EmbedJob, store: Store, request: NystromRequest, threads: int = 1) -> MemoryPlan:
+    """Return the memory that building an embedding takes."""
+    m = request.landmarks
+    chunk = max(job.chunk_bytes, 4 * m)
+    terms = [*budget.steady_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
+    terms += [t for t in embedding_terms(request, store.layout) if t.name != "feature buffers"]
+    terms.append(Term("kernel values", threads * 4 * part_rows(m) * m, f"{threads} x {part_rows(m)} rows at a time"))
+    terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
+    terms.append(pieces_term(chunk, store.layout, m, threads))
+    if job.dtype == "int8":
+        terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
+    return MemoryPlan(
+        tuple(terms), budget.memory_limit(job.memory), resident=True, cached=False, retain=True, threads=threads
+    )
+
+
+@dataclass(slots=True)
+class Builder:
+    """Builds one embedding."""
+
+    store: Store
+    """The rows that are embedded."""
+    request: NystromRequest
+    """The kernel features that are asked for."""
+    target: Path
+    """The path of the embedding."""
+    job: Any
+    """Says dtype, chunk_bytes, prefetch and overwrite: an ``EmbedJob`` or a fit's own."""
+    report: Report
+    """Takes the events of progress."""
+    executor: Executor | None = None
+    """Where features are made; None makes them here."""
+    inputs: tuple[str | None, ...] = ()
+    """What the job reads beside the store."""
+    remedy: str = "use fewer landmarks (--landmarks), or --dtype int8"
+    """What the command that builds has against a disk that is too small."""
+
+    def build(self) -> EmbedResult:
+        """Reuse the embedding, go on with it or build it anew. Raises ExistsError (E-LOCKED: another process builds
+        it), StorageError, DataError.
+        """
+        began = time.perf_counter()
+        outputs = store_outputs([self.target], continues=True, kind=EMBEDDING)
+        outputs.append(Output(self._parts, PARTS, continues=True))
+        claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
+        points = draw_landmarks(self.request, self.store, self.job.prefetch)
+        key = digest_embedding(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
+        if self._committed_key() == key:  # nothing is written: it may be in use
+            return self._reuse(began)
+        with locked(self.target):
+            found = self._committed_key()
+            return self._reuse(began) if found == key else self._go_on_or_begin(points, key, found, began)
+
+    def _committed_key(self) -> str | None:
+        """Return ``committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
+        try:
+            return committed_key(self.target)
+        except DataError:
+            if not self.job.overwrite:
+                raise
+            return ""
+
+    def _reuse(self, began: float) -> EmbedResult:
+        return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
+
+    def _go_on_or_begin(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
+        """Go on with what an interrupted build of the same left, or begin; ``found``: the key of what is there."""
+        if (found is not None or not _is_unfinished_build(self.target)) and not self.job.overwrite:
+            hint = "choose another name, or pass --overwrite"
+            raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
+        writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
+        saved = read_journal(writer.directory, key)
+        if saved is None and has_journal(self.target) and not self.job.overwrite:
+            raise ConfigError(
+                f"{self.target} was begun with other settings or other rows, and was interrupted",
+                code="E-CONFIG",
+                hint="run the command it was begun with to go on, pass --overwrite to start again, or choose another name",
+            )
+        if saved is None:
+            shutil.rmtree(writer.directory, ignore_errors=True)
+            durable.make_directory(writer.directory)
+            projection = self.request.projection(points)
+            seal = write_map(writer.directory, projection)
+            scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
+            saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}
+            durable.write_file(writer.directory / JOURNAL, json.dumps(saved).encode())
+        else:
+            projection = read_map(writer.directory, saved["map"])
+        if self.job.dtype != "float32":
+            writer.encoding = Encoding(self.job.dtype, np.array(saved["scale"] or [], np.float32))
+        self.report({"event": "landmarks", **self.request.describe(), "drawn": points.size, "rank": projection.rank})
+        self._check_space(projection.rank, writer.directory)
+        resumed = self._write(projection, writer, saved)
+        return self._result(projection, began, resumed=resumed)
+
+    def _result(self, projection: Projection, began: float, *, reused: bool = False, resumed: int = 0) -> EmbedResult:
+        seconds, rows = time.perf_counter() - began, self.store.layout.rows
+        self.report({"event": "embed", "rows": rows, "of": rows, "seconds": seconds, "reused": reused, "done": True})
+        return EmbedResult(self.target, projection, rows, reused, resumed, seconds)
+
+    def _check_space(self, rank: int, directory: Path) -> None:
+        """Raise StorageError when the disk has less room than the embedding still needs."""
+        needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
+        there = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
+        free = shutil.disk_usage(directory).free
+        if needed - there > free:
+            raise StorageError(
+                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - there, up=True)} more",
+                code="E-NOSPACE",
+                hint=f"free space, or {self.remedy}",
+            )
+
+    def _write(self, projection: Projection, writer: Any, saved: JsonObject) -> int:
+        """Map and write every row that is not there yet; returns the first of them."""
+        layout, features = self.store.layout, Nystrom(projection, 0.0, factored=True)
+        rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
+        first, shape = 0, Dense(np.empty((0, projection.rank), np.float32))
+        if saved["progress"] is None:
+            writer.open(shape, weighted=layout.weighted, numeric=layout.numeric)
+        else:
+            first = saved["progress"]["rows"]
+            writer.resume(saved["progress"], shape, weighted=layout.weighted, numeric=layout.numeric)
+        facts = self._facts(projection, saved)
+        if self.executor is not None and first == 0:
+            self._fetch(projection, writer, saved, rows, self.executor)
+            writer.commit(layout.classes, projection.rank, facts)
+            shutil.rmtree(self._parts, ignore_errors=True)
+            (self.target / JOURNAL).unlink(missing_ok=True)
+            return first
+        with Sink(writer, rows, projection.rank, saved, numeric=layout.numeric) as sink:
+            self._map(features, sink, first, rows)
+            sink.finish()
+            writer.commit(layout.classes, projection.rank, facts)
+        (self.target / JOURNAL).unlink(missing_ok=True)
+        return first
+
+    @property
+    def _parts(self) -> Path:
+        """Where workers leave features, beside the embedding: what is there after a stop is not made again."""
+        return self.target.resolve().with_name(f".{self.target.name}.parts")
+
+    def _fetch(self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor) -> None:
+        """Have the features made by workers and write them in order."""
+        durable.make_directory(self._parts)
+        store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
+        place = writer.directory.resolve()
+        work = EmbedWork(reference_to(store), self._parts, place, saved["map"], saved["key"], rows)
+        for chunk in fetch_features(work, of, projection, executor):
+            writer.append(chunk.X, chunk.codes, chunk.weight)
+            done += len(chunk.codes)
+            self._tell(done, stopwatch)
+
+    def _map(self, features: Nystrom, sink: Sink, first: int, rows: int) -> None:
+        """Fill the sink's chunks of ``rows`` with features from row ``first`` on."""
+        stopwatch, done = Stopwatch(), first
+        pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
+        with closing(make_features(pieces, features, threading.threads())) as made:
+            for chunk in made:
+                assert isinstance(chunk.X, Dense)
+                sink.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
+                sink.filled()
+                done += len(chunk.codes)
+                if stopwatch.due():
+                    self._tell(done, stopwatch)
+
+    def _tell(self, done: int, stopwatch: Stopwatch) -> None:
+        event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": stopwatch.seconds}
+        self.report(event | {"done": False})
+
+    def _facts(self, projection: Projection, saved: JsonObject) -> JsonObject:
+        """Return what the manifest says of where the features are from."""
+        origin = self.store.facts
+        facts: JsonObject = {
+            "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
+            "map": saved["map"],
+            "rank": projection.rank,
+            "encoding": origin.get("encoding"),
+            "labels": origin.get("labels"),
+            "names": None,
+        }
+        return facts if saved["scale"] is None else facts | {"scale": saved["scale"]}
+
+
+def _is_unfinished_build(target: Path) -> bool:
+    """Return whether there is nothing yet, or what a build left: a journal, or less where it was killed before it had
+    one.
+    """
+    if not target.is_dir() or (target / JOURNAL).exists():
+        return target.is_dir() or not target.exists()
+    return all(path.name == MAP or path.name.endswith(durable.PARTIAL) for path in target.iterdir())
+
+
+def read_journal(directory: Path, key: str) -> JsonObject | None:
+    """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
+    saved = _journal(directory)
+    return saved if saved is not None and saved["key"] == key else None
+
+
+def has_journal(directory: Path) -> bool:
+    """Return whether an interrupted build of any embedding has left a journal that can be used."""
+    return _journal(directory) is not None
+
+
+def _journal(directory: Path) -> JsonObject | None:
+    try:
+        saved = json.loads(read_whole(directory / JOURNAL, LARGEST_JOURNAL))
+    except (OSError, ValueError, DataError):
+        return None
+    return saved if isinstance(saved, dict) and "key" in saved else None
+
+
+def digest_embedding(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
+    """Return the sha256 of all that decides an embedding's bytes."""
+    inner = request.inner
+    scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
+    arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
+    kernel = {"kernel": request.kernel, **parameters_of(request.record)}
+    parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
+    if offsets := offsets_of_store(store.facts).to_json():  # the same stored rows at other offsets are other rows
+        parts.append(offsets)
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def committed_key(target: Path) -> str | None:
+    """Return the key of a finished embedding, "" for another store, None where there is none. Raises DataError."""
+    if not (target / manifest.FILE).exists():
+        return None
+    return str(open_store(target).facts.get("embedding", {}).get("key", ""))
+
+
+def read_pieces(
+    store: Store, inner: Raw | Standardized, rows: int, *, depth: int, first: int = 0, stop: int | None = None
+) -> Generator[Chunk]:
+    """Yield copies of rows [first, stop) as the kernel sees them, with codes and weights, piece by piece.
+
+    ``rows``: of a chunk of the embedding. ``depth``: blocks read ahead.
+    """
+    layout = store.layout
+    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
+    stop = starts[-1] if stop is None else stop
+    visits = (
+        v for v in epoch_visits(layout, 0, 0, shuffled=False) if first < starts[v.chunk + 1] and starts[v.chunk] < stop
+    )
+    retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
+    with Stream(store, visits, depth=depth, retain=retain) as stream:
+        for loaded in stream:
+            X, base = inner.apply(loaded.chunk.X), starts[loaded.visit.chunk]
+            at, end = max(0, first - base), min(stop - base, row_count(X))
+            while at < end:
+                cut = min(at + rows - (base + at) % rows, end)
+                weight = None if loaded.chunk.weight is None else loaded.chunk.weight[at:cut].copy()
+                yield Chunk(take_rows(X, np.arange(at, cut)), loaded.chunk.codes[at:cut].copy(), weight)
+                at = cut
+
+
+def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> Generator[Chunk]:
+    """Yield the features of all pieces in order, dense float32, with codes and weights; the arrays belong to the
+    caller.
+
+    Raises what reading the rows raises.
+    """
+    task = Task("embed", map_piece, each=_map_pieces)
+    with closing(pieces), closing(local_executor(threads).map(task, pieces, (features,))) as made:
+        yield from made
+
+
+def map_piece(piece: Chunk, features: Nystrom) -> Chunk:
+    """Return the features of one piece, through buffers of its own."""
+    with closing(_map_pieces(iter([piece]), features)) as made:
+        return next(made)
+
+
+def _map_pieces(pieces: Iterator[Chunk], features: Nystrom) -> Generator[Chunk]:
+    mine = copy.copy(features)
+    for piece in pieces:
+        out = np.empty((row_count(piece.X), features.columns), np.float32)
+        mine.write_features(piece.X, out)
+        yield piece._replace(X=Dense(out))
+
+
+class Span(NamedTuple):
+    """Rows [first, stop) of a store, which one task embeds."""
+
+    number: int
+    """The place of the span among all spans."""
+    first: int
+    """The first row."""
+    stop: int
+    """The end of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedWork:
+    """What is embedded, through which map, and where the parts go."""
+
+    store: StoreReference
+    """The rows that are embedded."""
+    directory: Path
+    """The folder of the parts."""
+    map: Path
+    """The file that holds the map."""
+    seal: str
+    """The sha256 the file must have."""
+    key: str
+    """The key of the embedding."""
+    rows: int
+    """Rows of a chunk of the embedding."""
+
+
+def fetch_features(work: EmbedWork, total: int, projection: Projection, executor: Executor) -> Iterator[Chunk]:
+    """Yield the features of all ``total`` rows in order, with their codes and weights. Raises what a task raises,
+    ClusterError.
+    """
+    rank, task = projection.rank, Task("embed", embed_span, projection.nbytes)
+    shared = (executor.share(work),)
+    step = max(1, PART_BYTES // (4 * rank * work.rows)) * work.rows
+    spans = [Span(k, first, min(first + step, total)) for k, first in enumerate(range(0, total, step))]
+    for span in executor.map(task, spans, shared):
+        yield from chunks_of(part_path(work.directory, span.number), _part_key(work, span))
+
+
+def embed_span(span: Span, work: EmbedWork) -> Span:
+    """Write the features of some rows as a part; this is the task of a worker. Raises DataError, StorageError."""
+
+    def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
+        projection, store = read_map(work.map, work.seal), work.store.open()
+        features = Nystrom(projection, 0.0, factored=True)
+        pieces = read_pieces(store, projection.inner, work.rows, depth=1, first=span.first, stop=span.stop)
+        with closing(pieces), closing(_map_pieces(pieces, features)) as made:
+            for chunk in made:
+                writer.append(chunk.X, chunk.codes, chunk.weight)
+        return store.layout.classes, projection.rank, {}
+
+    build_part(work.directory, span.number, _part_key(work, span), sparse=False, fill=fill)
+    return span
+
+
+def _part_key(work: EmbedWork, span: Span) -> str:
+    return f"{work.key} {span.first}-{span.stop}"
+
+
+class _ChunkBuffer:
+    """Memory for one chunk."""
+
+    def __init__(self, rows: int, columns: int, *, numeric: bool) -> None:
+        self.features = np.empty((rows, columns), np.float32)
+        self.codes: Array = np.empty(rows, np.float64 if numeric else np.int32)
+        self.weight = np.empty(rows, np.float32)
+        self.weighted = False
+        self.count = 0
+
+
+class Sink:
+    """Takes features and writes them in a thread of its own; a context manager.
+
+    ``take`` rows of the current chunk, fill them, call ``filled``; call ``finish`` after the last. What goes wrong in
+    the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
+    progress, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
+    """
+
+    def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject, *, numeric: bool) -> None:
+        self._writer, self._journal = writer, journal
+        self._free: queue.SimpleQueue[_ChunkBuffer] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[_ChunkBuffer | None] = queue.SimpleQueue()
+        for _ in range(CHUNK_BUFFERS):
+            self._free.put(_ChunkBuffer(rows, columns, numeric=numeric))
+        self._rows = rows
+        self._error: BaseException | None = None
+        self._slot = self._free.get()
+        self._thread = Thread(target=self._write_all, name="streamsvm-writer", daemon=True)
+
+    def __enter__(self) -> Self:
+        start_all([self._thread], self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    @property
+    def room(self) -> int:
+        """How many rows still fit the current chunk."""
+        return self._rows - self._slot.count
+
+    def take(self, count: int, chunk: Chunk, first: int) -> Float32:
+        """Return where the features of the next ``count`` rows go, (count, columns) float32; their codes and weights
+        are those of a chunk's rows from ``first`` on.
+        """
+        slot, at = self._slot, self._slot.count
+        slot.codes[at : at + count] = chunk.codes[first : first + count]
+        slot.weighted = chunk.weight is not None
+        if chunk.weight is not None:
+            slot.weight[at : at + count] = chunk.weight[first : first + count]
+        slot.count += count
+        return slot.features[at : at + count]
+
+    def filled(self) -> None:
+        """Hand the chunk over if it is full, now that what was taken is filled. Raises what the writer met."""
+        if self.room == 0:
+            self._hand_over()
+
+    def finish(self) -> None:
+        """Hand over the rest and wait until everything is written. Raises what the writer met."""
+        if self._slot.count:
+            self._hand_over()
+        self._end()
+        self._raise()
+
+    def _end(self) -> None:
+        """Let the writer thread come to its end, also where it has."""
+        end_all([self._thread], lambda: self._full.put(None))
+
+    def _hand_over(self) -> None:
+        self._raise()
+        self._full.put(self._slot)
+        self._slot = self._free.get()
+        self._slot.count = 0
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _write_all(self) -> None:
+        written = 0
+        while (slot := self._full.get()) is not None:
+            try:
+                if self._error is None:
+                    self._write(slot)
+                    written += 1
+                    if written % JOURNAL_EVERY == 0 and slot.count == self._rows:
+                        self._note()
+            except BaseException as error:  # noqa: BLE001  carried to the thread that fills, which raises it
+                self._error = error
+            if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
+                self._free.put(slot)
+        self._free.put(_ChunkBuffer(0, 0, numeric=False))
+
+    def _write(self, slot: _ChunkBuffer) -> None:
+        weight = slot.weight[: slot.count] if slot.weighted else None
+        self._writer.append(Dense(slot.features[: slot.count]), slot.codes[: slot.count], weight)
+
+    def _note(self) -> None:
+        self._journal["progress"] = self._writer.progress()
+        durable.write_file(self._writer.directory / JOURNAL, json.dumps(self._journal).encode())
+
+
+def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
+    """Return the scale of each column for int8, at which 127 stands for a bit more than the largest feature in a sample
+    of rows.
+
+    Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
+    """
+    features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
+    values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
+    for chunk, rows, _ in chosen(
+        store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner
+    ):
+        for start in range(0, len(rows), most):
+            part = take_rows(chunk.X, rows[start : start + most])
+            found = values[: row_count(part)]
+            features.write_features(part, found)
+            np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)
+    return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)
