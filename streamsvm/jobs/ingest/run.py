@@ -135,7 +135,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     with executor_for(job, executor) as found, lock_all(job.targets()), threading.use_threads(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
-            result = _begun(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
+            result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
             return replace(result, notices=(*memory.notices, *result.notices))
 
 
@@ -166,7 +166,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         for target in job.targets():
             sweep_beside(target)
         options = replace(job.options(), memory_limit=memory.limit)
-        return _filled(job, report, opener, opened(options), options.rejects)
+        return _fill_stores(job, report, opener, opened(options), options.rejects)
 
 
 def _outputs(job: IngestJob) -> list[Output]:
@@ -178,7 +178,8 @@ def _outputs(job: IngestJob) -> list[Output]:
     return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job.store), REJECTS, continues=True)]
 
 
-def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
+def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
+    """Open the files as one source and fill the stores, new ones, those of a stopped run, or ones to be repaired."""
     form = {"store_format": job.store_format, "compression": job.compression}
     with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
@@ -187,42 +188,12 @@ def _begun(job: IngestJob, memory_limit: int, report: Report, executor: Executor
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
-            return _filled(job, report, repairs(job.sources), source, options.rejects)
+            return _fill_stores(job, report, repairs(job.sources), source, options.rejects)
         opener = resumable_builds(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
-        return _filled(job, report, opener, source, options.rejects)
+        return _fill_stores(job, report, opener, source, options.rejects)
 
 
-def _filled(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    counts, sparse, notices = fill_stores(job, report, opener, source, rejects)
-    assert source.columns is not None
-    return IngestResult(
-        store=job.store,
-        test_store=job.test_path() if job.holds_out else None,
-        rows=counts.rows - counts.test_rows,
-        test_rows=counts.test_rows,
-        columns=source.columns,
-        sparse=sparse,
-        classes=counts.coder.table(),
-        counts=tuple(counts.counts),
-        bytes_read=sum(f.read for f in source.sources),
-        seconds=counts.stopwatch.seconds,
-        target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
-        notices=tuple(notices),
-    )
-
-
-class Ingested(NamedTuple):
-    """What was written, once it is committed."""
-
-    counts: IngestCounts
-    """The rows and their labels."""
-    sparse: bool
-    """Whether the rows are stored as CSR."""
-    notices: list[str]
-    """What is worth knowing of the rows and of the options."""
-
-
-def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> Ingested:
+def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
     """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit them.
 
     Raises what the batches of the source raise, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError,
@@ -251,7 +222,21 @@ def fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, 
         notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
         on_failure.pop_all()
     counts.report_progress(report, source.sources, total, last=True)
-    return Ingested(counts, sparse, notices)
+    assert source.columns is not None
+    return IngestResult(
+        store=job.store,
+        test_store=job.test_path() if job.holds_out else None,
+        rows=counts.rows - counts.test_rows,
+        test_rows=counts.test_rows,
+        columns=source.columns,
+        sparse=sparse,
+        classes=counts.coder.table(),
+        counts=tuple(counts.counts),
+        bytes_read=sum(f.read for f in source.sources),
+        seconds=counts.stopwatch.seconds,
+        target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
+        notices=tuple(notices),
+    )
 
 
 class SourceMemory(NamedTuple):
