@@ -44,7 +44,6 @@ from streamsvm.engine.block import block_of
 from streamsvm.engine.evaluation import Evaluation, MarginChange, evaluate_problems, margins_apart
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
-from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64, row_where
