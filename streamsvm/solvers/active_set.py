@@ -77,6 +77,16 @@ FLAT = 4e-16
 """P has come to its end where it falls by no more than this share of itself."""
 LAST_STEPS = 3
 """Steps after P has come to its end: they make the gradient as small as float64 can."""
+FACTOR_BYTES = 40
+"""Bytes of an entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
+VECTORS = 40
+"""Vectors of length p in memory: what starts, steps and sums hold."""
+START_GAP = 1e-7
+"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
+NEXT = 1e-6
+"""Dual variables nearer to a bound than this share of C are put there."""
+START_ROUNDS = 40
+"""Calls of the second-order method at most, each of which ends after so much work."""
 
 
 @saved_as("active_set.state")
@@ -291,12 +301,6 @@ def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
     return np.where(np.isfinite(terms.upper) & (room < at.above / terms.z), terms.upper, a)
 
 
-FACTOR_BYTES = 40
-"""Of an entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
-VECTORS = 40
-"""Of length p: what starts, steps and sums hold."""
-
-
 # On the primal
 
 
@@ -337,11 +341,3 @@ def _newton_step(gram: Float64, gradient: Float64) -> Float64:
     """Return -(I + gram)^-1 gradient. Changes gram."""
     gram[np.diag_indices_from(gram)] += 1.0
     return factorized_after_rounding(gram)(-gradient)
-
-
-START_GAP = 1e-7
-"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
-NEXT = 1e-6
-"""Of C: what is nearer to a bound is put there."""
-START_ROUNDS = 40
-"""Calls of that method at most, each of which ends after so much work."""

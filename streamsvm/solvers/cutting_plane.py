@@ -1,9 +1,32 @@
-"""The bundle's dual: a quadratic program on the simplex, with as many variables as there are planes, in float64.
+"""Cutting planes: a model of the loss sum from below, minimized in memory between readings, and a line search in every reading.
+
+    P(w) = 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i)  >=  1/2 ||w||^2 + max_k (g_k - v_k.w)
+
+A pass looks along the segment from the best point to the minimum of the model: P at a grid of step lengths (``LineSearch``; exact,
+of the hinge), and at a few of them the planes that touch the loss sum there (``solvers.segment``), which make the next model.
+As published a plane is taken where the model is least (SVMperf: Joachims, KDD 2006; BMRM: Teo et al., JMLR 11, 2010) or between
+there and the best point (OCAS: Franc and Sonnenburg, JMLR 10, 2009, algorithm 2); the same reading brings both, and those between.
+The model's minimum is the lower bound. Losses without a corner have the planes and their few points, without the grid.
+
+**Planes.** With a_i = -C_i l'(m_i) at any point, g = sum_i (a_i - conjugate(a_i)) and v = sum_i a_i y_i x_i,
+
+    C sum_i s_i l(y_i w.x_i) >= g - v.w     for all w, with equality at that point,
+
+by Fenchel and Young. The model min_w 1/2 ||w||^2 + max_k (g_k - v_k.w) has the dual
+
+    max_theta  theta.g - 1/2 ||sum_k theta_k v_k||^2,     theta >= 0, sum theta = 1,      w = sum_k theta_k v_k
+
+(Joachims, KDD 2006; Teo et al., JMLR 11, 2010, (8); there the planes are divided by C and the simplex is multiplied by it). The
+value at every such theta is below the optimum of P: sum_k theta_k a_k is a feasible dual point, whose own value is no smaller.
+l >= 0 is a plane, too: g = 0, v = 0. Where there are too many planes those of the least theta are left out, and their mean with
+all others, weighted by theta, stays (Kiwiel's aggregation): the bound does not fall.
+
+**The dual of the model**, with G = (v_k.v_l), has as many variables as there are planes and is solved in float64 (``minimize``):
 
     min_theta 1/2 theta' G theta - g' theta,     theta >= 0, sum theta = 1
 
-A primal-dual interior point from a feasible start (Mehrotra's predictor and corrector, SIAM J. Optimization 1992): with the slopes
-z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One step length for both keeps the equations.
+by a primal-dual interior point from a feasible start (Mehrotra's predictor and corrector, SIAM J. Optimization 1992): with the
+slopes z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One step length for both keeps the equations.
 """
 
 from __future__ import annotations
@@ -23,11 +46,25 @@ from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 
 ITERATIONS = 80
-"""At most; some 20 are usual."""
+"""Iterations of the interior point at most; some 20 are usual."""
 SHORT_OF_BOUND = 0.995
-"""The share of the way to the nearest bound that is gone."""
+"""An iteration goes this share of the way to the nearest bound."""
 ROUNDING = 1e-17
-"""What is missing, relative to the largest entry, where float64 can tell no more."""
+"""The least theta'z, relative to the largest entry, that float64 can tell from 0."""
+STEEPEST = 1e50
+"""The largest slope ||v|| of a plane: the squares of what a steeper one would lead to overflow."""
+GRID = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 160)])
+"""Step lengths, 7 % apart: near its minimum a convex function loses less than that squared, and beyond 1 there may be gain, too."""
+PLANES, LEAST_PLANES = 256, 32
+"""Planes kept, and how few are of use."""
+VECTORS = 40
+"""Vectors of length p in memory: the sums at every step, their copies while they are closed, points."""
+COPIES = 3
+"""Copies of the planes while some are joined or left out."""
+MATRICES = 6
+"""Matrices of K by K numbers in memory while the model is solved."""
+MODEL_SHARE, LEAST_SHARE = 0.02, 1e-15
+"""The model is solved to the first share of the gap that is asked for, but to no less than the second share of P."""
 
 
 def minimize(G: Float64, g: Float64, wanted: float) -> Float64:
@@ -80,14 +117,10 @@ def _length(theta: Float64, z: Float64, dtheta: Float64, dz: Float64) -> float:
     return min(1.0 / SHORT_OF_BOUND, float((now[falling] / -change[falling]).min())) if falling.any() else 1.0
 
 
-STEEPEST = 1e50
-"""The largest slope ||v|| of a plane: where a steeper one would lead squares of what is found there overflow."""
-
-
 @saved_as("cutting_plane.bundle")
 @dataclass(slots=True)
 class Bundle:
-    """K planes, all arrays float64; p = columns + 1."""
+    """K planes below the loss sum, and the minimum of the model they make; all arrays are float64, p = columns + 1."""
 
     components: int
     """p."""
@@ -139,10 +172,6 @@ class Bundle:
         self._append(np.array([mean[0]]), mean[1][None])
 
 
-GRID = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 160)])
-"""Step lengths, 7 % apart: near its minimum a convex function loses less than that squared, and beyond 1 there may be gain, too."""
-
-
 class Minimum(NamedTuple):
     """The best point of the grid."""
 
@@ -155,10 +184,13 @@ class Minimum(NamedTuple):
 @saved_as("cutting_plane.line_search")
 @dataclass(slots=True)
 class LineSearch:
-    """For losses of lines, max(0, k - m) or of a number one on each side; float64."""
+    """OCAS's line search out of core: P at many points of the segment, from sums of one pass, in float64.
+
+    It is for losses made of lines: max(0, k - m), or of a number one on each side.
+    """
 
     sums: Float64 = field(default_factory=lambda: np.zeros((2, len(GRID) + 1, 2)))
-    """(2, J + 1, 2) see ``compute.passes.cutting_plane``."""
+    """(2, J + 1, 2) the sums of ``breakpoints_pass`` over the intervals of the grid."""
 
     def clear(self) -> None:
         """A pass begins."""
@@ -183,18 +215,6 @@ class LineSearch:
         best = int(np.argmin(losses + squares))
         point = w + GRID[best] * d
         return Minimum(float(GRID[best]), 0.5 * float(point @ point) + float(losses[best]))
-
-
-PLANES, LEAST_PLANES = 256, 32
-"""Planes kept, and how few are of use."""
-VECTORS = 40
-"""Of length p: the sums at every step, their copies while they are closed, points."""
-COPIES = 3
-"""Of planes while some are joined or left out."""
-MATRICES = 6
-"""Of K by K numbers, while the model is solved."""
-MODEL_SHARE, LEAST_SHARE = 0.02, 1e-15
-"""How exactly the model is solved: a share of the gap that is asked for, and of P."""
 
 
 @saved_as("cutting_plane.state")
@@ -237,7 +257,6 @@ class CuttingPlane(SegmentSolver):
     driver_fields: ClassVar[tuple[str, ...]] = ("bundle",)
     """The planes are not sent to those who visit blocks."""
     halved: ClassVar[str] = "planes"
-    """See ``SegmentSolver``."""
 
     def held(self, problem: Problem) -> int:
         """Planes."""

@@ -1,4 +1,21 @@
-"""The rows of a pass whose margins come nearest to the corner of the loss: those whose dual variables are between their bounds."""
+"""Second order by readings to the last digits: an interior point on the rows at the corner, Newton's matrix from all rows elsewhere.
+
+A pass looks along the segment from the best point to a candidate (``solvers.segment``): P, D and the gradient at several lengths
+of the step, so that every reading ends with the best of them. What the next candidate is made of the same pass brings:
+
+    hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is linear in w as
+                  long as they stay on their side. The problem of the near rows is solved in memory (``ReducedProblem``); it has a
+                  dual point of all rows, whose value needs no reading.
+    smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
+    numbers       as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one step of
+                  Newton's method.
+    one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is ``OffsetProblem``.
+
+Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then confirmed to
+rounding. The first candidate is the optimum of a sample.
+
+Of all classes in one problem: ``solvers.interior_point_multinomial``; of two classes whose C is found by nu: ``solvers.nu``.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +49,36 @@ if TYPE_CHECKING:
     from streamsvm.solvers.nu import NuClasses
 
 SPARE = 2.0
-"""Times as many rows may be held before some are thrown out."""
+"""Multiple of ``limit`` of the rows that may be held before some are thrown out."""
 NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""Distances, this added, are multiplied by up to 1 + SPREAD by the row's draw: of rows that are alike some are taken."""
+"""Keys are distances plus the first, times 1 to 1 + the second by the row's draw: of rows that are alike some are taken."""
+ROUNDS = 20
+"""Calls of the iteration at most, each of which ends after so much work."""
+START_TOLERANCE = 1e-3
+"""The gap at which a first sample is solved: it knows the optimum no better."""
+TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
+"""The gap in memory as a share of the one that is asked for, but at least this share of P, which float64 can tell."""
+DECREASE_SHARE = 0.05
+"""The gap in memory may also be this share of what was gained in memory, where that is more."""
+HELD = 1e-3
+"""Weight that holds rho of one class, in units of what P bends by where rows point one way."""
+FIRST_SHARE = 1e-3
+"""First gap of one class, as a share of the objective of rows that point one way; it falls until it is small beside P."""
+SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
+"""That gap falls to the first share of itself at a time, until it is the second share of the gap asked for; rounding allows no less
+than the third share of the objective of rows that point one way."""
+ROWS, PER_COMPONENT = 50_000, 50
+"""Rows that are kept: the larger of the first number and the second for each component."""
+LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
+"""Fewer rows are of no use: the larger of the first number and the second for each component."""
+ROW_ARRAYS = 260
+"""Bytes a row beside its entries: sign, weight, key, margins, number, and the float64 arrays of an interior point."""
+VECTORS = 60
+"""Vectors of length p in memory: the sums at every step, and those of the iteration in memory."""
+SHORT, LONG = 0.1, 0.6
+"""Where the best point is at this share of the way or less the next step is held back more; at this share or more, less."""
+START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
+"""The damping at first, the least above 0, the factor it grows by, and the divisor by which it falls."""
 
 
 @saved_as("interior_point.rows")
@@ -66,7 +110,10 @@ class NearRows(NamedTuple):
 @saved_as("interior_point.nearest")
 @dataclass(slots=True)
 class NearestRows:
-    """Up to ``limit`` rows; which ones does not depend on how they were dealt to blocks or workers."""
+    """The rows of a pass whose margins come nearest to the corner: those whose dual variables are between their bounds.
+
+    There are up to ``limit`` of them; which ones does not depend on how rows were dealt to blocks or workers.
+    """
 
     limit: int
     """Rows at most."""
@@ -123,16 +170,6 @@ class NearestRows:
         self.held = sum(len(part.key) for part in self.parts)
 
 
-ROUNDS = 20
-"""Calls of the iteration at most, each of which ends after so much work."""
-START_TOLERANCE = 1e-3
-"""The gap at which a first sample is solved: it knows the optimum no better."""
-TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
-"""The gap in memory: of the one that is asked for, and of P, what float64 can tell; ..."""
-DECREASE_SHARE = 0.05
-"""... or of what was gained, where that is more."""
-
-
 class Known(NamedTuple):
     """Where the reading ended."""
 
@@ -155,7 +192,7 @@ class Known(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """What comes of it."""
+    """What a problem in memory leads to."""
 
     w: Float64
     """(p,) where the next reading is to look."""
@@ -168,7 +205,7 @@ class Reduced(NamedTuple):
 
 
 class ProblemInMemory(Protocol):
-    """One form of the problem."""
+    """What is solved in memory between two readings: the rows that were kept are free, all others stay on their side."""
 
     @property
     def objective(self) -> Regularizer:
@@ -199,15 +236,26 @@ def iterate(rows: AllRows, deadline: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReducedProblem:
-    """The problem of the rows near the corner."""
+    """A hinge problem in which the rows near the corner are free and all others stay on their side of it.
+
+        min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i), 0 or C_i
+
+    is P but for a constant as long as the others stay. Its dual point, with the a_i of the others, is one of P: with
+    g = sum_others (a_i - conjugate(a_i))
+
+        D = g + sum_near (a_i - conjugate(a_i)) - 1/2 ||u + sum_near a_i y_i x_i||^2.
+
+    This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31, 2008): rows
+    whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the way, the next step is
+    held back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which is how rows at the corner bend P. The
+    iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris and Munson, SIAM J. Optimization 2003).
+    """
 
     problem: Problem
     """Of all rows."""
     objective: ClassVar[Regularizer] = NORM
-    """See ``ProblemInMemory``."""
 
     def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
-        """See ``ProblemInMemory``."""
         problem = self.problem
         y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
         m = y * (near.f + known.step * near.df)
@@ -227,7 +275,6 @@ class ReducedProblem:
         return Reduced(rows.best, known.dual, rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
-        """See ``ProblemInMemory``."""
         problem = self.problem
         coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         start = problem.first_weights()
@@ -238,15 +285,23 @@ class ReducedProblem:
 
 @dataclass(frozen=True, slots=True)
 class NumberProblem:
-    """The problem of the rows near a corner."""
+    """A loss of numbers with corners: some rows are free and all others stay on their side, as in ``ReducedProblem``.
+
+        C_i l(m_i) = C_i max(0, q+ (-m_i - epsilon)) + C_i max(0, q- (m_i - epsilon)),      m_i = w.x_i - t_i
+
+    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are w.x_i - t_i, with
+    bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it (``Sample.offset``), and
+    a_i = a+_i - a-_i. A dual point has sum_i a_i t_i more.
+
+    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is 1 / sigma^2 as
+    large.
+    """
 
     problem: Problem
     """Of all rows; its loss has corners."""
     objective: ClassVar[Regularizer] = NORM
-    """See ``ProblemInMemory``."""
 
     def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
-        """See ``ProblemInMemory``."""
         problem, s = self.problem, near.s.astype(np.float64)
         m = near.f + known.step * near.df - near.y
         a = np.array([-problem.C * c * problem.loss.slope(r) for c, r in zip(s, m.tolist(), strict=True)])
@@ -267,7 +322,6 @@ class NumberProblem:
         return Reduced(unit * rows.best, value, rows.steps, a)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
-        """See ``ProblemInMemory``."""
         problem, start = self.problem, self.problem.first_weights()
         unit = _unit(near.y.astype(np.float64), near.s.astype(np.float64))
         sided = self._sided(unit)
@@ -310,25 +364,25 @@ def _unit(m: Float64, s: Float64) -> float:
     return float(s @ np.abs(m)) / float(s.sum()) or 1.0
 
 
-HELD = 1e-3
-"""How much rho is held, in units of what P bends by where rows point one way."""
-FIRST_SHARE = 1e-3
-"""The gap at first, of the objective of rows that point one way; it falls until it is small beside P."""
-SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
-"""By how much it falls at a time, and to which share of the tolerance, but for rounding."""
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetProblem:
-    """The problem of the rows near the corner, with the weight of the offset among the variables."""
+    """One class with a free offset rho: the rows near the corner are free and all others stay on their side of it.
+
+        min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below s_i x~_i
+
+    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a weight of ``HELD`` times what the rows
+    bend P by holds it near where it is, so that the matrix is definite. At the end sum a_i is therefore off nu S by very little:
+    the near rows give way, and the value of the dual point is that of one which is feasible.
+
+    Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are c times, and P is c^2
+    times, as large. Where rows are read less an offset o, -nu S o.w is one more term that is linear.
+    """
 
     problem: Problem
     """Of all rows."""
     objective: OffsetObjective
-    """See ``ProblemInMemory``."""
 
     def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
-        """See ``ProblemInMemory``."""
         problem, objective = self.problem, self.objective
         s = near.s.astype(np.float64)
         a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
@@ -345,7 +399,6 @@ class OffsetProblem:
         return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
-        """See ``ProblemInMemory``."""
         problem, objective = self.problem, self.objective
         c, nothing = _offset_unit(objective), np.zeros(problem.columns + 1)
         outer = _outer(objective, nothing, nothing, nothing)
@@ -456,21 +509,6 @@ class InteriorPointState(SegmentState):
         return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows, self.problem.origin))
 
 
-ROWS, PER_COMPONENT = 50_000, 50
-"""Rows that are kept: so many, or so many for each component."""
-LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
-"""Fewer are of no use."""
-ROW_ARRAYS = 260
-"""Bytes a row beside its entries: sign, weight, key, margins, number, and the float64 arrays of an interior point."""
-VECTORS = 60
-"""Of length p: the sums at every step, and what the iteration in memory holds."""
-
-SHORT, LONG = 0.1, 0.6
-"""A share of the way after which the next step is held back more, or less, ..."""
-START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
-"""... at first by so much, then by this at least, and by so many times as much, or as little."""
-
-
 @dataclass(frozen=True, slots=True)
 class InteriorPoint(SegmentSolver):
     """Settings of the method."""
@@ -487,7 +525,6 @@ class InteriorPoint(SegmentSolver):
     """Any: rows near a corner are what is kept."""
     free_offset: ClassVar[bool] = True
     halved: ClassVar[str] = "kept"
-    """See ``SegmentSolver``."""
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 

@@ -1,4 +1,8 @@
-"""The sums of a pass along the segment from the best point to a candidate."""
+"""Solvers that look along a segment in every pass, and the sums of such a pass: interior point and cutting planes.
+
+A pass sums up along ``point + t direction``, from the best point to a candidate, and is closed at the best point that was looked at.
+What leads to the next direction is the solver's own; of what it keeps in memory for that, want of memory halves one number.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +74,11 @@ class SquaredNorm:
         return 0.5 * float(w @ w)
 
     def degenerate(self, dual: float) -> bool:
-        """See ``Regularizer``: never of losses that w = 0 has."""
+        """Return False: w = 0 has losses."""
         return False
 
     def dual(self, gain: float, v: Float64) -> float:
-        """See ``Regularizer``: gain - 1/2 ||v||^2."""
+        """Return gain - 1/2 ||v||^2."""
         return gain - 0.5 * float(v @ v)
 
 

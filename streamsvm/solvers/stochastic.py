@@ -1,4 +1,8 @@
-"""What a stochastic solver can prove in O(d) memory: a candidate for the primal, an average of points for the dual.
+"""Stochastic solvers: SGD, Pegasos and ASSG, and what they can prove in O(d) memory.
+
+They hold no number per row, and have a candidate and a bound made of means. While one trains, ``AveragedCertificate`` holds what is
+certified of it: the candidate whose primal is evaluated, and the dual point its passes prove. What a step is, what is averaged and how
+copies of a state are merged is each solver's own (``SGD``, ``Pegasos``, ``ASSG``; ``solvers.sgd_qn``).
 
 **Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
 so is any convex combination of the points of several passes, and the value of one follows from three sums over the
@@ -10,6 +14,8 @@ Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes 
 weighted alike, is the candidate; it is evaluated exactly while the next pass trains, so that no reading is spent on it:
 when the estimate is good enough, and, because the mean is often far better than the w it is made of, at passes 1, 2, 3
 ... in growing distances besides.
+
+**Weights.** In all of them a row's loss carries s_i, and a row is one unit of time.
 """
 
 from __future__ import annotations
@@ -59,12 +65,22 @@ EVALUATION_MARGIN = 1.2
 EVALUATION_SPACING = 1.25
 """It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
 there, falling as one over the passes, is to be small enough sooner."""
+ROWS_PER_SAMPLE = 512
+"""Rows between two samples of w for the mean."""
+FAR = 10.0
+"""Margins at which -l'(m) m is beyond its top, for a loss without an end, in multiples of the margin over which it bends."""
+ADDITIONS_PER_ROW = 16
+"""Additions to the mean of w that a row costs at most, the same for dense rows and sparse, as the result must be."""
+SAMPLE_SWEEPS = 5
+"""Sweeps of dual coordinate descent over the rows of the sample."""
+RADIUS_FACTOR = 3.0
+"""The first radius as a multiple of the length of the sample's w."""
 
 
 @saved_as("averaged.certificate")
 @dataclass(slots=True)
 class AveragedCertificate:
-    """Arrays (columns + 1,) float64; sums are those of the pass under way."""
+    """The candidate for the primal and the dual point of a run. Arrays (columns + 1,) float64; sums are those of the pass under way."""
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
@@ -218,10 +234,6 @@ class AveragedSolver(Solver[Any]):
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
-ROWS_PER_SAMPLE = 512
-"""Rows between two samples of w for the mean."""
-
-
 @saved_as("sgd.state")
 @dataclass(slots=True)
 class SGDState(AveragedState):
@@ -257,7 +269,40 @@ class SGDState(AveragedState):
 
 @dataclass(frozen=True, slots=True)
 class SGD(AveragedSolver):
-    """Settings of stochastic gradient descent with growing margins."""
+    """Settings of stochastic gradient descent with growing margins.
+
+    It is stochastic sub-gradient descent as a perceptron with a growing margin, in complete epochs
+    (Panagiotakopoulos and Tsampouka, arXiv:1304.6383). With a = lambda t w a presentation adds s_i y_i x_i to a when
+    y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.stochastic``). ``variant``:
+
+        s   every row once an epoch;
+        m   every row ``multiplicity`` times in succession, for one or two inner products;
+        r   as many rows as there are, drawn at random with replacement: ``draws`` says from what.
+
+    **Draws.** "block" takes out of each block as many rows as it has. "all" draws the number of them too, from Poisson's law with
+    that mean: of draws from all rows so many in number, those that fall to different blocks are independent and of this law (a
+    Poisson process, thinned). So what a pass presents is what the paper's draws from all rows present, given how many there are;
+    they come block by block, the blocks in random order, because rows in an order of their own would be a reading for each.
+
+    That is the hinge. A smooth loss of bounded slope adds -l'(m_i) times as much, m_i = y_i a.x_i / (lambda t); several
+    presentations of a row are then gone through one by one, for the same two inner products.
+
+    **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by lambda
+    whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t / rows being the
+    updates of row i.
+
+    **Certificate.** Of s and m the dual follows from a, t and one sum over the presentations, of the hinge the number of updates;
+    what each row had of it is never kept. r has no such bound, and a dual point is made of the candidate's slopes: a valid but
+    loose one.
+
+    **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of the
+    updates alone.
+
+    **Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t are added:
+    w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the workers' w, weighted by
+    rows; later it is the step one worker makes with gradients that are a pass old at most, and the dual point stays feasible
+    exactly.
+    """
 
     variant: Annotated[
         Literal["r", "s", "m"],
@@ -360,7 +405,7 @@ class SGD(AveragedSolver):
         state.samples = 0
 
     def merge(self, states: list[SGDState]) -> SGDState:
-        """Add the copies' contributions to a and t: see the module."""
+        """Add the copies' contributions to a and t."""
         first = states[0]
         moved = sum((s.a - first.before for s in states[1:]), np.zeros_like(first.a))
         return replace(
@@ -373,12 +418,6 @@ class SGD(AveragedSolver):
             gained=sum(s.gained for s in states),
             losses=sum(s.losses for s in states),
         )
-
-
-FAR = 10.0
-"""Where -l'(m) m is over its top, for a loss without an end: so many times the margin over which it bends."""
-ADDITIONS_PER_ROW = 16
-"""A row's share in the sum for the mean of w: it is the same for dense rows and sparse, as the result must be."""
 
 
 @saved_as("pegasos.state")
@@ -425,7 +464,25 @@ class PegasosState(AveragedState):
 
 @dataclass(frozen=True, slots=True)
 class Pegasos(AveragedSolver):
-    """Settings of Pegasos."""
+    """Settings of Pegasos.
+
+    It is stochastic sub-gradient descent with step 1 / (lambda t), mini-batches, a projection and averaging:
+    Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is ``losses.Huber``. Rows are
+    met in random order in complete epochs (the paper's section 2.4 finds that no worse than drawing them), which is what gives it a
+    dual bound, for every loss (``compute.passes.stochastic``).
+
+    **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most
+    C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). Of numbers
+    that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
+
+    **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge: t then
+    starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
+
+    **Warm start.** As in ``SGD``: the weights count as one epoch at least.
+
+    **Merge.** As in ``SGD``: the contributions to a and t are added, which in the first pass is the mean of the workers' w, weighted
+    by rows.
+    """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
     projection: Annotated[bool, Option("Project w onto the ball that holds the optimum after every step.")] = True
@@ -532,7 +589,7 @@ class Pegasos(AveragedSolver):
         state.linear = state.quadratic = state.losses = state.samples = 0.0
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
-        """Add the copies' contributions to a and t: see the module."""
+        """Add the copies' contributions to a and t."""
         first, others = states[0], states[1:]
         share = 1.0 / len(states)
         before = sum((share * s.before for s in others), share * first.before)
@@ -580,12 +637,6 @@ def sampling(columns: int, batch: int) -> int:
     return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))
 
 
-SAMPLE_SWEEPS = 5
-"""Over the rows of the sample."""
-RADIUS_FACTOR = 3.0
-"""The first radius as a multiple of the length of the sample's w."""
-
-
 @saved_as("assg.state")
 @dataclass(slots=True)
 class ASSGState(AveragedState):
@@ -629,7 +680,30 @@ class ASSGState(AveragedState):
 
 @dataclass(frozen=True, slots=True)
 class ASSG(AveragedSolver):
-    """Settings of accelerated stochastic subgradient descent."""
+    """Settings of accelerated stochastic subgradient descent.
+
+    It is the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before (Xu, Lin,
+    Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which ``compute.passes.stochastic.assg_pass``
+    explains two readings). A stage is T rows of projected steps of one length eta in the ball of radius D around its center; its mean is the
+    next center, and D and eta are divided by ``omega``.
+
+    **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate descent: that w is
+    the first center, and D three times its length: a sample says little of rare features, and a ball too small costs passes (w8a:
+    many), one too large a stage. Over T / |A| steps, |A| being the rows of a step, with E||g||^2 <= G^2 the error of the mean is at
+    most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T) / G; G^2 is measured at w = 0 on the same rows, the mean
+    of gradients and their scatter, which a mini-batch divides, apart. T is a quarter of the rows. A warm start takes the place of
+    that w, and D is its length.
+
+    **Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al., T doubles
+    and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as the distance to the
+    optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
+
+    **Certificate.** The slopes met in a pass are a dual point. The candidate is the mean of a stage: of the one under way when more
+    than half of it is done, else of the last.
+
+    **Merge.** w, the center and all that describes the stage are averaged over the workers, each of which has gone through the
+    stages with its own rows; sums over the pass are added.
+    """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
     stages: Annotated[

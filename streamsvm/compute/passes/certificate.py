@@ -23,6 +23,11 @@ from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
 from streamsvm.types.problem import has_box
 
+OPTIONS: Any = {"fastmath": FAST, **NOT_FROM_C}
+"""Options of functions that are compiled for each loss in its own way."""
+JOINT = "value_slope_entropy"
+"""The method of a loss, which is smooth by itself, that gives value, slope and conjugate at once."""
+
 
 class RowLoss(NamedTuple):
     """What a row of weight s costs, C s loss(m), and the loss whose slopes are taken for dual variables."""
@@ -33,12 +38,6 @@ class RowLoss(NamedTuple):
     """The loss l."""
     smooth: Any
     """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
-
-
-OPTIONS: Any = {"fastmath": FAST, **NOT_FROM_C}
-"""Of what is compiled for each loss in its own way."""
-JOINT = "value_slope_entropy"
-"""The method of a loss, which is smooth by itself, that gives value, slope and conjugate at once."""
 
 
 @compiled(fastmath=FAST)

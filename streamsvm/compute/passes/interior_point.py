@@ -40,9 +40,9 @@ from streamsvm.tags import saved_as
 LEAST = 1e-150
 """The least dual variable: its square is a number too."""
 ROOT_STEPS = 60
-"""Of Newton's method, which needs about five."""
+"""Steps of Newton's method for a root at most; it needs about five."""
 ROOT_PRECISION = 1e-14
-"""Of a, where it ends."""
+"""Newton's method for a root ends where a is as precise as this, relative to itself."""
 
 
 @saved_as("newton.interior")

@@ -12,6 +12,11 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, change
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Rows, Targets
 
+TRIALS = 20
+"""Points at most at which a root is looked for."""
+ENOUGH = 1e-3
+"""The search ends where the slope has fallen to this share of the first one."""
+
 
 class RowTerms(NamedTuple):
     """What a row adds to the problem: its sign, its weight, and C times the loss."""
@@ -80,12 +85,6 @@ def line_pass(
             slope += C_i * smooth.slope(m) * change(smooth, y[i], df[i])
             curvature += C_i * smooth.second_derivative(m) * df[i] * df[i]
     return slope, curvature
-
-
-TRIALS = 20
-"""Points a root is looked for at."""
-ENOUGH = 1e-3
-"""Of the first slope, what may remain."""
 
 
 class StoredColumns(NamedTuple):

@@ -13,6 +13,9 @@ from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
+_SMALLEST = 1e-100
+"""Below it the scale of a is multiplied into a, before it underflows."""
+
 
 class Objective(NamedTuple):
     """lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i)."""
@@ -123,9 +126,6 @@ def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: 
             gained += margin * count * weight
         t += times
     return gained, losses
-
-
-_SMALLEST = 1e-100
 
 
 @compiled(fastmath=FAST)

@@ -20,6 +20,31 @@ EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 products, and its steps are exact."""
 LEAST_SHARE = 1e-14
 """By which a diagonal grows first, of itself: some units of rounding."""
+ITERATIONS = 300
+"""Iterations of conjugate gradients at most."""
+ROUNDING = 1e-28
+"""Conjugate gradients end at this share of the first energy: below it a residual is rounding."""
+DRAWN_PER_COLUMN, LEAST_DRAWN = 100, 5_000
+"""Rows drawn for an estimate of the matrix: the larger of the first number for each column and the second."""
+WORTH_DRAWING = 2
+"""Rows are drawn where there are this many times as many."""
+SETTLED = 0.1
+"""Where no larger share of h changes from one call to the next, the matrix is made of all rows."""
+STALE = 4.0
+"""The matrix is made anew when what was added and taken out is so many times what it is: float32 products leave traces."""
+CANCELLED = 1e-6
+"""It is also made anew where less than this share of a diagonal element is left: what rows leave that were taken out is rounding."""
+SAME = 1e-12
+"""Differences below this share of h_i are rounding."""
+LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
+"""Components of the dense block at least and at most, where not all columns are in it."""
+BLOCK_SHARE = 20.0
+"""Between them the factorization of the block may cost as much as visiting every entry so many times."""
+WIDE = 4
+"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times the rows: it is factorized
+in a third of columns^3 operations, and conjugate gradients end in about as many steps as there are rows."""
+JITTER = 1e-13
+"""Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
 
 
 def most_explicit(*, dense: bool) -> int:
@@ -59,11 +84,6 @@ def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
             share = min(1.0, max(LEAST_SHARE, 100.0 * share))
 
 
-ITERATIONS = 300
-ROUNDING = 1e-28
-"""Of the first energy: below it a residual is rounding."""
-
-
 class Solved(NamedTuple):
     """An approximate solution of A x = right."""
 
@@ -100,20 +120,6 @@ def solve(
         energy, before = float(residual @ z), energy
         direction = z + (energy / before) * direction
     return Solved(x, residual)
-
-
-DRAWN_PER_COLUMN, LEAST_DRAWN = 100, 5_000
-"""Rows that are drawn, at least."""
-WORTH_DRAWING = 2
-"""Rows are drawn where there are this many times as many."""
-SETTLED = 0.1
-"""Where no larger share of h changes from one call to the next, the matrix is made of all rows."""
-STALE = 4.0
-"""It is made anew when what was added and taken out is so many times what it is: float32 products leave traces."""
-CANCELLED = 1e-6
-"""It is made anew where less than this share of a diagonal element is left: what rows that were taken out leave is rounding."""
-SAME = 1e-12
-"""Differences below this share of h_i are rounding."""
 
 
 class BlockMatrix:
@@ -233,16 +239,6 @@ def _threshold(h: Float64, rows: int) -> float:
             break
         t = following
     return t
-
-
-LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
-BLOCK_SHARE = 20.0
-"""Else its factorization may cost as much as visiting every entry so many times."""
-WIDE = 4
-"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times the rows: it is factorized
-in a third of columns^3 operations, and conjugate gradients end in about as many steps as there are rows."""
-JITTER = 1e-13
-"""Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
 
 
 class ArrowPreconditioner:
