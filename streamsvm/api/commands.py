@@ -12,6 +12,7 @@ import os
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +20,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from streamsvm.aliases import ByName
-from streamsvm.api.rows import choose_ingest, model_options, place_evaluation_rows, place_fit_rows, place_models
+from streamsvm.api.rows import (
+    INGEST_NOTICES,
+    choose_ingest,
+    model_options,
+    place_evaluation_rows,
+    place_fit_rows,
+    place_models,
+)
 from streamsvm.api.running import run_job
 from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
@@ -163,7 +171,9 @@ def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., 
         given = bind_arguments(step, declared, arguments, options)
         asked = _take_python_options(step, given)
         with place_models(given, model_options(step)) as known, placed(known) as known:
-            return run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
+            notices = known.pop(INGEST_NOTICES, ())
+            result = run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
+            return replace(result, notices=(*notices, *result.notices)) if notices else result
 
     return _name_function(
         call, step, declared, make_docstring(step, STEPS[step].summary, declared, COMMANDS[step].example)

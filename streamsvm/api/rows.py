@@ -105,8 +105,15 @@ def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) ->
     return ingest_collection(job, X, y, weight, report=report)
 
 
-def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
-    """Return the store of rows of any kind: the one ``X`` names, or one made of files or rows in ``scratch``.
+INGEST_NOTICES = "ingest_notices"
+"""Not an option: the notices of the ingest that stored the rows of a call."""
+
+
+def find_or_make_store(
+    ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path
+) -> tuple[Path, tuple[str, ...]]:
+    """Return the store of rows of any kind, and the notices of its ingest: the one ``X`` names, or one made of files or
+    rows in ``scratch``.
 
     Raises UsageError for labels beside a store, and what ``ingest`` raises.
     """
@@ -115,15 +122,13 @@ def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, 
 
     place = scratch / "rows.zarr"
     if not isinstance(X, str | PathLike):
-        ingest(X, place, y=y, weight=weight)
-        return place
+        return place, ingest(X, place, y=y, weight=weight).notices
     path = Path(X)
     if not is_store(path) and foreign_format(path) is None:
-        ingest(path, place, label=y, weight=weight)
-        return place
+        return place, ingest(path, place, label=y, weight=weight).notices
     if y is not None or weight is not None:
         raise UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
-    return path
+    return path, ()
 
 
 def model_options(step: str) -> tuple[str, ...]:
@@ -206,9 +211,9 @@ def place_fit_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName
         yield given
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(given.get("model")):
-        place = find_or_make_store(ingest, X, y, weight, Path(folder))
+        place, notices = find_or_make_store(ingest, X, y, weight, Path(folder))
         kept = {} if given.get("model") is not None or str(place) == str(X) else {"model": Path(folder) / "model.ssvm"}
-        yield given | {"store": place} | kept
+        yield given | {"store": place, INGEST_NOTICES: notices} | kept
 
 
 @contextmanager

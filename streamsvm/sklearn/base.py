@@ -38,15 +38,18 @@ from streamsvm.api.rows import explain_interruption, find_or_make_store
 from streamsvm.api.running import open_job_report, report_passes
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import allow_interrupt
+from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.notices import list_precision_notices
 from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.machine import usable_cores
 from streamsvm.sklearn.rows import StreamRows, as_value_errors, balance_classes, check_rows
+from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
 from streamsvm.types import Report, Store
 
@@ -243,18 +246,21 @@ class FitTasks:
             self.context.call_on_fit_task_end(estimator=self.estimator, **self.known, reconstruction_attributes={})
 
 
-def warn_caller(text: str) -> None:
-    """Warn (ConvergenceWarning) at the line that called into this package, or into the tool of scikit-learn that did."""
+def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None:
+    """Warn at the line that called into this package, or into the tool of scikit-learn that did."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_FRAMES:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, ConvergenceWarning, stacklevel=level + 1)
+    warnings.warn(text, category, stacklevel=level + 1)
 
 
-def keep_fit(estimator: Fitted, result: MemoryFitResult | FitResult, model: Model, rows: int) -> None:
+def keep_fit(
+    estimator: Fitted, result: MemoryFitResult | FitResult, model: Model, rows: int, notices: Sequence[str] = ()
+) -> None:
     """Set the attributes of a fit to ``rows`` rows; the certificate is that of the worst problem.
 
-    ``model``: that of the result, under the names of the estimator's classes. Warns (ConvergenceWarning).
+    ``model``: that of the result, under the names of the estimator's classes. ``notices`` name columns of which float32 keeps
+    little; a result of rows in memory has its own. Warns (ConvergenceWarning, and StreamSVMWarning of the notices).
     """
     keep_model(estimator, model, rows)
     worst = model.certificate
@@ -262,6 +268,8 @@ def keep_fit(estimator: Fitted, result: MemoryFitResult | FitResult, model: Mode
     estimator.n_passes_, estimator.peak_memory_ = result.training.passes, result.training.peak
     for warning in result.warnings:
         warn_caller(warning)
+    for notice in result.precision_notices if isinstance(result, MemoryFitResult) else notices:
+        warn_caller(notice, StreamSVMWarning)
 
 
 def keep_model(estimator: Fitted, model: Model, rows: int) -> None:
@@ -343,7 +351,7 @@ def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByN
     ``ingest`` raises.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(None):
-        place = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
+        place, _ = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
 
 
@@ -367,7 +375,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         these is pulled into memory; y is then one label a row or the name of the column that has them, and the model is that
         of the command line. ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
         used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
-        tolerance was not reached.
+        tolerance was not reached, and (StreamSVMWarning) of columns and rows of which float32 keeps little.
         """
         self._tasks = tasks = FitTasks.begin(self, X, y, sample_weight)
         try:
@@ -438,12 +446,13 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         asked = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
         with as_value_errors(), asked as job, self._report_passes() as report, allow_interrupt():
             result = fit(job, report)
+            notices = list_precision_notices(result.plan, open_store(Path(job.store)))
         model = result.model
         self.n_features_in_ = model.columns
         if model.names is not None:
             self.feature_names_in_ = np.array(model.names, dtype=object)
         self._set_classes(model, y)
-        keep_fit(self, result, model, result.plan.layout.rows)
+        keep_fit(self, result, model, result.plan.layout.rows, notices)
 
     @property
     def history_(self) -> Any:

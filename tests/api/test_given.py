@@ -17,6 +17,7 @@ import scipy.sparse
 import zarr
 
 import streamsvm as sv
+from streamsvm.sklearn import StreamOneClassSVM, StreamSVC, StreamSVR
 from tests.axes import each_value
 from tests.tables import passengers
 
@@ -351,3 +352,27 @@ def test_api_rows_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Pat
         with pytest.raises(sv.UsageError, match="rows cannot be read from") as refused:
             sv.fit(given, y=[0, 1, 0])
         assert hint in str(refused.value.hint)
+
+
+def test_a_fit_of_rows_says_what_float32_keeps_little_of() -> None:
+    """The second half of a column is around 1e8, where float32 has steps of 8; the first decides what zero it is stored from."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    X[1000:, 1] += 1e8
+    y = (X[:, 0] > 0).astype(int)
+    lost = "float32 keeps little of some rows, which lie far from the others: column 1 near"
+    assert any(lost in notice for notice in sv.fit(X, y, max_passes=2).notices)
+    for estimator in (StreamSVC(), StreamSVR()):
+        with pytest.warns(sv.StreamSVMWarning, match=lost):
+            estimator.fit(X, y)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "word": np.where(y == 1, "yes", "no")})  # stored on the way
+    with pytest.warns(sv.StreamSVMWarning, match="float32 keeps little of some rows.*'b' near"):
+        StreamSVC().fit(frame, y)
+
+
+@pytest.mark.filterwarnings("error::streamsvm.StreamSVMWarning")
+def test_a_fit_of_rows_near_0_warns_of_nothing() -> None:
+    """One class of few rows is asked for a gap that is far smaller than the tolerance: that says nothing of its columns."""
+    X = np.random.default_rng(0).normal(size=(21, 2)) + 1.0
+    for estimator in (StreamOneClassSVM(), StreamOneClassSVM(kernel="rbf"), StreamSVC(), StreamSVR()):
+        estimator.fit(X, (X[:, 0] > 1.0).astype(int))

@@ -75,6 +75,7 @@ from streamsvm.jobs.fit.identity import MIN_GROUPS, complete_identity, plan_fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import (
     idle_settings,
+    list_precision_notices,
     not_calibrated,
     offset_notice,
     scale_notice,
@@ -151,6 +152,8 @@ class MemoryFitResult(JobResult):
     """How the fit ended."""
     plan: Plan
     """What was decided before the first pass."""
+    precision_notices: tuple[str, ...] = ()
+    """Those of the notices that name columns and rows of which float32 keeps little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
     if start is not None:
         plan = start_plan_from(plan, store, start)
     plan.memory.check(plan.remedy)
+    asked = plan.problems
     plan = _finish_exactly(plan)
     report = _end_after_extra_passes(plan, report)
     with ExitStack() as stack:
@@ -330,8 +334,15 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         calibrations = _calibrate(context, planned, trained)
         models = add_calibrations(models_of(job, store, plan, training), calibrations)
     warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
+    precision = list_precision_notices(replace(plan, problems=asked), store)
     return MemoryFitResult(
-        models[plan.costs[-1]], models, training, plan, warnings=warnings, notices=limit_notice(plan)
+        models[plan.costs[-1]],
+        models,
+        training,
+        plan,
+        warnings=warnings,
+        notices=(*limit_notice(plan), *precision),
+        precision_notices=precision,
     )
 
 

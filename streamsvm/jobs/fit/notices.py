@@ -33,6 +33,8 @@ APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
 SHOWN = 3
 """Columns that a notice names, at most."""
+EXACT_ENOUGH = 1e4
+"""Where no number is larger than this, float32 has steps of less than a thousandth: nothing is looked for."""
 BIG = 0.1
 """Of the gap: rounding that is more is named as the reason."""
 
@@ -176,6 +178,17 @@ def _listed(store: Store, columns: NDArray[np.int64]) -> str:
     names: Any = store.facts.get("names")
     more = len(columns) - SHOWN
     return ", ".join(name_of(names, int(j)) for j in columns[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def list_precision_notices(plan: Plan, store: Store) -> tuple[str, ...]:
+    """Return a line for columns and rows of which float32 keeps little, as an ingest of the same rows does."""
+    found = tuple(offset_notice(plan, store))
+    statistics = store.statistics()
+    if max(np.abs(statistics.minimum).max(initial=0.0), np.abs(statistics.maximum).max(initial=0.0)) <= EXACT_ENOUGH:
+        return found
+    from streamsvm.jobs.ingest.notices import store_precision_notices
+
+    return (*found, *store_precision_notices(store))
 
 
 def offset_notice(plan: Plan, store: Store) -> list[str]:

@@ -22,7 +22,14 @@ from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.sources import Source
-from streamsvm.store.sources.offsets import FAR_FROM_ZERO, LARGEST_EXACT, Offsets, name_of, offsets_from
+from streamsvm.store.sources.offsets import (
+    FAR_FROM_ZERO,
+    LARGEST_EXACT,
+    Offsets,
+    name_of,
+    offsets_from,
+    offsets_of_store,
+)
 from streamsvm.store.sources.schema import CATEGORY, HASHED, TEXT
 from streamsvm.types import Statistics, Store
 
@@ -101,6 +108,14 @@ def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
     found = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
     named = np.union1d(ids, far_columns(statistics, store.layout.rows)).astype(np.int64)
     return found + crowded_warnings(store, statistics, source.names, offsets, named)
+
+
+def store_precision_notices(store: Store) -> list[str]:
+    """Return what float32 has done to the columns of a store, wherever its rows came from."""
+    statistics, offsets, names = store.statistics(), offsets_of_store(store.facts), store.facts.get("names")
+    here = Offsets(np.empty(0, np.int64), np.empty(0))  # which columns are stored from another zero is no loss
+    found = precision_warnings(statistics, store.layout.rows, names, here)
+    return found + crowded_warnings(store, statistics, names, offsets, far_columns(statistics, store.layout.rows))
 
 
 def crowded_warnings(
