@@ -10,7 +10,7 @@ class CompileClock:
     """Counts the seconds in which at least one thread is in the compiler, which lets in one at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # handlers of signals read it, too
         self._threads, self._began, self._seconds = 0, 0.0, 0.0
 
     def enter(self) -> None:

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.compute.threading import postpone, postpone_signals
 from streamsvm.errors import InterruptedRun
 
@@ -69,12 +70,41 @@ current = Interruption()
 """Of this process: there is one main thread that signals go to."""
 
 
+class JobClock:
+    """The clock of time limits: it stands still while the compiler works inside ``without_compiler``."""
+
+    def __init__(self) -> None:
+        self._excluded = 0.0
+        self._began: float | None = None
+
+    def now(self) -> float:
+        """Return a moment, in seconds."""
+        began = self._began
+        return time.monotonic() - self._excluded - (0.0 if began is None else CLOCK.seconds() - began)
+
+    @contextmanager
+    def without_compiler(self) -> Iterator[None]:
+        """Do not count the seconds of the compiler meanwhile. Of two jobs at once in this process the first decides."""
+        if self._began is not None:
+            yield
+            return
+        self._began = began = CLOCK.seconds()
+        try:
+            yield
+        finally:
+            self._excluded += CLOCK.seconds() - began
+            self._began = None
+
+
+job_clock = JobClock()
+
+
 class ThreadLimit(threading.local):
     """The end of the time of a job that no alarm can reach: it runs in another thread, or the program has an alarm of its own."""
 
     def __init__(self) -> None:
         self.moment = float("inf")
-        """By the clock of ``time.monotonic``."""
+        """By ``job_clock``."""
         self.resume = ""
         """The command that goes on with what is on disk; empty: there is none."""
         self.deferred = False
@@ -86,7 +116,7 @@ of_thread = ThreadLimit()
 
 def check_time() -> None:
     """Raise InterruptedRun where the time of this thread's job is over; called by what waits for others or reads a while."""
-    if not of_thread.deferred and time.monotonic() >= of_thread.moment:
+    if not of_thread.deferred and job_clock.now() >= of_thread.moment:
         raise InterruptedRun(f"{TIME_LIMIT}: {what_remains(of_thread.resume)}")
 
 
@@ -201,7 +231,9 @@ def expire_after(seconds: float, patience: float) -> Iterator[None]:
     """Ask a command to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
     before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
     left = threading.Event()
-    timer = threading.Thread(target=_expire, args=(max(0.0, seconds), left), name="streamsvm-limit", daemon=True)
+    timer = threading.Thread(
+        target=_expire, args=(job_clock.now() + seconds, left), name="streamsvm-limit", daemon=True
+    )
     current.expiry_patience = patience
     try:
         with postpone_signals():
@@ -245,7 +277,7 @@ def _set_alarm(seconds: float) -> Iterator[None]:
     """Unwind a job of a program's after so many seconds; where they are over before it began, too, no alarm is left behind."""
     try:
         with postpone_signals():
-            signal.signal(EXPIRED, _interrupt)
+            signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
             signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
         yield
     finally:
@@ -260,7 +292,7 @@ def _set_alarm(seconds: float) -> Iterator[None]:
 @contextmanager
 def _check_time_in_thread(seconds: float) -> Iterator[None]:
     """Have the job of this thread look at the time."""
-    before, of_thread.moment = of_thread.moment, min(of_thread.moment, time.monotonic() + seconds)
+    before, of_thread.moment = of_thread.moment, min(of_thread.moment, job_clock.now() + seconds)
     try:
         yield
     finally:
@@ -316,6 +348,12 @@ def _unwinding() -> bool:
     return error is not None
 
 
+def _interrupt_from(moment: float, number: int, frame: Any) -> None:
+    """Runs in the main thread at every alarm of a program's job; before ``moment`` of the clock of jobs it does nothing."""
+    if job_clock.now() >= moment:
+        _interrupt(number, frame)
+
+
 def _interrupt(number: int, frame: Any) -> None:
     """Runs in the main thread, where a program's job is asked to stop; nobody ends its process."""
     if current.name and number != EXPIRED:
@@ -325,10 +363,13 @@ def _interrupt(number: int, frame: Any) -> None:
     _handle(number, frame)
 
 
-def _expire(seconds: float, left: threading.Event) -> None:
+def _expire(moment: float, left: threading.Event) -> None:
     """Runs in the thread of the timer: an alarm, and again where what it raised may have been lost."""
     main = threading.main_thread().ident
-    if main is None or left.wait(seconds) or current.name:
+    while (seconds := moment - job_clock.now()) > 0.0:
+        if left.wait(max(seconds, POLL)):
+            return
+    if main is None or left.is_set() or current.name:
         return
     signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
     while not left.wait(AGAIN):

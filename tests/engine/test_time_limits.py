@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 import streamsvm as sv
+from streamsvm.cli import main
 from streamsvm.engine import signals
 from streamsvm.engine.signals import current
+from streamsvm.jobs.fit import certify
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,42 @@ def test_time_limit_fit_says_that_its_time_was_over_only_where_it_was(tmp_path: 
         sv.fit(str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm"), time_limit=2.9, on_pass=slow, **asked)
     with pytest.warns(sv.StreamSVMWarning, match=r"the time limit of 0.001 s was reached"):
         sv.fit(str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm"), time_limit=0.001, **asked)
+
+
+@pytest.mark.parametrize("face", ["command", "function", "thread"])
+def test_a_trained_fit_is_not_cut_off_because_its_evaluation_has_to_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: str
+) -> None:
+    """The compiler takes until after the job's limit and the time to finish; the training was over long before."""
+    draw = np.random.default_rng(0)
+    X, limit = draw.normal(size=(500, 5)).astype(np.float32), 2.0
+    store, model = str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm")
+    sv.ingest(X, store, y=(X[:, 0] > 0).astype(int))
+    asked: Any = {"loss": "hinge", "standardize": True, "tolerance": 1e-6}
+    sv.fit(store, str(tmp_path / "first.ssvm"), **asked)  # compiled from here on
+    began, evaluate, evaluated = time.monotonic(), certify.evaluate_problems, []
+
+    def compiling_first(*given: Any) -> Any:
+        with global_compiler_lock:
+            time.sleep(max(0.0, began + limit + signals.finishing_seconds(limit) + 0.5 - time.monotonic()))
+        evaluated.append(True)
+        return evaluate(*given)
+
+    def run() -> None:
+        sv.fit(store, model, time_limit=limit, **asked)
+
+    monkeypatch.setattr(certify, "evaluate_problems", compiling_first)
+    if face == "function":
+        run()
+    elif face == "thread":
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    else:
+        options = ["--loss", "hinge", "--standardize", "--tolerance", "1e-6", "--time-limit", f"{limit}s"]
+        monkeypatch.setattr(sys, "argv", ["streamsvm", "fit", store, model, *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code in (0, None)
+    assert evaluated
+    assert Path(model).exists()

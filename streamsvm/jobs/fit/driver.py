@@ -364,7 +364,7 @@ def train_to_certificate(
             closed = []
             following = fallback_plan
         else:
-            certify(plan, training, store, seen)
+            _certify_untimed_compiler(plan, training, store, seen)
         if following is not None:
             report(fallback_event(training, following))
         elif finer is not None and _needs_float64(context, plan, training, closed):
@@ -378,8 +378,14 @@ def train_to_certificate(
         del training  # the rows it holds go before others come
     with _train(replace(context, saved=[]), seen, following, spent=spent) as (plan, training):
         closed = [run.certificate for run in training.runs]
-        certify(plan, training, store, seen)
+        _certify_untimed_compiler(plan, training, store, seen)
         yield TrainedFit(seen, plan, training, closed)
+
+
+def _certify_untimed_compiler(plan: Plan, training: Training, store: Store, seen: Store) -> None:
+    """Certify; what has to be compiled for that, once on a machine, does not count as time of the job."""
+    with signals.job_clock.without_compiler():
+        certify(plan, training, store, seen)
 
 
 def _needs_float64(context: FitContext, plan: Plan, training: Training, closed: Certificates) -> bool:

@@ -183,7 +183,8 @@ class FitJob(
         str,
         Option(
             "At the time limit, make one more pass and end with a certified model (certify), or save a checkpoint and "
-            "exit with code 75 (stop), as is done, too, where there is no model two fifths of the limit later.",
+            "exit with code 75 (stop), as is done, too, where there is no model two fifths of the limit later; "
+            "the time to compile the last evaluation is not counted.",
             "stopping",
             choices=("certify", "stop"),
         ),
