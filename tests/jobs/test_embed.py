@@ -20,7 +20,9 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, StorageError, UsageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
+from streamsvm.jobs import inspect
 from streamsvm.jobs.embed import build as module
+from streamsvm.jobs.embed import plan
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
@@ -283,6 +285,14 @@ def test_embed_features_on_disk_and_on_the_fly_give_the_same_model(kind, request
     assert max(errors) < linear / 3
     assert max(errors) - min(errors) < 0.005
     assert fly.training.runs[0].certificate.gap <= 1e-3
+
+
+def test_embed_a_small_fit_has_one_model_however_fast_disk_and_processor_are(dense, tmp_path, monkeypatch):
+    for name, seconds, speed in (("a", 1e-12, 1.0), ("b", 1e3, 1e15)):
+        monkeypatch.setattr(plan, "measure_map", lambda *_, s=seconds: plan.MapCost(s, s, 1e-9 * s))
+        monkeypatch.setattr(inspect, "disk_speed", lambda _, v=speed: {"read": v, "write": v})
+        kernel_fit(dense, tmp_path / name, embedding="auto")
+    assert models.load(tmp_path / "a") == models.load(tmp_path / "b")
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])

@@ -45,6 +45,9 @@ FREE_DISK_FACTOR = 2
 """How many times the embedding must fit on the disk before it is written without being asked for."""
 PASSES_UNLESS_STATED = 30
 """Passes that are assumed for a solver that does not say how many it expects."""
+FEW_PRODUCTS = 1e9
+"""Features that take fewer products in all passes, about a second, are made on the fly, measured or not: a model is then the same
+every time and on every machine."""
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk of an embedding that a fit makes for itself."""
 FIRST_SAMPLE = 1024
@@ -227,7 +230,8 @@ def choose_embedding(job: FitJob, store: Store, request: NystromRequest, expecte
     """Choose disk or fly for a fit that expects so many passes, and features of so many rows in all of them.
 
     On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
-    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen.
+    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen. Nothing is measured where all that
+    takes few products.
     """
     from streamsvm.jobs.inspect import disk_speed
 
@@ -236,12 +240,16 @@ def choose_embedding(job: FitJob, store: Store, request: NystromRequest, expecte
     layout, m = store.layout, request.landmarks
     if probe_bytes(layout.columns, m) > budget.memory_limit(job.memory) - budget.anonymous_bytes():
         return Choice(DISK, "not measured: the map alone is more than the memory", job.embedding_dtype)
-    rows, cost = layout.rows, measure_map(layout.columns, request)
+    rows, passes = layout.rows, PASSES_UNLESS_STATED if expected is None else expected[0]
+    if passes * rows * m * (layout.columns + m) <= FEW_PRODUCTS:
+        return Choice(
+            FLY, f"in {passes} passes less than about a second on the fly", job.embedding_dtype, passes=passes
+        )
+    cost = measure_map(layout.columns, request)
     if expected is None:
-        passes, fly = PASSES_UNLESS_STATED, PASSES_UNLESS_STATED * rows * (cost.features + cost.look)
+        fly = passes * rows * (cost.features + cost.look)
     else:
-        passes, formed = expected
-        fly = passes * rows * cost.through_pair + formed * cost.features
+        fly = passes * rows * cost.through_pair + expected[1] * cost.features
     disk = disk_speed(Path(job.model).parent)
     nbytes = rows * m * DTYPES[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
