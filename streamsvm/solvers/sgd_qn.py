@@ -167,7 +167,7 @@ class SGDQN(AveragedSolver):
         return certificate
 
     def merge(self, states: list[SGDQNState]) -> SGDQNState:
-        """Add the copies' contributions to H and H w, and what they summed over their rows: see the module."""
+        """Add the copies' contributions to H and H w, and what they summed over their rows."""
         if len(states) == 1:
             return states[0]
         first = states[0]

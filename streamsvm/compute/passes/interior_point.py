@@ -221,7 +221,7 @@ def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
 
 @compiled(fastmath=FAST)
 def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
-    """Return a in (0, bound), and bound - a, neither of them by a difference; see above."""
+    """Return the root a in (0, bound) of the central path's equation, and bound - a, neither of them by a difference."""
     if bound == np.inf:
         root = np.sqrt(z * z + 4.0 * curvature * t)
         return (0.5 * (z + root) / curvature if z > 0.0 else 2.0 * t / (root - z)), np.inf

@@ -1,7 +1,20 @@
 """A linear problem whose rows are all in memory: which method solves it, and Newton's method among them.
 
-Newton steps on the primal come first where the loss is smooth or its corner is rounded; dual coordinate descent where rows
-are sparse and of similar length (texts); then, where the conjugate is a parabola or a line, an interior point.
+The problem is solved between two readings, which only confirm what was found. Which method comes when (``AllRows.advance``):
+
+- A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``NewtonSteps``), but of sparse rows of
+  about one length, such as texts, dual coordinate descent first (``CoordinateDescent``), which is twice as fast there.
+- So are losses whose corner is rounded, where a matrix of all columns is affordable: there are then many rows for each column, and
+  a few thousand of them already say about where the optimum is.
+- All other problems begin with dual coordinate descent; where that does not move, of sparse rows, the columns they share are held
+  near a center that moves (``ProximalDescent``).
+- Where Newton's steps stay short, and where descent is too slow, an interior point comes (``solvers.newton.interior_point``).
+- A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's method alone.
+
+Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given. D is evaluated in
+float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to them.
+
+**Newton's method.**
 
     P(w) = 1/2 ||w||^2 + sum_i C_i h(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i h'(m_i)
 

@@ -1,4 +1,20 @@
-"""Steps where rows do not fit the memory: by the Hessian of all rows where columns are few, by a sample where they are many."""
+"""Steps where rows do not fit the memory: by the Hessian of all rows where columns are few, by a sample where they are many.
+
+**By the Hessian** (``ExactSteps``): the second derivatives of all rows are summed up in readings that evaluate points. A sample of rows
+leads to the first point. Where the loss bends by pieces the rows that bend near a point are few, and the next sample has nearly all
+of them; the logistic loss bends everywhere, and a sample of a tenth of the rows is never more than that. Of few columns
+H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more than some evaluations. With c the point that was read,
+
+    M(w) = sum_S C_i l(m_i) / probability_i + shift.w + 1/2 (w - c)' [I + H - H_S]+ (w - c)
+
+has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how that changes on
+the way is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out negative eigenvalues, so that M
+is convex. (Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in place of three.) M is minimized in memory. The
+reading after that does not sum H up again: mostly it is the last one, and else the old H, with the new gradient, does for a step.
+Where P did not fall the step is cut by P's tangent, and H is summed up in every reading until one was taken whole.
+
+**By a sample**: ``SampledSteps``.
+"""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ WORK = 1_000_000_000
 PRODUCTS = 50
 """Products with all rows in a step, where these are more work."""
 UNIT = 2.0**-53
+"""Unit roundoff of float64."""
 MAX_DRIFT = 1e-3
 """Recompute margins when accumulated rounding of losses exceeds this share of the gap allowed."""
 RARE_SWEEPS = 20
@@ -101,7 +102,12 @@ def norm_terms(components: int) -> OuterTerms:
 
 
 class MemoryRows:
-    """The rows of a complete sample; ``terms`` are their signs, weights and loss."""
+    """All rows of a problem in memory, as a second-order method uses them: products with X, and a count of what they cost.
+
+    ``terms`` are the signs, weights and loss of the rows. What a step between two readings may do is bounded by entries of X
+    visited (``WORK``), a number that is the same on every machine and with any number of threads, so that a run that is stopped
+    and resumed takes the same steps. The deadline is looked at in the same place.
+    """
 
     def __init__(
         self, sample: Sample, problem: Problem, deadline: float = np.inf, outer: OuterTerms | None = None
@@ -186,7 +192,18 @@ class MemoryRows:
 
 
 class RareColumns:
-    """Columns of sparse rows that are not in the block of a preconditioner, stored by column."""
+    """The weights of rare columns at their best, whatever the others are: what lets Newton's method take full steps.
+
+    They are the columns of sparse rows outside the block of the preconditioner, stored by column. A column that is in few rows and
+    large in them - one value of a category, standardized - has a curvature of 10^5 where one of its rows is in the corner of the
+    loss, and of 1 where none is. A full step then sends rows far in, or far out, and a line search for all columns at once stops
+    after a hundredth of it. So a step is followed by coordinate descent on these columns alone
+    (``compute.passes.rows_in_memory.column_sweep``), and judged by where that ends: Newton's method on the function that is left
+    when they are eliminated, which bends on the scale of margins. On 100,000 rows x 70,000 standardized columns that takes 7 full
+    steps and 33 products where an interior point takes 15 steps and 303.
+
+    Reference: Cai and Keyes, SIAM J. Sci. Comput. 2002 (Newton's method preconditioned by nonlinear elimination).
+    """
 
     def __init__(self, rows: MemoryRows, arrow: ArrowPreconditioner, X: CSR) -> None:
         self._rows, columns = rows, rows.problem.columns
@@ -210,7 +227,13 @@ def find_rare_columns(rows: MemoryRows, arrow: ArrowPreconditioner) -> RareColum
 
 
 def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
-    """Return the t that about minimizes a convex function whose first and second derivative at t are ``slopes(t)``."""
+    """Return the t that about minimizes a convex function whose first and second derivative at t are ``slopes(t)``.
+
+    Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The slope is
+    monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few sums over the rows,
+    none of which visits X. Where no row bends at first, the full step can be 10^15 times too long: the bracket is cut in orders of
+    magnitude, and what is returned is never beyond the minimum if that was not found.
+    """
     low, high, t = 0.0, np.inf, 1.0
     first = slopes(0.0)[0]
     if first >= 0.0:
