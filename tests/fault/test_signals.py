@@ -24,9 +24,9 @@ from tests.fault.golden import digest_of, ingested, write_table
 REPOSITORY = Path(__file__).resolve().parents[2]
 Started = Callable[..., "subprocess.Popen[str]"]
 PATIENT = """
-from streamsvm.engine.checkpoint import interruption
+from streamsvm.engine import signals
 from streamsvm.__main__ import main
-interruption.PATIENCE = 30.0
+signals.PATIENCE = 30.0
 main()
 """
 """The program, which waits for a checkpoint longer than by itself: other programs may have the processor, or the disk."""
@@ -227,7 +227,7 @@ def test_signal_time_limit_ends_what_makes_features(
 SWALLOWED = """
 import ctypes, sys, time
 from contextlib import nullcontext
-from streamsvm.engine.checkpoint import signals
+from streamsvm.engine import signals
 from streamsvm.errors import InterruptedRun
 raised = []
 def hold():
@@ -262,7 +262,7 @@ def test_signal_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> 
 
 OVER = """
 import signal
-from streamsvm.engine.checkpoint import signals
+from streamsvm.engine import signals
 from streamsvm.errors import InterruptedRun
 try:
     with signals.limit_time(0.0):
@@ -281,8 +281,8 @@ def test_signal_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_be
 
 STUCK = """
 import sys, time
-from streamsvm.engine.checkpoint import interruption, signals
-interruption.PATIENCE = 0.5
+from streamsvm.engine import signals
+signals.PATIENCE = 0.5
 with signals.listen(), signals.defer_signals():
     print("ready", flush=True)
     while True: time.sleep(600)
