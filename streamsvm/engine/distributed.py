@@ -79,7 +79,11 @@ def _witnesses(
 
 
 class DistributedTrainer(GroupTrainer):
-    """The fit loop through the executor of a cluster; see ``GroupTrainer``."""
+    """The fit loop through the executor of a cluster.
+
+    Tasks are copies: a worker may be lost with what it had. So per-row state, and what only the end of a pass looks at,
+    is in files of one version for each round, and nothing on the driver changes before a round is closed.
+    """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit, executor, report)

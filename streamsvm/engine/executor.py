@@ -50,7 +50,13 @@ def spans_of(count: int, tasks: int) -> list[PartSpan]:
 
 
 class JoinTree(Generic[T]):
-    """What was found so far of ``count`` parts, joined as far as it can be."""
+    """Results of ``count`` neighboring parts, joined along one tree whatever the order in which they come.
+
+    The tree is that of ``partition.tree_reduce``: left branches are the largest powers of two, so that what is joined
+    with what follows from the number of parts alone. Two siblings are joined as soon as both are there, by the thread
+    that brings the second: of ``count`` parts that ``threads`` threads take in order, at most log2(count) + threads + 1
+    results are held at a time.
+    """
 
     def __init__(
         self,

@@ -382,7 +382,13 @@ class GroupFit:
 
 
 class GroupTrainer(FitLoop):
-    """The fit loop through an executor: every pass is a round of tasks, one for each group of chunks."""
+    """The fit loop through an executor: every pass is a round of tasks, one for each group of chunks.
+
+    Solvers that only sum up in a pass have groups that the store alone decides (``partition.pass_groups``), joined two
+    by two in a fixed tree: one thread, sixteen, and the workers of a cluster find the same bits. Solvers that move
+    while they read have few groups, because copies of a state lose touch with each other: a solver joins what came of
+    all copies at once, in the order of the groups.
+    """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit.work.solver, list(fit.work.problems), report)

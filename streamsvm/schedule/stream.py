@@ -85,9 +85,17 @@ class _Slot:
 class Stream:
     """Iterates over visits with ``depth`` blocks read ahead (0: in the caller's thread). A context manager.
 
-    ``retain`` False tells the kernel to drop the pages of what was read: for stores larger than the page cache.
-    Raises what the store raises; StorageError when nothing arrives and no reader does anything for ``deadline`` seconds:
-    one that works, or waits for a processor, is waited for.
+    A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
+    gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A
+    consumer that computes for longer than a block takes to read never wakes the other readers; for one that only waits
+    the second is worth a factor of two, because reading a cached block and its checksum take about as long, and as many
+    more as there are blocks to be read ahead are worth it where a block is long on its way, as from a disk on a
+    network. Errors of a reader are raised on the consumer's side, in their place in the order. What is read, and in
+    which order, is decided by the visits alone: ``depth`` changes when, never what.
+
+    ``retain`` False tells the kernel to drop the pages of what was read: for stores larger than the page cache. Raises
+    what the store raises; StorageError when nothing arrives and no reader does anything for ``deadline`` seconds: one
+    that works, or waits for a processor, is waited for.
     """
 
     def __init__(

@@ -1,12 +1,14 @@
-"""Cutting planes: a model of the loss sum from below, minimized in memory between readings, and a line search in every reading.
+"""Cutting planes: a model of the loss sum from below, minimized in memory between readings, and a line search in every
+reading.
 
     P(w) = 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i)  >=  1/2 ||w||^2 + max_k (g_k - v_k.w)
 
-A pass looks along the segment from the best point to the minimum of the model: P at a grid of step lengths (``LineSearch``; exact,
-of the hinge), and at a few of them the planes that touch the loss sum there (``solvers.segment``), which make the next model.
-As published a plane is taken where the model is least (SVMperf: Joachims, KDD 2006; BMRM: Teo et al., JMLR 11, 2010) or between
-there and the best point (OCAS: Franc and Sonnenburg, JMLR 10, 2009, algorithm 2); the same reading brings both, and those between.
-The model's minimum is the lower bound. Losses without a corner have the planes and their few points, without the grid.
+A pass looks along the segment from the best point to the minimum of the model: P at a grid of step lengths
+(``LineSearch``; exact, of the hinge), and at a few of them the planes that touch the loss sum there
+(``solvers.segment``), which make the next model. As published a plane is taken where the model is least (SVMperf:
+Joachims, KDD 2006; BMRM: Teo et al., JMLR 11, 2010) or between there and the best point (OCAS: Franc and Sonnenburg,
+JMLR 10, 2009, algorithm 2); the same reading brings both, and those between. The model's minimum is the lower bound.
+Losses without a corner have the planes and their few points, without the grid.
 
 **Planes.** With a_i = -C_i l'(m_i) at any point, g = sum_i (a_i - conjugate(a_i)) and v = sum_i a_i y_i x_i,
 
@@ -16,17 +18,19 @@ by Fenchel and Young. The model min_w 1/2 ||w||^2 + max_k (g_k - v_k.w) has the 
 
     max_theta  theta.g - 1/2 ||sum_k theta_k v_k||^2,     theta >= 0, sum theta = 1,      w = sum_k theta_k v_k
 
-(Joachims, KDD 2006; Teo et al., JMLR 11, 2010, (8); there the planes are divided by C and the simplex is multiplied by it). The
-value at every such theta is below the optimum of P: sum_k theta_k a_k is a feasible dual point, whose own value is no smaller.
-l >= 0 is a plane, too: g = 0, v = 0. Where there are too many planes those of the least theta are left out, and their mean with
-all others, weighted by theta, stays (Kiwiel's aggregation): the bound does not fall.
+(Joachims, KDD 2006; Teo et al., JMLR 11, 2010, (8); there the planes are divided by C and the simplex is multiplied by
+it). The value at every such theta is below the optimum of P: sum_k theta_k a_k is a feasible dual point, whose own
+value is no smaller. l >= 0 is a plane, too: g = 0, v = 0. Where there are too many planes those of the least theta are
+left out, and their mean with all others, weighted by theta, stays (Kiwiel's aggregation): the bound does not fall.
 
-**The dual of the model**, with G = (v_k.v_l), has as many variables as there are planes and is solved in float64 (``minimize``):
+**The dual of the model**, with G = (v_k.v_l), has as many variables as there are planes and is solved in float64
+(``minimize``):
 
     min_theta 1/2 theta' G theta - g' theta,     theta >= 0, sum theta = 1
 
-by a primal-dual interior point from a feasible start (Mehrotra's predictor and corrector, SIAM J. Optimization 1992): with the
-slopes z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One step length for both keeps the equations.
+by a primal-dual interior point from a feasible start (Mehrotra's predictor and corrector, SIAM J. Optimization 1992):
+with the slopes z = G theta - g - lambda > 0, theta' z is what is missing to the minimum. One step length for both keeps
+the equations.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ ROUNDING = 1e-17
 STEEPEST = 1e50
 """The largest slope ||v|| of a plane: the squares of what a steeper one would lead to overflow."""
 GRID = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 160)])
-"""Step lengths, 7 % apart: near its minimum a convex function loses less than that squared, and beyond 1 there may be gain, too."""
+"""Step lengths, 7 % apart: near its minimum a convex function loses less than that squared, and beyond 1 there may be
+gain, too."""
 PLANES, LEAST_PLANES = 256, 32
 """Planes kept, and how few are of use."""
 VECTORS = 40
@@ -139,7 +144,9 @@ class Bundle:
         self.V = np.zeros((1, self.components))
 
     def add(self, g: Float64, V: Float64) -> int:
-        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1. Returns how many: those that are too steep are left out."""
+        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1. Returns how many: those that are too steep are
+        left out.
+        """
         steepness = np.square(V / STEEPEST).sum(axis=1)
         usable = np.isfinite(g) & (steepness <= 1.0)
         g, V = g[usable], V[usable]

@@ -1,7 +1,9 @@
-"""Second order by readings to the last digits: an interior point on the rows at the corner, Newton's matrix from all rows elsewhere.
+"""Second order by readings to the last digits: an interior point on the rows at the corner, Newton's matrix from all
+rows elsewhere.
 
-A pass looks along the segment from the best point to a candidate (``solvers.segment``): P, D and the gradient at several lengths
-of the step, so that every reading ends with the best of them. What the next candidate is made of the same pass brings:
+A pass looks along the segment from the best point to a candidate (``solvers.segment``): P, D and the gradient at
+several lengths of the step, so that every reading ends with the best of them. What the next candidate is made of the
+same pass brings:
 
     hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is linear in w as
                   long as they stay on their side. The problem of the near rows is solved in memory (``ReducedProblem``); it has a
@@ -11,10 +13,11 @@ of the step, so that every reading ends with the best of them. What the next can
                   Newton's method.
     one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is ``OffsetProblem``.
 
-Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then confirmed to
-rounding. The first candidate is the optimum of a sample.
+Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then
+confirmed to rounding. The first candidate is the optimum of a sample.
 
-Of all classes in one problem: ``solvers.interior_point_multinomial``; of two classes whose C is found by nu: ``solvers.nu``.
+Of all classes in one problem: ``solvers.interior_point_multinomial``; of two classes whose C is found by nu:
+``solvers.nu``.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ if TYPE_CHECKING:
 SPARE = 2.0
 """Multiple of ``limit`` of the rows that may be held before some are thrown out."""
 NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""Keys are distances plus the first, times 1 to 1 + the second by the row's draw: of rows that are alike some are taken."""
+"""Keys are distances plus the first, times 1 to 1 + the second by the row's draw: of rows that are alike some are
+taken."""
 ROUNDS = 20
 """Calls of the iteration at most, each of which ends after so much work."""
 START_TOLERANCE = 1e-3
@@ -63,10 +67,11 @@ DECREASE_SHARE = 0.05
 HELD = 1e-3
 """Weight that holds rho of one class, in units of what P bends by where rows point one way."""
 FIRST_SHARE = 1e-3
-"""First gap of one class, as a share of the objective of rows that point one way; it falls until it is small beside P."""
+"""First gap of one class, as a share of the objective of rows that point one way; it falls until it is small beside
+P."""
 SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
-"""That gap falls to the first share of itself at a time, until it is the second share of the gap asked for; rounding allows no less
-than the third share of the objective of rows that point one way."""
+"""That gap falls to the first share of itself at a time, until it is the second share of the gap asked for; rounding
+allows no less than the third share of the objective of rows that point one way."""
 ROWS, PER_COMPONENT = 50_000, 50
 """Rows that are kept: the larger of the first number and the second for each component."""
 LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
@@ -76,7 +81,8 @@ ROW_ARRAYS = 260
 VECTORS = 60
 """Vectors of length p in memory: the sums at every step, and those of the iteration in memory."""
 SHORT, LONG = 0.1, 0.6
-"""Where the best point is at this share of the way or less the next step is held back more; at this share or more, less."""
+"""Where the best point is at this share of the way or less the next step is held back more; at this share or more,
+less."""
 START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 """The damping at first, the least above 0, the factor it grows by, and the divisor by which it falls."""
 
@@ -205,7 +211,9 @@ class Reduced(NamedTuple):
 
 
 class ProblemInMemory(Protocol):
-    """What is solved in memory between two readings: the rows that were kept are free, all others stay on their side."""
+    """What is solved in memory between two readings: the rows that were kept are free, all others stay on their
+    side.
+    """
 
     @property
     def objective(self) -> Regularizer:
@@ -245,10 +253,11 @@ class ReducedProblem:
 
         D = g + sum_near (a_i - conjugate(a_i)) - 1/2 ||u + sum_near a_i y_i x_i||^2.
 
-    This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31, 2008): rows
-    whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the way, the next step is
-    held back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which is how rows at the corner bend P. The
-    iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris and Munson, SIAM J. Optimization 2003).
+    This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31,
+    2008): rows whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the
+    way, the next step is held back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which is how
+    rows at the corner bend P. The iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris
+    and Munson, SIAM J. Optimization 2003).
     """
 
     problem: Problem
@@ -289,12 +298,12 @@ class NumberProblem:
 
         C_i l(m_i) = C_i max(0, q+ (-m_i - epsilon)) + C_i max(0, q- (m_i - epsilon)),      m_i = w.x_i - t_i
 
-    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are w.x_i - t_i, with
-    bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it (``Sample.offset``), and
-    a_i = a+_i - a-_i. A dual point has sum_i a_i t_i more.
+    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are w.x_i -
+    t_i, with bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it
+    (``Sample.offset``), and a_i = a+_i - a-_i. A dual point has sum_i a_i t_i more.
 
-    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is 1 / sigma^2 as
-    large.
+    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is 1 /
+    sigma^2 as large.
     """
 
     problem: Problem
@@ -370,12 +379,12 @@ class OffsetProblem:
 
         min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below s_i x~_i
 
-    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a weight of ``HELD`` times what the rows
-    bend P by holds it near where it is, so that the matrix is definite. At the end sum a_i is therefore off nu S by very little:
-    the near rows give way, and the value of the dual point is that of one which is feasible.
+    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a weight of ``HELD`` times
+    what the rows bend P by holds it near where it is, so that the matrix is definite. At the end sum a_i is therefore
+    off nu S by very little: the near rows give way, and the value of the dual point is that of one which is feasible.
 
-    Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are c times, and P is c^2
-    times, as large. Where rows are read less an offset o, -nu S o.w is one more term that is linear.
+    Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are c times, and
+    P is c^2 times, as large. Where rows are read less an offset o, -nu S o.w is one more term that is linear.
     """
 
     problem: Problem
@@ -637,7 +646,8 @@ class InteriorPoint(SegmentSolver):
         return replace(state, sums=SegmentSums(1), near=nothing, squares=np.zeros(1), gram=None)
 
     def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
-        """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in memory.
+        """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in
+        memory.
 
         Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
         """
@@ -671,7 +681,9 @@ def _slopes_alone(found: BestPoint) -> ProvenPoint | None:
 
 
 def _sampled(problem: Problem) -> bool:
-    """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as much."""
+    """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as
+    much.
+    """
     return problem.warm is None and problem.loss.quadratic()
 
 

@@ -1,7 +1,8 @@
 """Solvers that look along a segment in every pass, and the sums of such a pass: interior point and cutting planes.
 
-A pass sums up along ``point + t direction``, from the best point to a candidate, and is closed at the best point that was looked at.
-What leads to the next direction is the solver's own; of what it keeps in memory for that, want of memory halves one number.
+A pass sums up along ``point + t direction``, from the best point to a candidate, and is closed at the best point that
+was looked at. What leads to the next direction is the solver's own; of what it keeps in memory for that, want of memory
+halves one number.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Regularizer(Protocol):
         ...
 
     def degenerate(self, dual: float) -> bool:
-        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding, so that there is nothing to be found."""
+        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding, so that there is nothing to be
+        found.
+        """
         ...
 
     def dual(self, gain: float, v: Float64) -> float:
@@ -132,7 +135,9 @@ class SegmentSums:
         self.lows = add_sums(self.lows, other.lows)
 
     def planes(self) -> tuple[Float64, Float64]:
-        """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them apart."""
+        """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them
+        apart.
+        """
         distinct = [0, *(j for j in range(1, len(STEPS)) if (self.apart[j] != self.apart[0]).any())]
         return self.gains[distinct], self._vectors()[distinct]
 
@@ -154,7 +159,9 @@ class SegmentSums:
 
 
 class SegmentState:
-    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files know."""
+    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files
+    know.
+    """
 
     __slots__ = ()
 

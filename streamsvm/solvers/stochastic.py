@@ -1,14 +1,15 @@
 """Stochastic solvers: SGD, Pegasos and ASSG, and what they can prove in O(d) memory.
 
-They hold no number per row, and have a candidate and a bound made of means. While one trains, ``AveragedCertificate`` holds what is
-certified of it: the candidate whose primal is evaluated, and the dual point its passes prove. What a step is, what is averaged and how
-copies of a state are merged is each solver's own (``SGD``, ``Pegasos``, ``ASSG``; ``solvers.sgd_qn``).
+They hold no number per row, and have a candidate and a bound made of means. While one trains, ``AveragedCertificate``
+holds what is certified of it: the candidate whose primal is evaluated, and the dual point its passes prove. What a step
+is, what is averaged and how copies of a state are merged is each solver's own (``SGD``, ``Pegasos``, ``ASSG``;
+``solvers.sgd_qn``).
 
 **Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
 so is any convex combination of the points of several passes, and the value of one follows from three sums over the
-pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``), the conjugate being convex. The mean kept here
-gives pass t a weight of about t^5: what the first, poor passes said is soon forgotten. (The plain mean is what
-Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
+pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``), the conjugate being convex. The mean
+kept here gives pass t a weight of about t^5: what the first, poor passes said is soon forgotten. (The plain mean is
+what Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
 
 **Primal.** While w moves P(w) can only be estimated, from the losses met on the way. The mean of w over the passes,
 weighted alike, is the candidate; it is evaluated exactly while the next pass trains, so that no reading is spent on it:
@@ -68,7 +69,8 @@ there, falling as one over the passes, is to be small enough sooner."""
 ROWS_PER_SAMPLE = 512
 """Rows between two samples of w for the mean."""
 FAR = 10.0
-"""Margins at which -l'(m) m is beyond its top, for a loss without an end, in multiples of the margin over which it bends."""
+"""Margins at which -l'(m) m is beyond its top, for a loss without an end, in multiples of the margin over which it
+bends."""
 ADDITIONS_PER_ROW = 16
 """Additions to the mean of w that a row costs at most, the same for dense rows and sparse, as the result must be."""
 SAMPLE_SWEEPS = 5
@@ -80,7 +82,9 @@ RADIUS_FACTOR = 3.0
 @saved_as("averaged.certificate")
 @dataclass(slots=True)
 class AveragedCertificate:
-    """The candidate for the primal and the dual point of a run. Arrays (columns + 1,) float64; sums are those of the pass under way."""
+    """The candidate for the primal and the dual point of a run. Arrays (columns + 1,) float64; sums are those of the
+    pass under way.
+    """
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
@@ -194,7 +198,9 @@ def merge_certificates(parts: list[AveragedCertificate], *, slopes: bool = False
 
 
 class AveragedState:
-    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files know."""
+    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files
+    know.
+    """
 
     __slots__ = ()
 
@@ -260,7 +266,8 @@ class SGDState(AveragedState):
     samples: int = 0
     """How many values of w are in ``total``."""
     gained: float = 0.0
-    """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its margin."""
+    """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its
+    margin."""
     gained_before: float = 0.0
     """The same of all passes before."""
     losses: float = 0.0
@@ -279,29 +286,30 @@ class SGD(AveragedSolver):
         m   every row ``multiplicity`` times in succession, for one or two inner products;
         r   as many rows as there are, drawn at random with replacement: ``draws`` says from what.
 
-    **Draws.** "block" takes out of each block as many rows as it has. "all" draws the number of them too, from Poisson's law with
-    that mean: of draws from all rows so many in number, those that fall to different blocks are independent and of this law (a
-    Poisson process, thinned). So what a pass presents is what the paper's draws from all rows present, given how many there are;
-    they come block by block, the blocks in random order, because rows in an order of their own would be a reading for each.
+    **Draws.** "block" takes out of each block as many rows as it has. "all" draws the number of them too, from
+    Poisson's law with that mean: of draws from all rows so many in number, those that fall to different blocks are
+    independent and of this law (a Poisson process, thinned). So what a pass presents is what the paper's draws from all
+    rows present, given how many there are; they come block by block, the blocks in random order, because rows in an
+    order of their own would be a reading for each.
 
     That is the hinge. A smooth loss of bounded slope adds -l'(m_i) times as much, m_i = y_i a.x_i / (lambda t); several
     presentations of a row are then gone through one by one, for the same two inner products.
 
-    **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by lambda
-    whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t / rows being the
-    updates of row i.
+    **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
+    lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t
+    / rows being the updates of row i.
 
-    **Certificate.** Of s and m the dual follows from a, t and one sum over the presentations, of the hinge the number of updates;
-    what each row had of it is never kept. r has no such bound, and a dual point is made of the candidate's slopes: a valid but
-    loose one.
+    **Certificate.** Of s and m the dual follows from a, t and one sum over the presentations, of the hinge the number
+    of updates; what each row had of it is never kept. r has no such bound, and a dual point is made of the candidate's
+    slopes: a valid but loose one.
 
-    **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are made of the
-    updates alone.
+    **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are
+    made of the updates alone.
 
-    **Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t are added:
-    w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the workers' w, weighted by
-    rows; later it is the step one worker makes with gradients that are a pass old at most, and the dual point stays feasible
-    exactly.
+    **Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t
+    are added: w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the
+    workers' w, weighted by rows; later it is the step one worker makes with gradients that are a pass old at most, and
+    the dual point stays feasible exactly.
     """
 
     variant: Annotated[
@@ -389,7 +397,9 @@ class SGD(AveragedSolver):
         return certificate
 
     def _bound(self, state: SGDState) -> None:
-        """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late ones."""
+        """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late
+        ones.
+        """
         lam = state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.gained_before + state.gained
@@ -467,21 +477,21 @@ class Pegasos(AveragedSolver):
     """Settings of Pegasos.
 
     It is stochastic sub-gradient descent with step 1 / (lambda t), mini-batches, a projection and averaging:
-    Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is ``losses.Huber``. Rows are
-    met in random order in complete epochs (the paper's section 2.4 finds that no worse than drawing them), which is what gives it a
-    dual bound, for every loss (``compute.passes.stochastic``).
+    Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is
+    ``losses.Huber``. Rows are met in random order in complete epochs (the paper's section 2.4 finds that no worse than
+    drawing them), which is what gives it a dual bound, for every loss (``compute.passes.stochastic``).
 
-    **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most
-    C sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). Of numbers
-    that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
+    **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most C
+    sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). Of
+    numbers that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
 
-    **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge: t then
-    starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
+    **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge:
+    t then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
 
     **Warm start.** As in ``SGD``: the weights count as one epoch at least.
 
-    **Merge.** As in ``SGD``: the contributions to a and t are added, which in the first pass is the mean of the workers' w, weighted
-    by rows.
+    **Merge.** As in ``SGD``: the contributions to a and t are added, which in the first pass is the mean of the
+    workers' w, weighted by rows.
     """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
@@ -558,7 +568,9 @@ class Pegasos(AveragedSolver):
         state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
 
     def finish(self, state: PegasosState) -> Certificate:
-        """Close the epoch: dual bounds of all epochs and of this one, an estimate of the primal, and the next candidate."""
+        """Close the epoch: dual bounds of all epochs and of this one, an estimate of the primal, and the next
+        candidate.
+        """
         averaged, p = state.averaged, state.problem
         if averaged.ending:
             return certificate_of(averaged, averaged.primal)
@@ -615,7 +627,9 @@ class Pegasos(AveragedSolver):
 
 
 def weight_in_radius(problem: Problem, block: Block) -> float:
-    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i l(-t_i)."""
+    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i
+    l(-t_i).
+    """
     if problem.loss.numeric():
         nothing = np.zeros(problem.columns + 1)
         return 2.0 * loss_sum(block.X, block.y, block.s, nothing, 1.0, problem.loss)
@@ -625,8 +639,9 @@ def weight_in_radius(problem: Problem, block: Block) -> float:
 def largest_slope_product(loss: Loss) -> float:
     """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
 
-    Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or rises to
-    the end of the box, so that of 1,024 steps none loses more than 0.2 %. A loss without an end falls like e^-m beyond FAR.
+    Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or
+    rises to the end of the box, so that of 1,024 steps none loses more than 0.2 %. A loss without an end falls like
+    e^-m beyond FAR.
     """
     end = FAR / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
     return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
@@ -682,27 +697,27 @@ class ASSGState(AveragedState):
 class ASSG(AveragedSolver):
     """Settings of accelerated stochastic subgradient descent.
 
-    It is the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before (Xu, Lin,
-    Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which ``compute.passes.stochastic.assg_pass``
-    explains two readings). A stage is T rows of projected steps of one length eta in the ball of radius D around its center; its mean is the
-    next center, and D and eta are divided by ``omega``.
+    It is the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before
+    (Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which
+    ``compute.passes.stochastic.assg_pass`` explains two readings). A stage is T rows of projected steps of one length
+    eta in the ball of radius D around its center; its mean is the next center, and D and eta are divided by ``omega``.
 
-    **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate descent: that w is
-    the first center, and D three times its length: a sample says little of rare features, and a ball too small costs passes (w8a:
-    many), one too large a stage. Over T / |A| steps, |A| being the rows of a step, with E||g||^2 <= G^2 the error of the mean is at
-    most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T) / G; G^2 is measured at w = 0 on the same rows, the mean
-    of gradients and their scatter, which a mini-batch divides, apart. T is a quarter of the rows. A warm start takes the place of
-    that w, and D is its length.
+    **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate
+    descent: that w is the first center, and D three times its length: a sample says little of rare features, and a ball
+    too small costs passes (w8a: many), one too large a stage. Over T / |A| steps, |A| being the rows of a step, with
+    E||g||^2 <= G^2 the error of the mean is at most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T)
+    / G; G^2 is measured at w = 0 on the same rows, the mean of gradients and their scatter, which a mini-batch divides,
+    apart. T is a quarter of the rows. A warm start takes the place of that w, and D is its length.
 
-    **Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al., T doubles
-    and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as the distance to the
-    optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
+    **Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al.,
+    T doubles and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as
+    the distance to the optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
 
-    **Certificate.** The slopes met in a pass are a dual point. The candidate is the mean of a stage: of the one under way when more
-    than half of it is done, else of the last.
+    **Certificate.** The slopes met in a pass are a dual point. The candidate is the mean of a stage: of the one under
+    way when more than half of it is done, else of the last.
 
-    **Merge.** w, the center and all that describes the stage are averaged over the workers, each of which has gone through the
-    stages with its own rows; sums over the pass are added.
+    **Merge.** w, the center and all that describes the stage are averaged over the workers, each of which has gone
+    through the stages with its own rows; sums over the pass are added.
     """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1

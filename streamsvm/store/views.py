@@ -210,7 +210,12 @@ class CachedChunks(_InMemory):
 
 
 class Resident(_InMemory):
-    """A store that is read into memory as one chunk; ``prepare`` is applied once to the rows of each chunk."""
+    """A store that is read into memory as one chunk; ``prepare`` is applied once to the rows of each chunk.
+
+    Its rows are visited in random order over all of the data, which solvers that move while they read profit from: one
+    that goes through one chunk after another lets each pull w its own way - the bias above all - and needs many more
+    passes than one that meets rows of all of them in turn.
+    """
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
         nonzeros = None if store.layout.nonzeros is None else (sum(store.layout.nonzeros),)

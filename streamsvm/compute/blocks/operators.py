@@ -95,7 +95,7 @@ class _LiftedWeights(NamedTuple):
 
 
 class _WeightsCache(local):
-    """Of each thread, by the identity of the projection, the constant and the bytes of the weights."""
+    """The weights a thread has lifted, by the identity of the projection, the constant and the bytes of the weights."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[int, float, bytes], _LiftedWeights] = {}
@@ -106,7 +106,13 @@ _WEIGHTS = _WeightsCache()
 
 
 def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
-    """Return weights (q, m + 1) on kernel values for weights (q, r + 1) on features; the constant is folded in. Not to be changed."""
+    """Return weights (q, m + 1) on kernel values for weights (q, r + 1) on features; the constant is folded in. Not to
+    be changed.
+
+    They are made once for all blocks that are seen at one point: for a block of a thousand rows and as many landmarks f
+    = K v takes as long as v = W w does, and a pass sees hundreds of them at the same w. Each thread keeps what it made
+    last, which is to the bit what it would make again.
+    """
     key = (id(projection), bias, W.tobytes())
     known = _WEIGHTS.found.get(key)
     if known is not None and known.projection() is projection:  # and not another one that came to lie where it was
@@ -413,7 +419,11 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
 
 
 def form_rows(parts: list[Kept], order: Int64) -> Rows:
-    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies."""
+    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies.
+
+    The product K W is formed tile by tile, by idle threads side by side; which rows make a tile is decided by the
+    blocks alone, and so the features do not depend on who was idle.
+    """
     first = parts[0]
     if isinstance(first, CSR):
         joined = _join_sparse(parts)

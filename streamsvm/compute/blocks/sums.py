@@ -44,7 +44,12 @@ def add_rows_precisely(X: Rows, factors: Float64, v: Float64, low: Float64) -> N
 def dense_moments(
     values: Float32, shift: Float64, sums: Float64, squares: Float64, minimum: Float64, maximum: Float64
 ) -> None:
-    """Adds the rows of ``values`` to the sums."""
+    """Add the rows of a dense chunk to its column statistics, in one sweep.
+
+    Given: values (n, d), a shift (d,) for each column near its mean. Changed: sums, squares, minimum, maximum (d,), all
+    float64: sum (x - shift), sum (x - shift)^2, min x, max x. The shift keeps the second sum free of cancellation
+    (Chan, Golub, LeVeque 1983).
+    """
     n, d = values.shape
     for i in range(n):
         for j in range(d):
@@ -66,7 +71,10 @@ def sparse_moments(
     minimum: Float64,
     maximum: Float64,
 ) -> None:
-    """Adds the entries of a CSR chunk to the sums, and sets the shift of columns that had none before."""
+    """Add the stored entries of a CSR chunk to its column statistics, as ``dense_moments`` does.
+
+    The shift of a column is the first entry it has, and is set here; ``counts`` (d,) says how many entries there are.
+    """
     for p in range(data.size):
         x, j = np.float64(data[p]), indices[p]
         if counts[j] == 0:

@@ -458,7 +458,13 @@ class RegressionEvaluation(NamedTuple):
 
 
 class NumberAccumulator:
-    """Sums the errors of a model's predictions, and the moments of the targets."""
+    """Sums the errors of a model's predictions, and the moments of the targets.
+
+        MAE = mean |e|,   RMSE = sqrt(mean e^2),   R2 = 1 - sum e^2 / sum (t - mean t)^2,   e = f - t
+
+    Means and squares of two parts are joined as Chan, Golub and LeVeque do, so that no square of a large mean is ever
+    taken.
+    """
 
     def __init__(self) -> None:
         self.rows = 0

@@ -9,9 +9,19 @@ second order need only fit the limit by itself. Kernel features, --dual, --valid
 they began with.
 
 **Features in float64.** The map of kernel features is made in float32, whose rounding a small eigenvalue of the
-landmarks' matrix makes large. Where the certificate of the model that is saved is worse than that of the solver by
-more than its share of the tolerance, the fit goes on, from where it is, with features in float64. Not with
---validation, which chooses weights by other things than certificates.
+landmarks' matrix makes large. Kernel values in float32 are off by some e = 1e-7, and with f(x) = b.k(x), b = W w,
+decision values by dm, about e ||b||, which grows with C. So do the losses at the weights a solver ends with, by sum_i
+a_i dm, and its dual variables, slopes over a corner of half width mu, move by C dm / 2 mu: what it has proved of its
+features is not true of the model, which is evaluated in float64. No bound that is known before the training says by how
+much without being hundreds of times too careful, as ||b|| depends on the labels. The last evaluation says it: where the
+gap of the model is wider than the one the solver has closed by more than was left for rounding (``plan.ROOM`` of the
+tolerance), and for that reason not the one asked for, the fit goes on from its weights with features in float64, in a
+plan that counts 8 bytes an entry. So it does where a solver stalls that is shown factored pairs: a row it forms in
+float32 is then not the row it is shown, by as much as dm.
+
+The fit ends with what it has where float64 does not fit the memory, where less time, or fewer passes, are left than
+were spent, as as many may be needed again, and with --validation, which chooses weights by other things than
+certificates.
 """
 
 from __future__ import annotations

@@ -1,30 +1,37 @@
 """A linear problem whose rows are all in memory: which method solves it, and Newton's method among them.
 
-The problem is solved between two readings, which only confirm what was found. Which method comes when (``AllRows.advance``):
+The problem is solved between two readings, which only confirm what was found. Which method comes when
+(``AllRows.advance``):
 
-- A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``NewtonSteps``), but of sparse rows of
-  about one length, such as texts, dual coordinate descent first (``CoordinateDescent``), which is twice as fast there.
-- So are losses whose corner is rounded, where a matrix of all columns is affordable: there are then many rows for each column, and
-  a few thousand of them already say about where the optimum is.
-- All other problems begin with dual coordinate descent; where that does not move, of sparse rows, the columns they share are held
-  near a center that moves (``ProximalDescent``).
-- Where Newton's steps stay short, and where descent is too slow, an interior point comes (``solvers.newton.interior_point``).
-- A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's method alone.
+- A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``NewtonSteps``), but of
+  sparse rows of about one length, such as texts, dual coordinate descent first (``CoordinateDescent``), which is twice
+  as fast there.
+- So are losses whose corner is rounded, where a matrix of all columns is affordable: there are then many rows for each
+  column, and a few thousand of them already say about where the optimum is.
+- All other problems begin with dual coordinate descent; where that does not move, of sparse rows, the columns they
+  share are held near a center that moves (``ProximalDescent``).
+- Where Newton's steps stay short, and where descent is too slow, an interior point comes
+  (``solvers.newton.interior_point``).
+- A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's
+  method alone.
 
-Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given. D is evaluated in
-float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to them.
+Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in the columns as they are given. D is
+evaluated in float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to
+them.
 
 **Newton's method.**
 
     P(w) = 1/2 ||w||^2 + sum_i C_i h(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i h'(m_i)
 
-h is the loss, or the loss with its corner rounded over a width 2 mu (``losses.Huber``): its a_i are feasible for the loss itself, and
+h is the loss, or the loss with its corner rounded over a width 2 mu (``losses.Huber``): its a_i are feasible for the
+loss itself, and
 
     P - D = smoothing + 1/2 ||grad||^2,        smoothing = sum_i C_i (l(m_i) + conjugate terms of a_i) + a_i m_i.
 
-The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large scale: once
-the energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of sparse rows, columns outside
-the block of the preconditioner are set to their best after each step (``RareColumns``). Line searches are exact.
+The first part falls with mu, which halves whenever a step would gain little. The second comes late on columns of large
+scale: once the energy grad' H^-1 grad is small, the exact step of the dense columns takes their part of it away. Of
+sparse rows, columns outside the block of the preconditioner are set to their best after each step (``RareColumns``).
+Line searches are exact.
 
 References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007.
 """
@@ -70,8 +77,8 @@ TARGET, TIGHTEN = 0.02, 0.3
 SHORT_STEP, SHORT_STEPS, STEPS = 0.3, 2, 40
 """Newton steps are given up after two steps shorter than 0.3 (in a row where a corner narrows), or 40 in all."""
 WHOLE_SHORT_STEPS, WHOLE_STEPS = 40, 200
-"""The same where the matrix is of all columns, so that a step costs hardly more than an evaluation, or where the conjugate is
-no parabola, so that there is no interior point to go on with."""
+"""The same where the matrix is of all columns, so that a step costs hardly more than an evaluation, or where the
+conjugate is no parabola, so that there is no interior point to go on with."""
 RARE_LENGTHS = (1.0, 0.4, 0.16)
 """Lengths of a step tried where rare columns are set to their best after it; then the exact one without them."""
 NARROWING, SMOOTHING_SHARE = 0.5, 0.3
@@ -105,7 +112,9 @@ def has_interior_point(loss: Loss) -> bool:
 
 
 class NewtonSteps:
-    """Newton steps from the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay short."""
+    """Newton steps from the iterate of ``known`` on, until it is solved, it is time for a reading, or steps stay
+    short.
+    """
 
     def __init__(self, known: AllRows, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         self._known, self._rows, self._preconditioner = known, rows, preconditioner
@@ -166,7 +175,9 @@ class NewtonSteps:
     def _step_with_rare_columns(
         self, f: Float64, df: Float64, step: Float64, value: float
     ) -> tuple[float, Float64, Float64] | None:
-        """Return length, w and X w of a step after which rare columns are set to their best; None where that is no better than here."""
+        """Return length, w and X w of a step after which rare columns are set to their best; None where that is no
+        better than here.
+        """
         known, rows, rare = self._known, self._rows, self._rare
         if rare is None:
             return None
@@ -286,7 +297,9 @@ class AllRows:
 
     @property
     def progress_measure(self) -> float:
-        """A number that falls as work makes progress: the gap; in proximal descent, which proves nothing for long, its least lag."""
+        """A number that falls as work makes progress: the gap; in proximal descent, which proves nothing for long, its
+        least lag.
+        """
         if isinstance(self.descent, ProximalState) and self.descent.gaps and self.interior is None:
             return min(self.descent.gaps) * abs(self.primal)
         return self.primal - self.dual
@@ -333,7 +346,9 @@ class AllRows:
             self._dual_descent(rows, preconditioner)
 
     def _prefers_dual_cd(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
-        """Return whether a smooth loss has dual coordinate descent first: on sparse rows of similar length, until it is left."""
+        """Return whether a smooth loss has dual coordinate descent first: on sparse rows of similar length, until it is
+        left.
+        """
         smooth = has_interior_point(self.problem.loss) and not has_box(self.problem.loss)
         if not smooth or self.outer is not None or preconditioner.whole:
             return False
@@ -342,7 +357,9 @@ class AllRows:
         return isinstance(rows.X, CSR) and not lengths_differ(rows.X, self.problem.columns)
 
     def _dual_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
-        """Make rounds of coordinate descent; where that is left, or rows differ too much in length, of proximal descent."""
+        """Make rounds of coordinate descent; where that is left, or rows differ too much in length, of proximal
+        descent.
+        """
         X = rows.X if isinstance(rows.X, CSR) and not preconditioner.whole else None
         held = isinstance(self.descent, ProximalState)
         if not held and not (self.descent is None and X is not None and lengths_differ(X, self.problem.columns)):
@@ -367,7 +384,9 @@ class AllRows:
                 self.mu = max(part.mu, WARMUP_MU * threshold(problem.loss))
 
     def dual_values(self, start: int, count: int) -> Float64 | None:
-        """Return a_i (count,) of the largest D met, of the rows with global numbers from ``start``; those not here have 0."""
+        """Return a_i (count,) of the largest D met, of the rows with global numbers from ``start``; those not here have
+        0.
+        """
         if self.slopes is None:
             return None
         low, high = np.searchsorted(self.sample.row, (start, start + count))
@@ -384,7 +403,8 @@ class AllRows:
         return replace(self, sample=sample, w=none, best=none, interior=None, descent=None, outer=None)
 
     def record(self, rows: MemoryRows, w: Float64, losses: float, dual: DualValue, slopes: Float64 | None) -> None:
-        """Record an iterate: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,), scaled.
+        """Record an iterate: the sum of its losses, and the value of the dual point with a_i y_i = ``slopes`` (n,),
+        scaled.
 
         ``slopes`` None: there is no dual point, and its value is -inf.
         """
@@ -397,7 +417,9 @@ class AllRows:
             self.dual, self.slopes = dual.value, None if slopes is None else dual.scale * slopes
 
     def confirm(self, primal: float) -> None:
-        """Correct P of ``best`` by what a reading has found: where that is more, the problem is not as solved as it seemed."""
+        """Correct P of ``best`` by what a reading has found: where that is more, the problem is not as solved as it
+        seemed.
+        """
         self.primal = max(self.primal, primal)
 
     def _evaluate_primal(self, rows: MemoryRows) -> None:

@@ -4,13 +4,15 @@ Where descent is fast nothing is faster, and a few rounds tell whether it is.
 
     max_a  sum_i (a_i - conjugate(a_i)) - 1/2 ||w||^2,     w = sum_i a_i y_i x_i,     0 <= a_i <= U_i
 
-A round is a sweep over all rows, then sweeps over those that it found worth a visit (``compute.passes.dcd``: shrinking), then both
-bounds, on all rows. The order of a sweep is random, but a function of the rows and the round alone. On rows of about one length, such as texts, a hundred sweeps do, where the second derivatives of an
-interior point range over 10^6 and its conjugate gradients take hundreds of products a step. On raw tables, whose largest
-columns tie all rows together, it does not move: it is left when at the pace of the last rounds it would take too many more.
+A round is a sweep over all rows, then sweeps over those that it found worth a visit (``compute.passes.dcd``:
+shrinking), then both bounds, on all rows. The order of a sweep is random, but a function of the rows and the round
+alone. On rows of about one length, such as texts, a hundred sweeps do, where the second derivatives of an interior
+point range over 10^6 and its conjugate gradients take hundreds of products a step. On raw tables, whose largest columns
+tie all rows together, it does not move: it is left when at the pace of the last rounds it would take too many more.
 ``ProximalDescent`` then goes on, in the metric of ``Metric``.
 
-References: Hsieh et al., ICML 2008; Yu et al., KDD 2010 (sweeps over a part of the rows before all are looked at again).
+References: Hsieh et al., ICML 2008; Yu et al., KDD 2010 (sweeps over a part of the rows before all are looked at
+again).
 """
 
 from __future__ import annotations
@@ -62,15 +64,18 @@ BALANCE = 1e-2
 LENGTHS = (2.0, 1.0, 0.5, 0.25)
 """Lengths of a balancing step that are tried."""
 NARROW = 0.05
-"""Margins nearer to the corner than this count as so near: what a step of w by quadratics takes for the curvature of a corner."""
+"""Margins nearer to the corner than this count as so near: what a step of w by quadratics takes for the curvature of a
+corner."""
 CLOSE = 0.7
 """A dual point is closed where the lag is this share of the gap allowed."""
 REST = 3
 """w is balanced, and a closed, in every third round at most."""
 CORRECTED = 0.5
-"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of 1/2 ||w - v||^2."""
+"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of 1/2 ||w -
+v||^2."""
 PROXIMAL_WINDOW, PACE, ROUNDS = 10, 0.5, 100
-"""It is given up where the lag is above the gap allowed and has not halved in ten rounds, and after a hundred rounds."""
+"""It is given up where the lag is above the gap allowed and has not halved in ten rounds, and after a hundred
+rounds."""
 
 
 @saved_as("newton.coordinate_descent")
@@ -141,9 +146,10 @@ def _is_dual_too_slow(gaps: list[float], tolerance: float) -> bool:
 class Metric:
     """The metric I + M in which proximal descent holds columns near a center, and the sparse rows in it.
 
-    It is kappa (``KAPPA``) times the diagonal of C X' X, or its block of dense columns. The few columns that most rows have -
-    numbers, of any scale, and the constant - are tied to each other: among them M is kappa C sum s_i x_i x_i'. Of the others
-    M_jj = kappa C sum s_i x_ij^2, and 0 where that is little: those are best left to the rows that have them.
+    It is kappa (``KAPPA``) times the diagonal of C X' X, or its block of dense columns. The few columns that most rows
+    have - numbers, of any scale, and the constant - are tied to each other: among them M is kappa C sum s_i x_i x_i'.
+    Of the others M_jj = kappa C sum s_i x_ij^2, and 0 where that is little: those are best left to the rows that have
+    them.
     """
 
     def __init__(self, rows: MemoryRows, X: CSR) -> None:
@@ -235,28 +241,29 @@ class ProximalPoint(NamedTuple):
 class ProximalDescent:
     """Proximal points by dual coordinate descent: the hinge on wide tables, whose large columns tie all rows together.
 
-    Rounds are made from a = 0 on, until the problem of ``known`` is solved, it is time for a reading, or they get nowhere.
+    Rounds are made from a = 0 on, until the problem of ``known`` is solved, it is time for a reading, or they get
+    nowhere.
 
-    Descent in the dual (``CoordinateDescent``) takes rare columns well, whatever their scales: a row with a column of its own has a
-    dual variable of its own. It does not move where columns of scale 1e6, or in every row, make each row's step tiny. Newton's
-    method takes those well, and does not move where rare columns flip rows. So the columns that many rows share are held near a
-    center,
+    Descent in the dual (``CoordinateDescent``) takes rare columns well, whatever their scales: a row with a column of
+    its own has a dual variable of its own. It does not move where columns of scale 1e6, or in every row, make each
+    row's step tiny. Newton's method takes those well, and does not move where rare columns flip rows. So the columns
+    that many rows share are held near a center,
 
         w_k = argmin_w  P(w) + 1/2 (w - c_k)' M (w - c_k),      c_k+1 = w_k + beta_k (w_k - w_k-1),
 
-    in a metric M that is about their curvature (``Metric``): a few sweeps solve that, begun where the last ones ended. On what is
-    found there
+    in a metric M that is about their curvature (``Metric``): a few sweeps solve that, begun where the last ones ended.
+    On what is found there
 
         P(w) - D(a) = sum_i C_i l(m_i) + conjugate terms + a_i m_i  (the ``lag``, >= 0)  +  1/2 ||w - v||^2,
 
-    v = sum_i a_i y_i x_i. The second term is ||M (w - c)||^2 / 2, large for long on columns of large scale. Two steps by conjugate
-    gradients take it away. One moves w (``_balance``) where the held columns hide a direction that changes no margin, such as the
-    constant against all levels of a category. The other moves a within its box (``_close``): da_i = t_i y_i x_i.d,
-    t_i = min(a_i, U_i - a_i), where (I + X' diag(t) X) d = w - v makes v equal to w but for d, so that what is left is about the lag.
-    Its D is evaluated like any other.
+    v = sum_i a_i y_i x_i. The second term is ||M (w - c)||^2 / 2, large for long on columns of large scale. Two steps
+    by conjugate gradients take it away. One moves w (``_balance``) where the held columns hide a direction that changes
+    no margin, such as the constant against all levels of a category. The other moves a within its box (``_close``):
+    da_i = t_i y_i x_i.d, t_i = min(a_i, U_i - a_i), where (I + X' diag(t) X) d = w - v makes v equal to w but for d, so
+    that what is left is about the lag. Its D is evaluated like any other.
 
-    References: Rockafellar, SIAM J. Control and Optimization 1976; Guler, SIAM J. Optimization 1992 (beta); Lin, Mairal and
-    Harchaoui, JMLR 2018.
+    References: Rockafellar, SIAM J. Control and Optimization 1976; Guler, SIAM J. Optimization 1992 (beta); Lin, Mairal
+    and Harchaoui, JMLR 2018.
     """
 
     def __init__(self, known: AllRows, rows: MemoryRows, arrow: ArrowPreconditioner, X: CSR) -> None:
@@ -323,7 +330,9 @@ class ProximalDescent:
         at.w, at.primal, at.pace = here.w, here.primal, float(following)
 
     def _direction(self, right: Float64, theta: Float64, *, estimated: bool) -> Float64:
-        """Return about (I + X' diag(theta) X)^-1 right (p,), exactly for the dense columns where the matrix is exact."""
+        """Return about (I + X' diag(theta) X)^-1 right (p,), exactly for the dense columns where the matrix is
+        exact.
+        """
         rows, arrow = self._rows, self._arrow
         arrow.update(theta, estimated=estimated)
         least, stop = ENERGY * float(right @ arrow(right)), rows.products + PRODUCTS
@@ -335,7 +344,9 @@ class ProximalDescent:
         return solved.x if estimated else solved.x + arrow.block_step(solved.residual)
 
     def _balance(self, at: ProximalState, here: ProximalPoint) -> ProximalPoint:
-        """Return a better point after a step on quadratics above the losses that touch them at its margins; else ``here``."""
+        """Return a better point after a step on quadratics above the losses that touch them at its margins; else
+        ``here``.
+        """
         rows = self._rows
         distance = np.abs(threshold(rows.problem.loss) - rows.terms.y * here.f)
         step = self._direction(here.v - here.w, self._upper / (2.0 * np.maximum(distance, NARROW)), estimated=True)

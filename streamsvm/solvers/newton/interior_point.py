@@ -1,14 +1,15 @@
-"""A primal-dual interior point of a linear problem whose rows are in memory (equations: ``compute.passes.interior_point``).
+"""A primal-dual interior point of a linear problem whose rows are in memory (equations:
+``compute.passes.interior_point``).
 
-Newton's method on the objective alone flips rows in and out of the corner of the loss; where columns are rare and large,
-every flip moves a weight by itself, and steps stay short. Inside the bounds all rows are curved a little, steps are longer, and
-15 to 40 of them, whatever the scales, bring the sum of the complementarity products to a thousandth of the objective. The
-dual variables are feasible throughout: every iteration bounds the optimum.
+Newton's method on the objective alone flips rows in and out of the corner of the loss; where columns are rare and
+large, every flip moves a weight by itself, and steps stay short. Inside the bounds all rows are curved a little, steps
+are longer, and 15 to 40 of them, whatever the scales, bring the sum of the complementarity products to a thousandth of
+the objective. The dual variables are feasible throughout: every iteration bounds the optimum.
 
     P(w) - D(a) <= sum_i (lower_i a_i + upper_i (U_i - a_i)) + 1/2 ||v - w||^2,      v = sum_i a_i y_i x_i
 
-where the first equation of the module named above holds. Columns of large scale make the last term large long before
-it matters to the margins: the iteration begins where it is about 0 (``Centering``), and the exact solution for the dense
+where the first equation of the module named above holds. Columns of large scale make the last term large long before it
+matters to the margins: the iteration begins where it is about 0 (``Centering``), and the exact solution for the dense
 columns closes each step (``ArrowPreconditioner.block_step``).
 """
 
@@ -25,13 +26,15 @@ from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
 from streamsvm.solvers.newton.rows_in_memory import MemoryRows, step_length
 
 FIRST_TARGET = 10.0
-"""The first complementarity products, in units of C: where all rows are far from the corner the path is easy to find."""
+"""The first complementarity products, in units of C: where all rows are far from the corner the path is easy to
+find."""
 CENTERED, CENTERING_STEPS = 1.0, 30
 """A point is on the path where the energy of the gradient is this many times the target; Newton steps to it at most."""
 ENERGY = 1e-2
 """Conjugate gradients end at this share of the first energy."""
 RESIDUAL = 0.1
-"""Half the squared residual of the rare columns must then also be below this share of the sum the products are to have."""
+"""Half the squared residual of the rare columns must then also be below this share of the sum the products are to
+have."""
 CENTERING = 1e-4
 """The target is the cube of the share that an affine step would leave of the products (Mehrotra), but at least this."""
 LEAST_CORRECTION = 0.5
@@ -58,8 +61,8 @@ class Iterate(NamedTuple):
 class Centering:
     """Newton's method on what the central path at one target minimizes (``compute.passes.interior_point``).
 
-    What the dual variables lack of w = sum a_i y_i x_i shrinks by one minus the length of a step. On columns of scale 10^6
-    that takes forever; where nothing is lacking at first, nothing will be.
+    What the dual variables lack of w = sum a_i y_i x_i shrinks by one minus the length of a step. On columns of scale
+    10^6 that takes forever; where nothing is lacking at first, nothing will be.
     """
 
     def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
@@ -68,7 +71,8 @@ class Centering:
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def run(self, w: Float64) -> tuple[Float64, Interior, bool]:
-        """Return the next w (p,), dual variables that go with its margins, and whether that is about a point on the path.
+        """Return the next w (p,), dual variables that go with its margins, and whether that is about a point on the
+        path.
 
         It is not where the time for a reading came before.
         """
@@ -132,7 +136,9 @@ class InteriorStep:
         return w, self._rows.move_margins(here.f, length * df, w, wanted)
 
     def _direction(self, aim: Aim, affine: Float64, residual: float, start: Float64 | None) -> tuple[Float64, Float64]:
-        """Return the step dw and X dw for an aim; fill in theta and right, and with the first of two aims the preconditioner."""
+        """Return the step dw and X dw for an aim; fill in theta and right, and with the first of two aims the
+        preconditioner.
+        """
         rows, here = self._rows, self._here
         passes.system_pass(rows.terms, here.f, self._at, aim, affine, self._theta, self._right)
         if start is None:

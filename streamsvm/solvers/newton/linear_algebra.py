@@ -35,9 +35,11 @@ WORTH_DRAWING = 2
 SETTLED = 0.1
 """Where no larger share of h changes from one call to the next, the matrix is made of all rows."""
 STALE = 4.0
-"""The matrix is made anew when what was added and taken out is so many times what it is: float32 products leave traces."""
+"""The matrix is made anew when what was added and taken out is so many times what it is: float32 products leave
+traces."""
 CANCELLED = 1e-6
-"""It is also made anew where less than this share of a diagonal element is left: what rows leave that were taken out is rounding."""
+"""It is also made anew where less than this share of a diagonal element is left: what rows leave that were taken out is
+rounding."""
 SAME = 1e-12
 """Differences below this share of h_i are rounding."""
 LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
@@ -45,8 +47,9 @@ LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
 BLOCK_SHARE = 20.0
 """Between them the factorization of the block may cost as much as visiting every entry so many times."""
 WIDE = 4
-"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times the rows: it is factorized
-in a third of columns^3 operations, and conjugate gradients end in about as many steps as there are rows."""
+"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times
+the rows: it is factorized in a third of columns^3 operations, and conjugate gradients end in about as many steps as
+there are rows."""
 JITTER = 1e-13
 """Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
 
@@ -73,9 +76,11 @@ def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
 
 
 def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
-    """As ``factorized``, of a matrix that rounding can have left not positive definite: its diagonal then grows by shares of itself.
+    """As ``factorized``, of a matrix that rounding can have left not positive definite: its diagonal then grows by
+    shares of itself.
 
-    What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where its double does not do.
+    What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where
+    its double does not do.
     """
     diagonal, share = np.diagonal(matrix).copy(), 0.0
     while True:
@@ -106,10 +111,11 @@ def solve(
 ) -> Solved:
     """Solve A x = right for x (p,), ``product`` being A d, symmetric and positive definite.
 
-    These are preconditioned conjugate gradients that end when the caller has what it needs (Hestenes and Stiefel 1952; Dembo,
-    Eisenstat and Steihaug, SIAM J. Numer. Anal. 1982: inexact Newton steps).
+    These are preconditioned conjugate gradients that end when the caller has what it needs (Hestenes and Stiefel 1952;
+    Dembo, Eisenstat and Steihaug, SIAM J. Numer. Anal. 1982: inexact Newton steps).
 
-    ``enough(energy, residual)`` is asked before every iteration, energy = residual' M^-1 residual. Without ``start``: from 0.
+    ``enough(energy, residual)`` is asked before every iteration, energy = residual' M^-1 residual. Without ``start``:
+    from 0.
     """
     x = np.zeros_like(right) if start is None else start.copy()
     residual = right.copy() if start is None else right - product(x)
@@ -134,13 +140,15 @@ class BlockMatrix:
 
     ``chosen`` (k,) are the components, rising, the last of ``columns`` + 1 being the constant feature.
 
-    Making the matrix costs entries^2 / 2 a row, as much as 4 to 20 products with X. It need not be made anew, nor of all rows:
+    Making the matrix costs entries^2 / 2 a row, as much as 4 to 20 products with X. It need not be made anew, nor of
+    all rows:
 
-    - A loss that bends by pieces has h_i = 0 or one value: only rows that entered or left the corner change the matrix, so long as
-      they are fewer than those that are in it.
-    - Elsewhere, where there are many more rows than columns, rows drawn with probability pi_i = min(1, h_i / t), each counted
-      1 / pi_i times, give the correlations between columns to some sqrt(columns / rows drawn); the diagonal is exact. Once h
-      hardly changes any more the matrix is made of all rows after all: from there on it is changed row by row.
+    - A loss that bends by pieces has h_i = 0 or one value: only rows that entered or left the corner change the matrix,
+      so long as they are fewer than those that are in it.
+    - Elsewhere, where there are many more rows than columns, rows drawn with probability pi_i = min(1, h_i / t), each
+      counted 1 / pi_i times, give the correlations between columns to some sqrt(columns / rows drawn); the diagonal is
+      exact. Once h hardly changes any more the matrix is made of all rows after all: from there on it is changed row by
+      row.
 
     The draws are hashes of row numbers: what comes out is a function of the rows and of the h that were asked for.
     """
@@ -264,12 +272,14 @@ def _threshold(h: Float64, rows: int) -> float:
 class ArrowPreconditioner:
     """A preconditioner that knows the arrow shape of encoded tables: a block of dense columns, and rare ones beside it.
 
-    It is of G + X' diag(h) X at one h after another, G = diag(``outer``) (p,); ``columns`` is what a CSR record cannot know.
+    It is of G + X' diag(h) X at one h after another, G = diag(``outer``) (p,); ``columns`` is what a CSR record cannot
+    know.
 
-    The Hessian I + X' diag(h) X of a table is nearly an arrow. Numeric columns and frequent levels meet each other in many rows;
-    two levels of one variable never meet, and two rare ones hardly ever. So the exact block of the densest columns, factorized,
-    beside the diagonal of all others is close to the Hessian, whatever the scales: both parts are invariant to the scaling of
-    columns. Where all columns are in the block it is the Hessian itself, and conjugate gradients need one or two steps.
+    The Hessian I + X' diag(h) X of a table is nearly an arrow. Numeric columns and frequent levels meet each other in
+    many rows; two levels of one variable never meet, and two rare ones hardly ever. So the exact block of the densest
+    columns, factorized, beside the diagonal of all others is close to the Hessian, whatever the scales: both parts are
+    invariant to the scaling of columns. Where all columns are in the block it is the Hessian itself, and conjugate
+    gradients need one or two steps.
     """
 
     def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
@@ -312,8 +322,8 @@ class ArrowPreconditioner:
     def block_step(self, residual: Float64) -> Float64:
         """The step (p,) of the dense columns alone that takes their part of a residual away; 0 for all others.
 
-        A column of scale 10^6 makes an error of 10^-6 in a margin an error of 1 in the gradient. This removes it, at the
-        cost of a change in the margins that is as small as the error was.
+        A column of scale 10^6 makes an error of 10^-6 in a margin an error of 1 in the gradient. This removes it, at
+        the cost of a change in the margins that is as small as the error was.
         """
         step = np.zeros_like(residual)
         step[self.chosen] = self._solved(residual)

@@ -1,6 +1,7 @@
 """A model of the whole objective on rows that fit in memory, its minimum, and how far it is trusted.
 
-Around a point c where gradient and value of the objective are known, with rows S of a sample (``solvers.newton.sample``),
+Around a point c where gradient and value of the objective are known, with rows S of a sample
+(``solvers.newton.sample``),
 
     M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(damping) (w - c).
 
@@ -9,10 +10,10 @@ that were formed are float32, and margins found without forming them are not the
 the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
 component has but a few are all in S. ``damping`` holds back components about which S says little.
 
-M is minimized by Newton's method with step halving (``Descent``) while the half width mu of a rounded corner falls along the
-path of its optima, so that the rows in the corner stay in it. The decrease it promised is compared with the decrease the
-next pass finds (``TrustRegion``): a model that is off is damped more, and one that made things worse is minimized again from
-where it stood.
+M is minimized by Newton's method with step halving (``Descent``) while the half width mu of a rounded corner falls
+along the path of its optima, so that the rows in the corner stay in it. The decrease it promised is compared with the
+decrease the next pass finds (``TrustRegion``): a model that is off is damped more, and one that made things worse is
+minimized again from where it stood.
 
 References: Keerthi and DeCoste, JMLR 2005 (Newton on the squared hinge); Shamir, Srebro, Zhang, ICML 2014 (DANE).
 """
@@ -92,7 +93,9 @@ class Hessian:
 def conjugate_gradients(
     X: Rows, second_derivatives: Float64, diagonal: Float64, right: Float64, columns: int
 ) -> Float64:
-    """Solve (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own diagonal."""
+    """Solve (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own
+    diagonal.
+    """
     chosen = second_derivatives > 0.0
     rows, weights = row_where(X, chosen), second_derivatives[chosen]
     scale = 1.0 / (diagonal + squares(rows, weights, columns))
@@ -195,7 +198,9 @@ class Descent:
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
     def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
-        """Return the minimum of the model from w, and whether it was reached; no step is made after the model's deadline."""
+        """Return the minimum of the model from w, and whether it was reached; no step is made after the model's
+        deadline.
+        """
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
             if time.perf_counter() > model.deadline:
@@ -272,8 +277,9 @@ def halved_length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, s
 class TrustRegion:
     """A model, how far it is trusted, and what it promised of the point it led to.
 
-    The damping of a component is a multiple of C sum s_i x_ij^2 over the rows that the sample only estimates; the multiple
-    grows where a point was worse than promised. mu narrows as far as the tolerance asks, but only so far in a step.
+    The damping of a component is a multiple of C sum s_i x_ij^2 over the rows that the sample only estimates; the
+    multiple grows where a point was worse than promised. mu narrows as far as the tolerance asks, but only so far in a
+    step.
     """
 
     model: Surrogate
@@ -353,7 +359,9 @@ def first_damping(sample: Sample, components: int) -> float:
 
 
 def first_mu(problem: Problem) -> float:
-    """Return mu of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can afford that."""
+    """Return mu of the first pass. Rows whose margins spread over 1 cost about mu^2 of the objective: a warm start can
+    afford that.
+    """
     if problem.loss.smooth():
         return 0.0
     widest = WIDEST if problem.warm is None else float(np.sqrt(SMOOTHING_SHARE * problem.tolerance))

@@ -1,17 +1,20 @@
-"""Steps where rows do not fit the memory: by the Hessian of all rows where columns are few, by a sample where they are many.
+"""Steps where rows do not fit the memory: by the Hessian of all rows where columns are few, by a sample where they are
+many.
 
-**By the Hessian** (``ExactSteps``): the second derivatives of all rows are summed up in readings that evaluate points. A sample of rows
-leads to the first point. Where the loss bends by pieces the rows that bend near a point are few, and the next sample has nearly all
-of them; the logistic loss bends everywhere, and a sample of a tenth of the rows is never more than that. Of few columns
-H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more than some evaluations. With c the point that was read,
+**By the Hessian** (``ExactSteps``): the second derivatives of all rows are summed up in readings that evaluate points.
+A sample of rows leads to the first point. Where the loss bends by pieces the rows that bend near a point are few, and
+the next sample has nearly all of them; the logistic loss bends everywhere, and a sample of a tenth of the rows is never
+more than that. Of few columns H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more than some evaluations.
+With c the point that was read,
 
     M(w) = sum_S C_i l(m_i) / probability_i + shift.w + 1/2 (w - c)' [I + H - H_S]+ (w - c)
 
-has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how that changes on
-the way is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out negative eigenvalues, so that M
-is convex. (Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in place of three.) M is minimized in memory. The
-reading after that does not sum H up again: mostly it is the last one, and else the old H, with the new gradient, does for a step.
-Where P did not fall the step is cut by P's tangent, and H is summed up in every reading until one was taken whole.
+has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how
+that changes on the way is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out
+negative eigenvalues, so that M is convex. (Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in
+place of three.) M is minimized in memory. The reading after that does not sum H up again: mostly it is the last one,
+and else the old H, with the new gradient, does for a step. Where P did not fall the step is cut by P's tangent, and H
+is summed up in every reading until one was taken whole.
 
 **By a sample**: ``SampledSteps``.
 """
@@ -66,7 +69,8 @@ DECREASE_SHARE, LEAST_GAP_SHARE = 0.1, 3e-4
 DUAL_SHARE = 0.05
 """The sample's dual variables are solved for to this share of the gap."""
 NEAR, WIDTHS = 0.1, 2.0
-"""They are only where a step promises less than this share of the objective, and smoothing costs at most two tolerances."""
+"""They are only where a step promises less than this share of the objective, and smoothing costs at most two
+tolerances."""
 ADVANCES = 3
 """Calls of ``AllRows.advance`` for one problem between two readings at most."""
 
@@ -83,7 +87,9 @@ class ExactModel(NamedTuple):
     """(p, p) [I + H - H_S]+, as they were when H was summed up last."""
 
     def minimum(self, problem: Problem, found: PointEvaluation, center: Float64) -> tuple[Float64, float]:
-        """Return about the least point (p,) of M, made at ``center`` (p,) from what a pass found there, and M less its value there."""
+        """Return about the least point (p,) of M, made at ``center`` (p,) from what a pass found there, and M less its
+        value there.
+        """
         loss, w, change = problem.loss, center, 0.0
         model = surrogate_around(problem, self.sample, self.factor, center)
         here = model.values_at(loss, w)
@@ -135,8 +141,8 @@ class ExactSteps:
     def accept(self, found: PointEvaluation) -> bool:
         """Return whether P has fallen; where it has not, the step is cut.
 
-        P is convex, and so nowhere below its tangent at the point that was read: less than at the center only nearer than
-        where that tangent is. Half of the way there is looked at next, at most half of this one.
+        P is convex, and so nowhere below its tangent at the point that was read: less than at the center only nearer
+        than where that tangent is. Half of the way there is looked at next, at most half of this one.
         """
         rise = found.value - self.value
         if rise <= ROUNDING * abs(found.value) - FALLS * self.length * self.promised:
@@ -155,7 +161,9 @@ class ExactSteps:
         self.model = ExactModel(sample, factor, _positive_part(whole - own, whole))
 
     def polished_dual(self, problem: Problem, found: PointEvaluation, deadline: float) -> float:
-        """Return the dual value when the a_i of S are solved for, all others being what they are at the point that was read."""
+        """Return the dual value when the a_i of S are solved for, all others being what they are at the point that was
+        read.
+        """
         if self.model is None:
             return found.dual
         f = operators.margins(self.model.sample.X, self.point)
@@ -175,7 +183,9 @@ def worth_exact_steps(problem: Problem) -> bool:
 
 
 def start_exact_steps(model: Surrogate, found: PointEvaluation) -> ExactSteps:
-    """Return the step to about the minimum of a sample's model around the point of the first pass. Changed: its damping."""
+    """Return the step to about the minimum of a sample's model around the point of the first pass. Changed: its
+    damping.
+    """
     loss, w = model.problem.loss, model.center
     model.damping = np.zeros_like(w)
     thin = len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(w))
@@ -190,7 +200,9 @@ def exact_sample_rows(problem: Problem) -> int:
 
 
 def _positive_part(part: Float64, whole: Float64) -> Float64:
-    """Return ``part`` (p, p) without its negative directions, as ``whole`` (p, p), which is positive definite, measures them."""
+    """Return ``part`` (p, p) without its negative directions, as ``whole`` (p, p), which is positive definite, measures
+    them.
+    """
     lower = np.linalg.cholesky(whole)
     scaled = solve_lower(lower, solve_lower(lower, part).T)
     values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
@@ -227,27 +239,28 @@ class Reading(NamedTuple):
 @saved_as("newton.out_of_core")
 @dataclass(slots=True)
 class SampledSteps:
-    """Where rows do not fit the memory and columns are too many for a matrix: the next point from a sample, one reading a step.
+    """Where rows do not fit the memory and columns are too many for a matrix: the next point from a sample, one reading
+    a step.
 
-    A reading at w gives P, v = sum_i a_i y_i x_i of the slopes there, and a sample S of the rows, row i found with probability
-    q_i. Around the best point c met so far, with v_c of the reading that met it, the model
+    A reading at w gives P, v = sum_i a_i y_i x_i of the slopes there, and a sample S of the rows, row i found with
+    probability q_i. Around the best point c met so far, with v_c of the reading that met it, the model
 
         M(w) = 1/2 ||w||^2 + shift.w + sum_S C_i h(m_i) / q_i + 1/2 (w - c)' diag(damping) (w - c)
 
-    has the gradient of P at c. It is of the shape of a problem whose rows are in memory, and solved as one (``AllRows``):
-    diagonal G = 1 + damping, linear term q = shift - damping * c. So is the dual problem of the sample's a_i with all other a_i
-    fixed at the slopes: there G = 1 and -q = sum of a_i y_i x_i over the others. It takes a gradient away that is large in
-    columns of large scale, and turns a bound that would come late, P - D = 1/2 ||grad||^2, into one some 1 / q times as far
-    from the optimum as P is.
+    has the gradient of P at c. It is of the shape of a problem whose rows are in memory, and solved as one
+    (``AllRows``): diagonal G = 1 + damping, linear term q = shift - damping * c. So is the dual problem of the sample's
+    a_i with all other a_i fixed at the slopes: there G = 1 and -q = sum of a_i y_i x_i over the others. It takes a
+    gradient away that is large in columns of large scale, and turns a bound that would come late, P - D = 1/2
+    ||grad||^2, into one some 1 / q times as far from the optimum as P is.
 
-    The sample tells (X' diag(h) X)_jj to a share of about 1 / sqrt(1 + k_j), k_j the rows in it that have column j and were not
-    certain to be: so much of T_j = C sum s_i x_ij^2 over those rows the model may lack, and
+    The sample tells (X' diag(h) X)_jj to a share of about 1 / sqrt(1 + k_j), k_j the rows in it that have column j and
+    were not certain to be: so much of T_j = C sum s_i x_ij^2 over those rows the model may lack, and
 
         damping_j = delta T_j / sqrt(1 + k_j),
 
-    delta by what the last model promised and the next reading found. (T_j alone holds every column back as if S said nothing of
-    it: that takes twice the readings.) A sample is needed between two readings only: a model that misled is made again, around
-    the same c.
+    delta by what the last model promised and the next reading found. (T_j alone holds every column back as if S said
+    nothing of it: that takes twice the readings.) A sample is needed between two readings only: a model that misled is
+    made again, around the same c.
 
     Reference: Shamir, Srebro and Zhang, ICML 2014 (DANE: a local model with the gradient of the whole).
     """
@@ -280,7 +293,9 @@ class SampledSteps:
         return True
 
     def next_point(self, reading: Reading, narrowing: float) -> tuple[Float64, float]:
-        """Return the minimum (p,) of the model, and the half width of corners there, at least ``narrowing`` times what it was."""
+        """Return the minimum (p,) of the model, and the half width of corners there, at least ``narrowing`` times what
+        it was.
+        """
         model, loss = self._model(reading), self.problem.loss
         here, mu = round_corners(loss, self.mu), self._next_mu(model, reading.primal, narrowing)
         smooth = round_corners(loss, mu)
@@ -293,7 +308,9 @@ class SampledSteps:
         return w, mu
 
     def dual(self, reading: Reading) -> float:
-        """Return D with the sample's dual variables solved for and all others at the slopes of the reading; -inf where it is far off."""
+        """Return D with the sample's dual variables solved for and all others at the slopes of the reading; -inf where
+        it is far off.
+        """
         found, problem = reading.found, self.problem
         if self.promised > NEAR * abs(found.value) or found.smoothing > WIDTHS * problem.tolerance * abs(found.primal):
             return -np.inf
@@ -314,7 +331,9 @@ class SampledSteps:
         return model
 
     def _next_mu(self, model: Surrogate, primal: float, narrowing: float) -> float:
-        """Return the half width of corners at which smoothing costs its share of the tolerance, as far as one step may narrow."""
+        """Return the half width of corners at which smoothing costs its share of the tolerance, as far as one step may
+        narrow.
+        """
         goal, loss = SMOOTHING_SHARE * self.problem.tolerance * primal, round_corners(self.problem.loss, self.mu)
         smoothing = smoothing_of(model, loss, self.center) if self.mu else 0.0
         return self.mu if smoothing <= goal else self.mu * max(narrowing, float(np.sqrt(goal / smoothing)))
@@ -329,7 +348,9 @@ def start_sampled_steps(
 
 
 def unknown_squares(sample: Sample, total: Float64) -> Float64:
-    """Return T_j / C / sqrt(1 + k_j) (p,): what a sample may be wrong about of ``total`` = sum_i s_i x_ij^2 over all rows."""
+    """Return T_j / C / sqrt(1 + k_j) (p,): what a sample may be wrong about of ``total`` = sum_i s_i x_ij^2 over all
+    rows.
+    """
     unsure, columns = sample.probability < 1.0, len(total) - 1
     left = np.maximum(total - squares(sample.X, np.where(unsure, 0.0, sample.s), columns), 0.0)
     if isinstance(sample.X, CSR):

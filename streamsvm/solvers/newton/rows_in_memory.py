@@ -1,4 +1,6 @@
-"""Rows in memory as the methods of this package use them: products and margins, columns that few rows have, line searches."""
+"""Rows in memory as the methods of this package use them: products and margins, columns that few rows have, line
+searches.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ TRIALS = 60
 ENOUGH = 0.05
 """A line search ends where the slope has fallen to this share of the first one."""
 BEFORE = 0.9
-"""A trial beyond the minimum ends it only where a Newton step from there leads back to this share of its length or more: a first
-slope that is large says little of how far the function has risen since."""
+"""A trial beyond the minimum ends it only where a Newton step from there leads back to this share of its length or
+more: a first slope that is large says little of how far the function has risen since."""
 CLOSE = 0.999
 """A bracket is narrow enough where its lower end is this share of the upper one."""
 CUT = 1e-2
@@ -84,7 +86,8 @@ class OuterTerms(NamedTuple):
         return float(w @ scaled) + float(self.linear @ step), float(step @ scaled)
 
     def dual(self, loss: Loss, linear: float, quadratic: float, v: Float64) -> DualValue:
-        """Return the dual value of a_i with these sums (``compute.passes.certificate``), scaled for the best where q = 0.
+        """Return the dual value of a_i with these sums (``compute.passes.certificate``), scaled for the best where q =
+        0.
 
         Elsewhere q and v are large and nearly the same: only their difference is squared.
         """
@@ -102,11 +105,12 @@ def norm_terms(components: int) -> OuterTerms:
 
 
 class MemoryRows:
-    """All rows of a problem in memory, as a second-order method uses them: products with X, and a count of what they cost.
+    """All rows of a problem in memory, as a second-order method uses them: products with X, and a count of what they
+    cost.
 
-    ``terms`` are the signs, weights and loss of the rows. What a step between two readings may do is bounded by entries of X
-    visited (``WORK``), a number that is the same on every machine and with any number of threads, so that a run that is stopped
-    and resumed takes the same steps. The deadline is looked at in the same place.
+    ``terms`` are the signs, weights and loss of the rows. What a step between two readings may do is bounded by entries
+    of X visited (``WORK``), a number that is the same on every machine and with any number of threads, so that a run
+    that is stopped and resumed takes the same steps. The deadline is looked at in the same place.
     """
 
     def __init__(
@@ -128,7 +132,9 @@ class MemoryRows:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it is time for the next reading; asked between steps only, as a step cut short may lose more than it gains."""
+        """Whether it is time for the next reading; asked between steps only, as a step cut short may lose more than it
+        gains.
+        """
         return self._left <= 0 or self.is_late
 
     @property
@@ -151,14 +157,17 @@ class MemoryRows:
         return f if self._offset is None else f + self._offset
 
     def offset_gain(self, slopes: Float64) -> float:
-        """Return what the offset adds to the dual for a_i y_i (n,): a loss of y_i (x_i.w + o_i) is dual to - sum a_i y_i o_i."""
+        """Return what the offset adds to the dual for a_i y_i (n,): a loss of y_i (x_i.w + o_i) is dual to - sum a_i
+        y_i o_i.
+        """
         return 0.0 if self._offset is None else -float(self._offset @ slopes)
 
     def move_margins(self, f: Float64, change: Float64, w: Float64, allowed: float) -> Float64:
-        """Return X w (n,) after a step that changed f by ``change``: their sum, or X w recomputed where rounding has drifted.
+        """Return X w (n,) after a step that changed f by ``change``: their sum, or X w recomputed where rounding has
+        drifted.
 
-        Where margins were large once, what is left of them is their rounding: where rows are separable and P is small, it soon
-        exceeds a gap of ``allowed``.
+        Where margins were large once, what is left of them is their rounding: where rows are separable and P is small,
+        it soon exceeds a gap of ``allowed``.
         """
         found = f + change
         largest = max(float(np.abs(f).max(initial=0.0)), float(np.abs(change).max(initial=0.0)))
@@ -182,7 +191,8 @@ class MemoryRows:
         return out
 
     def sweep(self, order: Int32, count: int, a: Float64, w: Float64) -> int:
-        """Sweep the first ``count`` rows of ``order`` by coordinate descent, changing all three (``compute.passes.dcd``).
+        """Sweep the first ``count`` rows of ``order`` by coordinate descent, changing all three
+        (``compute.passes.dcd``).
 
         Return how many of them, now the first of ``order``, are worth another visit.
         """
@@ -194,13 +204,13 @@ class MemoryRows:
 class RareColumns:
     """The weights of rare columns at their best, whatever the others are: what lets Newton's method take full steps.
 
-    They are the columns of sparse rows outside the block of the preconditioner, stored by column. A column that is in few rows and
-    large in them - one value of a category, standardized - has a curvature of 10^5 where one of its rows is in the corner of the
-    loss, and of 1 where none is. A full step then sends rows far in, or far out, and a line search for all columns at once stops
-    after a hundredth of it. So a step is followed by coordinate descent on these columns alone
-    (``compute.passes.rows_in_memory.column_sweep``), and judged by where that ends: Newton's method on the function that is left
-    when they are eliminated, which bends on the scale of margins. On 100,000 rows x 70,000 standardized columns that takes 7 full
-    steps and 33 products where an interior point takes 15 steps and 303.
+    They are the columns of sparse rows outside the block of the preconditioner, stored by column. A column that is in
+    few rows and large in them - one value of a category, standardized - has a curvature of 10^5 where one of its rows
+    is in the corner of the loss, and of 1 where none is. A full step then sends rows far in, or far out, and a line
+    search for all columns at once stops after a hundredth of it. So a step is followed by coordinate descent on these
+    columns alone (``compute.passes.rows_in_memory.column_sweep``), and judged by where that ends: Newton's method on
+    the function that is left when they are eliminated, which bends on the scale of margins. On 100,000 rows x 70,000
+    standardized columns that takes 7 full steps and 33 products where an interior point takes 15 steps and 303.
 
     Reference: Cai and Keyes, SIAM J. Sci. Comput. 2002 (Newton's method preconditioned by nonlinear elimination).
     """
@@ -229,10 +239,10 @@ def find_rare_columns(rows: MemoryRows, arrow: ArrowPreconditioner) -> RareColum
 def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
     """Return the t that about minimizes a convex function whose first and second derivative at t are ``slopes(t)``.
 
-    Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The slope is
-    monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few sums over the rows,
-    none of which visits X. Where no row bends at first, the full step can be 10^15 times too long: the bracket is cut in orders of
-    magnitude, and what is returned is never beyond the minimum if that was not found.
+    Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The
+    slope is monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
+    sums over the rows, none of which visits X. Where no row bends at first, the full step can be 10^15 times too long:
+    the bracket is cut in orders of magnitude, and what is returned is never beyond the minimum if that was not found.
     """
     low, high, t = 0.0, np.inf, 1.0
     first = slopes(0.0)[0]

@@ -1,10 +1,10 @@
 """A sample of the rows of a pass, each found with a probability that grows with what it means to the objective.
 
 Priority sampling (Duffield, Lund, Thorup, J. ACM 2007): the rows of the ``limit`` smallest keys u_i / score_i stay. A
-row counts 1 / min(1, t score_i) times, t the next key after those: sums over the sample are unbiased, and a row of large
-score is certain to be there. The sample is a function of the rows alone, so two workers' samples join
-into what one worker would have found. The t of some of the rows is never below that of all: a worker that knows it from
-one group of rows need not keep, of the next, what lies beyond.
+row counts 1 / min(1, t score_i) times, t the next key after those: sums over the sample are unbiased, and a row of
+large score is certain to be there. The sample is a function of the rows alone, so two workers' samples join into what
+one worker would have found. The t of some of the rows is never below that of all: a worker that knows it from one group
+of rows need not keep, of the next, what lies beyond.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ LARGEST, FEWEST = 64 << 20, 20_000
 LEAST, LEAST_PER_COMPONENT = 2_000, 20
 """Rows, and rows for each component, below which a sample is of no use where memory is short."""
 LEAST_SHARE, LARGEST_SHARE = 0.01, 0.25
-"""Shares of all rows between which a sample is where columns are too many for a matrix (``solvers.newton.out_of_core``)."""
+"""Shares of all rows between which a sample is where columns are too many for a matrix
+(``solvers.newton.out_of_core``)."""
 WHOLE, LARGEST_WHOLE = 3, 1 << 30
 """All rows are taken where there are at most this many times as many, of dense rows in at most this many bytes."""
 WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT = 2_000, 40
 """A method that begins far from the optimum begins with every k-th row, at least this many in all."""
 SPARE, SPARE_WIDE = 2.0, 1.25
-"""Multiples of ``limit`` that may be held before rows are thrown out: usually, and where the sample is to fill the memory."""
+"""Multiples of ``limit`` that may be held before rows are thrown out: usually, and where the sample is to fill the
+memory."""
 STORED_ARRAYS, JOINED_ARRAYS, SOLVED_ARRAYS = 56, 100, 220
-"""Bytes a row, beside its entries: sign, weight, key, score, margin and number; copies while parts are joined; float64 arrays of
-an interior point and of a model."""
+"""Bytes a row, beside its entries: sign, weight, key, score, margin and number; copies while parts are joined; float64
+arrays of an interior point and of a model."""
 
 
 def is_wide(problem: Problem) -> bool:
@@ -222,7 +224,9 @@ class PrioritySampler:
         return Sample(X, y, s, probability, f, row, complete)
 
     def sort(self) -> tuple[int, ...]:
-        """Keep the rows of the sample alone, parts in the order of their rows, and return the identities of their arrays."""
+        """Keep the rows of the sample alone, parts in the order of their rows, and return the identities of their
+        arrays.
+        """
         self._throw_out()
         # parts of ranges of rows, and in sequence: what is joined need not be sorted, which would take another copy
         self.parts = sorted((part for part in self.parts if len(part.row)), key=lambda part: part.row[0])
@@ -230,7 +234,9 @@ class PrioritySampler:
 
 
 def join_alike(samplers: list[PrioritySampler]) -> None:
-    """Make one part of all parts of those samplers that keep the same rows, with one copy of the rows for all of them."""
+    """Make one part of all parts of those samplers that keep the same rows, with one copy of the rows for all of
+    them.
+    """
     alike: dict[tuple[int, ...], list[PrioritySampler]] = {}
     for sampler in samplers:
         alike.setdefault(sampler.sort(), []).append(sampler)

@@ -2,11 +2,11 @@
 
     min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
 
-A pass gives P, the gradient and a sample of rows (``solvers.newton.sample``) in which every row whose loss may have a second
-derivative nearby, and every row that is much of its columns, has a large share. A model made of the sample and the exact
-gradient (``solvers.newton.model``) is minimized in memory; where it ends the next pass looks. How far it is trusted, and how
-the corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is ``TrustRegion``. The a_i of the
-rounded loss are a feasible dual point, and
+A pass gives P, the gradient and a sample of rows (``solvers.newton.sample``) in which every row whose loss may have a
+second derivative nearby, and every row that is much of its columns, has a large share. A model made of the sample and
+the exact gradient (``solvers.newton.model``) is minimized in memory; where it ends the next pass looks. How far it is
+trusted, and how the corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is
+``TrustRegion``. The a_i of the rounded loss are a feasible dual point, and
 
     P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
 
@@ -15,13 +15,15 @@ sample are solved for in memory, which makes the gradient vanish, so that a pass
 
 One of four ways leads from a point that was evaluated to the next one.
 
-- All rows of the pass are in memory: they are the problem itself, which is solved there (``AllRows``); a pass then confirms.
-- Some of them are, and columns are few enough for a matrix, or blocks are factored: a model that is trusted near the point
-  (``TrustRegion``), its dual point improved by the sample.
+- All rows of the pass are in memory: they are the problem itself, which is solved there (``AllRows``); a pass then
+  confirms.
+- Some of them are, and columns are few enough for a matrix, or blocks are factored: a model that is trusted near the
+  point (``TrustRegion``), its dual point improved by the sample.
 - Some of them are, and columns are many: a damped model of the same sample (``SampledSteps``).
 - Some of them are, columns are few, and all rows have a second derivative: readings sum up the matrix (``ExactSteps``).
 
-A sample that leads nowhere is given up for all rows where they fit; where they do not, and nothing else helps, the run is stuck.
+A sample that leads nowhere is given up for all rows where they fit; where they do not, and nothing else helps, the run
+is stuck.
 
 References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; Shamir, Srebro and Zhang, ICML 2014.
 """
@@ -101,7 +103,8 @@ SINGLE_BYTES = 4
 SAMPLE_ARRAYS = 48
 """Bytes a row of a sample: sign, weight, key, score, margin and number, rounded up."""
 ROW_ARRAYS = 188
-"""Bytes a row in memory, beside its entries: sign, weight, number, margins, and the float64 arrays of an interior point."""
+"""Bytes a row in memory, beside its entries: sign, weight, number, margins, and the float64 arrays of an interior
+point."""
 DESCENT_ARRAYS, FULL_BYTES = 140, 4
 """Bytes a row with the arrays of proximal descent instead, and bytes it holds for each full column of a row."""
 
@@ -228,7 +231,9 @@ class Newton(Solver[NewtonState]):
         return ElasticNet(narrowing=self.narrowing)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Count the rows, of which problems that take all of them share one copy; vectors; a matrix where it is explicit."""
+        """Count the rows, of which problems that take all of them share one copy; vectors; a matrix where it is
+        explicit.
+        """
         p, rows, entry = problem.columns + 1, sample_rows(self.sample, problem), layout.entry_bytes
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
         most = most_explicit(dense=layout.dense)
@@ -261,7 +266,9 @@ class Newton(Solver[NewtonState]):
         )
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
-        """Return the same with a sample, or a smaller one; None where that would be of no use, or a number was ``asked`` for."""
+        """Return the same with a sample, or a smaller one; None where that would be of no use, or a number was
+        ``asked`` for.
+        """
         if "sample" in asked:
             return None
         if is_wide(problem):
@@ -305,7 +312,9 @@ class Newton(Solver[NewtonState]):
             state.sampler.add(block, f, self._scores(state, block, f))
 
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
-        """Return the scores (n,) by which rows are sampled: their second derivatives, and how much of a column they are."""
+        """Return the scores (n,) by which rows are sampled: their second derivatives, and how much of a column they
+        are.
+        """
         problem, factored = state.problem, isinstance(block.X, operators.Factored | UnformedRows)
         if state.passes == 0:
             if not factored:
@@ -333,7 +342,9 @@ class Newton(Solver[NewtonState]):
         state.sampler.threshold = min(state.sampler.threshold, bound)
 
     def part(self, state: NewtonState) -> NewtonState:
-        """Return the point without the sums and the rows of other parts, and without the model that led to the point."""
+        """Return the point without the sums and the rows of other parts, and without the model that led to the
+        point.
+        """
         return replace(
             state,
             evaluation=PointSums(len(state.point)),
@@ -383,7 +394,9 @@ class Newton(Solver[NewtonState]):
     # -- from one point to the next
 
     def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
-        """Judge the model that led to the point, make a better one, and go to its minimum; or solve the problem itself."""
+        """Judge the model that led to the point, make a better one, and go to its minimum; or solve the problem
+        itself.
+        """
         if state.all_rows is not None:
             state.all_rows.confirm(found.primal)
             before = state.all_rows.advances
@@ -445,7 +458,9 @@ class Newton(Solver[NewtonState]):
             state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
     def _sampled_step(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Improve the dual bound and step by a sample, from this point if it is no worse than the last one, else from that."""
+        """Improve the dual bound and step by a sample, from this point if it is no worse than the last one, else from
+        that.
+        """
         steps = state.steps or start_sampled_steps(state.problem, found, sample, state.point, state.mu)
         first, state.steps = state.steps is None, steps
         known = (state.squares, state.primal, state.dual, state.deadline)
@@ -460,8 +475,8 @@ class Newton(Solver[NewtonState]):
     def _exact_step(self, state: NewtonState, steps: ExactSteps, found: PointEvaluation) -> None:
         """Step to the minimum of a model of all rows, or look nearer to where the last step began.
 
-        Every other reading sums second derivatives up as long as steps are taken whole. After one that had to be cut every
-        reading does: they have changed on the way, and the old ones lead to the next step that has to be cut.
+        Every other reading sums second derivatives up as long as steps are taken whole. After one that had to be cut
+        every reading does: they have changed on the way, and the old ones lead to the next step that has to be cut.
         """
         state.gaps.append((state.primal - state.dual) / abs(state.primal))
         sample = None if state.looking else state.sampler.sample()
@@ -486,7 +501,8 @@ class Newton(Solver[NewtonState]):
     def pending(self, state: NewtonState) -> bool:
         """Return whether the problem in memory is to be worked on before the next reading.
 
-        As often as before the last one: what is solved soon is confirmed soon, and readings grow with the logarithm of the work.
+        As often as before the last one: what is solved soon is confirmed soon, and readings grow with the logarithm of
+        the work.
         """
         rows = state.all_rows
         return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
@@ -514,12 +530,16 @@ class Newton(Solver[NewtonState]):
         return replace(self, polish=False)
 
     def witness(self, state: NewtonState) -> NewtonState:
-        """Keep the slopes of the rows in memory where theirs is the largest D, and the weights whose slopes are used elsewhere."""
+        """Keep the slopes of the rows in memory where theirs is the largest D, and the weights whose slopes are used
+        elsewhere.
+        """
         rows = state.proven_in_memory
         return replace(self.part(state), dual_point=state.dual_point, all_rows=rows and rows.without_rows())
 
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
-        """Return the dual variables (n,) of the largest D: those found in memory, or the slopes at some weights, scaled."""
+        """Return the dual variables (n,) of the largest D: those found in memory, or the slopes at some weights,
+        scaled.
+        """
         if state.proven_in_memory is not None:
             found = state.proven_in_memory.dual_values(block.start, block.span)
             return None if found is None else block.gathered(found)
@@ -534,7 +554,9 @@ def is_stalled(gaps: list[float], passes: int) -> bool:
 
 
 def is_stuck(state: NewtonState) -> bool:
-    """Return whether samples lead nowhere and all rows do not fit, or steps with all rows in memory make no progress."""
+    """Return whether samples lead nowhere and all rows do not fit, or steps with all rows in memory make no
+    progress.
+    """
     if state.steps is None and state.all_rows is None and state.exact_steps is None:
         return False
     return is_stalled(state.gaps, STUCK_PASSES)
