@@ -19,6 +19,16 @@ from functools import cache
 from itertools import islice, pairwise
 from typing import TypeVar
 
+T = TypeVar("T")
+TILES = 4
+"""Tiles that a strip must have at least to be worth a thread."""
+PATIENCE = 4
+"""Strips that are worth a thread which one thread does alone before it looks again whether others have become idle."""
+SIDE_BYTES = 64 << 20
+"""Bytes that threads beside the first may hold together for one piece of work in memory."""
+MOST_POOLED = 1024
+"""Threads the pool of strips may come to have; no more are started than ever work at once."""
+
 
 class _Postponed:
     """What a signal has to say to the main thread while that starts threads or waits for their end."""
@@ -72,18 +82,6 @@ def end_all(threads: Iterable[threading.Thread], stop: Callable[[], None], secon
         for thread in threads:
             if thread.is_alive():
                 thread.join(seconds)
-
-
-T = TypeVar("T")
-
-TILES = 4
-"""The least a strip must have to be worth a thread."""
-PATIENCE = 4
-"""Strips that are worth a thread which one thread does alone before it looks again whether others have become idle."""
-SIDE_BYTES = 64 << 20
-"""What threads beside the first may hold together for one piece of work in memory."""
-MOST_POOLED = 1024
-"""Threads the pool of strips may come to have; no more are started than ever work at once."""
 
 
 class Cores:

@@ -43,6 +43,15 @@ StateClass: TypeAlias = Any
 
 PLAIN = (bool, int, float, str, type(None))
 
+FORMAT = 2
+"""The version of the header. Files of another one are refused."""
+GENERATIONS = ("ckpt-A", "ckpt-B")
+"""The two files of a directory; a checkpoint is written over the older one."""
+PAUSE_FACTOR = 20
+"""After a checkpoint none is made for so many times the seconds it took: they cost one part in so many of the time."""
+SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held", "gaps")
+"""The plain fields of a training that a checkpoint holds, beside its runs, its per-row state and its status."""
+
 
 class Encoder:
     """Turns a value into a JSON tree; arrays are collected in ``tensors`` and referred to by name."""
@@ -128,12 +137,6 @@ def _fields(kind: StateClass) -> list[str]:
 
 def _is_transposed(array: Array) -> bool:
     return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-
-
-FORMAT = 2
-"""The version of the header. Files of another one are refused."""
-GENERATIONS = ("ckpt-A", "ckpt-B")
-"""The two files of a directory; a checkpoint is written over the older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +277,6 @@ class CheckpointDirectory:
         found.sort(key=lambda saved: -saved.number)
         self.number = found[0].number if found else 0
         return found
-
-
-PAUSE_FACTOR = 20
-"""After a checkpoint none is made for so many times the seconds it took: they cost one part in so many of the time."""
-SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held", "gaps")
-"""The plain fields of a training that a checkpoint holds, beside its runs, its per-row state and its status."""
 
 
 class Checkpointer(Protocol):

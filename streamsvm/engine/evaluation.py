@@ -30,6 +30,10 @@ DEPTH = 1
 """Blocks read ahead by each thread."""
 WAITING_BYTES = 16 << 20
 """What parts of a sum may hold together while they wait to be joined."""
+WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
+"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a corner."""
+COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
+"""Chunks, and rows of each of them, that are mapped twice to see what float32 does."""
 
 
 class ProblemBlock(NamedTuple):
@@ -189,12 +193,6 @@ class _RowsInOrder:
             return None
         taken, self.rest = self.rest[:, :rows], self.rest[:, rows:]
         return taken
-
-
-WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Of a corner rounded off: the slopes of one of them make a good dual point of a loss that has a corner."""
-COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
-"""Of how many chunks so many rows are mapped twice, to see what float32 does."""
 
 
 class Evaluation:

@@ -24,6 +24,22 @@ from streamsvm.schedule import budget
 
 T = TypeVar("T")
 
+EXECUTORS = Registry(
+    "cluster",
+    {
+        "tcp": "streamsvm.cluster:connected",
+        "tls": "streamsvm.cluster:connected",
+        "scheduler-file": "streamsvm.cluster:connected",
+        "local": "streamsvm.cluster:connected",
+        "client": "streamsvm.cluster.connection:of_program",
+        "here": "streamsvm.engine.executor:here",
+    },
+)
+POLL_SECONDS = 0.25
+"""Seconds between two looks, while no result comes, at whether the job is to stop."""
+AHEAD = 2
+"""Parts by which a thread may be ahead of the one that takes results in their order."""
+
 
 class PartSpan(NamedTuple):
     """Parts [first, stop)."""
@@ -125,19 +141,6 @@ class JoinTree(Generic[T]):
                 return (found, other) if span == left else (other, found)
         self._nodes[span] = found
         return None
-
-
-EXECUTORS = Registry(
-    "cluster",
-    {
-        "tcp": "streamsvm.cluster:connected",
-        "tls": "streamsvm.cluster:connected",
-        "scheduler-file": "streamsvm.cluster:connected",
-        "local": "streamsvm.cluster:connected",
-        "client": "streamsvm.cluster.connection:of_program",
-        "here": "streamsvm.engine.executor:here",
-    },
-)
 
 
 Part: TypeAlias = Any
@@ -363,12 +366,6 @@ def _name_workers(error: BudgetError, bound: int | None, stated: int | None) -> 
 def task_limit(executor: Executor, stated: int | None) -> int:
     """Bytes a task may hold; the limits of this process hold too, where parts are joined."""
     return budget.memory_limit(executor.limit(stated))
-
-
-POLL_SECONDS = 0.25
-"""How often is looked, while nothing comes, whether the job is to stop."""
-AHEAD = 2
-"""Parts a thread may be ahead of who takes results in their order."""
 
 
 class ThreadExecutor(InThisProcess):

@@ -32,6 +32,9 @@ from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop
 
 _WISHES: ContextVar[list[bool] | None] = ContextVar("wishes", default=None)
 
+RECENT = 3
+"""Passes by which the time of the next one is judged."""
+
 
 @contextmanager
 def listen_for_end() -> Iterator[Callable[[], bool]]:
@@ -49,10 +52,6 @@ def end_fit() -> None:
     wishes = _WISHES.get()
     if wishes is not None:
         wishes.append(True)
-
-
-RECENT = 3
-"""Passes by which the time of the next one is judged."""
 
 
 class PassEvaluator(Protocol):

@@ -10,14 +10,15 @@ import numpy as np
 from streamsvm.types import Layout
 
 GROUP_BYTES = 32 << 20
-"""Of a group, about: enough work to be worth a message, little enough to share out evenly."""
+"""Bytes of a group, about: enough work to be worth a message, little enough to share out evenly."""
 MOST_GROUPS = 1024
+"""Groups at most."""
 PASS_GROUP_BYTES = 3 << 20
-"""Of a group of a pass that is summed up, at least, so that one is a chunk as a rule: a checkpoint is made between two
-of them.
-"""
+"""Bytes at least of a group of a pass that is summed up, so that one is a chunk as a rule: a checkpoint is made between
+two of them."""
 COMPONENT_BYTES = 128
-"""... and so many for each component of a vector of weights: to begin and to join a part costs a few such vectors."""
+"""Bytes of such a group at least for each component of a vector of weights: to begin and to join a part costs a few such
+vectors."""
 
 T = TypeVar("T")
 

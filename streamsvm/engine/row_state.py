@@ -31,6 +31,12 @@ from streamsvm.types import Layout, RowState, State
 PLACES = 3
 NOWHERE = -1
 """The place of a chunk that has never been changed: its numbers are 0."""
+IN_STATES = "in_states"
+"""What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
+IN_ONE_FILE = "places"
+"""What a run in one process says of per-row state (``RowStates``)."""
+CRC_BYTES = 4
+"""Bytes at the end of a file: the crc32c of what stands before it, little-endian."""
 
 
 @dataclass(slots=True)
@@ -212,14 +218,6 @@ class GroupRowStates:
         ends = np.cumsum([0, *(self.rows.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
         for k, chunk in enumerate(group.chunks):
             self.rows.put(chunk, np.ascontiguousarray(values[:, ends[k] : ends[k + 1]]))
-
-
-IN_STATES = "in_states"
-"""What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
-IN_ONE_FILE = "places"
-"""What a run in one process says of per-row state (``engine.state.row_state``)."""
-CRC_BYTES = 4
-"""At the end of a file: the crc32c of what stands before it, little-endian."""
 
 
 @dataclass(slots=True)

@@ -28,6 +28,9 @@ STORES_KNOWN = 4
 """Open stores a worker remembers between tasks."""
 REPLACED = "run the job again; nothing else may write to a store that is in use"
 
+KEY = "part"
+"""The fact of a part's store that says what is in it."""
+
 
 class StoreReference(NamedTuple):
     """A store, or some chunks of one, as it is named to tasks in other processes."""
@@ -104,7 +107,6 @@ def reference_to(store: Store) -> StoreReference:
     return StoreReference(str(Path(store.name).resolve()), store.digest, *keys, store.selection)
 
 
-KEY = "part"
 Fill = Callable[[StoreWriter], tuple[tuple[str, ...], int, JsonObject]]
 """Appends to a writer; returns classes, columns and facts to commit with."""
 

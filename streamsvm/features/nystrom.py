@@ -39,6 +39,9 @@ from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20
 """Bytes of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
+STRIPS, MIN_STRIP_ROWS = 4, 256
+"""Strips of a part, each a product of its own, and the rows of one at least. Idle threads take them where groups are few or a pass
+is at its end."""
 
 
 def part_rows(landmarks: int) -> int:
@@ -130,11 +133,6 @@ def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cuto
         )
     W = vectors[:, kept] / np.sqrt(values[kept])
     return Projection(kernel, inner, points, np.ascontiguousarray(W[:, ::-1], np.float32))
-
-
-STRIPS, MIN_STRIP_ROWS = 4, 256
-"""Strips of a part, each a product of its own, and the rows of one at least. Idle threads take them where groups are few or a pass
-is at its end."""
 
 
 @dataclass(slots=True)

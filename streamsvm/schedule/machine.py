@@ -14,6 +14,11 @@ from streamsvm.compute.threading import end_all, start_all
 
 ROOT = Path("/sys/fs/cgroup")
 
+RUNNABLE = "R"
+"""State of a thread that runs or waits for a processor."""
+LOOK_SECONDS = 0.02
+"""Seconds between two measurements, each of which takes some ten microseconds."""
+
 
 def groups_of(controller: str) -> list[tuple[Path, bool]]:
     """Return the directories of this process's groups of a controller ("memory", "cpu"), the innermost first, each with whether
@@ -65,10 +70,6 @@ def _quotas() -> list[float]:
     return found
 
 
-RUNNABLE = "R"
-"""State of a thread that runs or waits for a processor."""
-
-
 class ThreadActivity:
     """Tells threads that hang from threads that wait for a processor, by the nanoseconds that the kernel counts.
 
@@ -108,10 +109,6 @@ def anonymous_bytes() -> int:
         import psutil
 
         return int(psutil.Process().memory_info().rss)
-
-
-LOOK_SECONDS = 0.02
-"""Seconds between two measurements, each of which takes some ten microseconds."""
 
 
 class PeakWatch:

@@ -19,6 +19,13 @@ from streamsvm.rows import Int32
 from streamsvm.schedule.machine import ThreadActivity
 from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
 
+POLL_SECONDS = 0.5
+"""Seconds between two looks, while no block comes, at whether readers do anything."""
+MOST_READERS = 8
+"""Reader threads at most."""
+CACHED_BYTES_PER_SECOND = 1.5e9
+"""What is read faster than this came from memory, where a hint about the next chunk only costs: 0.1 ms for 4 MiB."""
+
 
 def epoch_order(layout: Layout, seed: int, epoch: int, shuffled: bool) -> list[int]:
     """Return the chunks of one epoch in the order of their visits, each once."""
@@ -52,10 +59,6 @@ def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: i
         yield from epoch_visits(layout, seed, epoch, shuffled)
 
 
-POLL_SECONDS = 0.5
-MOST_READERS = 8
-CACHED_BYTES_PER_SECOND = 1.5e9
-"""What is read faster than this came from memory. There a hint about the next chunk only costs: 0.1 ms for 4 MiB."""
 _Arrival = TypeVar("_Arrival")
 
 

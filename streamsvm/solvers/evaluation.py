@@ -31,6 +31,9 @@ from streamsvm.types import (
     Solver,
 )
 
+CORNER_WIDTH = 0.1
+"""Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
+
 
 @saved_as("evaluation.block")
 class Sums(NamedTuple):
@@ -316,10 +319,6 @@ def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
     others[rows, own] = -np.inf
     following = others.argmax(axis=1).astype(np.int32)
     return values[rows, own] - others[rows, following], following
-
-
-CORNER_WIDTH = 0.1
-"""Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
 
 
 def slopes_of(loss: Loss) -> Loss:

@@ -62,7 +62,7 @@ MOST_STEPS, STILL = 200, 20
 TO_BOUND = 0.995
 """The share of the way to the nearest bound that a step goes."""
 MATRIX_BYTES = 32
-"""Of an entry of the matrix of all weights: its blocks, itself and its factor."""
+"""Bytes of an entry of the matrix of all weights: its blocks, itself and its factor."""
 ROW_NUMBERS = 200
 """Bytes of a row and class while it is solved, beside B."""
 WORK = 2e9

@@ -2,20 +2,25 @@
 
     min P(w) = sum_i C_i l(w.x_i - t_i)   subject to  ||w||_1 <= r,      l a multiple of m^2;      S_i = C_i l''
 
-A reading evaluates: P, the slopes a_i = -C_i l'(m_i) and v = X'a = -grad P give the Frank-Wolfe gap w.grad + r max |grad_j|, which is
-P - D at these slopes; of their multiples the best is D (``regularizers.py``). The same reading sums up X'SX of a pool of columns, all of
-them where the matrix has room, else those with the largest |v_j| and those in use; f and its gradient at all points of the
-pool's part of the ball follow from it, so that the iterations need no reading. In the randomized regime (``sample``) they
-look at a sample of the vertices; the next reading says what the gap is over all of them.
+A reading evaluates: P, the slopes a_i = -C_i l'(m_i) and v = X'a = -grad P give the Frank-Wolfe gap w.grad + r max
+|grad_j|, which is P - D at these slopes; of their multiples the best is D (``regularizers.py``). The same reading sums
+up X'SX of a pool of columns, all of them where the matrix has room, else those with the largest |v_j| and those in use;
+f and its gradient at all points of the pool's part of the ball follow from it, so that the iterations need no reading.
+In the randomized regime (``sample``) they look at a sample of the vertices; the next reading says what the gap is over
+all of them.
 
-**The problem on the simplex** (PARTAN paper, section 2.3): w = r sum_j (a_j+ - a_j-) e_j with sum a = 1, a >= 0 is the whole ball, its
-corners the vertices +-r e_j. Since sum a = 1 the residuals are sum_k a_k (A_k - y), A_k = +-r X_j, so that the problem is the one of
+**The problem on the simplex** (PARTAN paper, section 2.3). With y the targets t the problem is
+
+    min 1/2 sum_i S_i (w.x_i - y_i)^2     subject to  ||w||_1 <= r,
+
+and w = r sum_j (a_j+ - a_j-) e_j with sum a = 1, a >= 0 is the whole ball, its corners the vertices +-r e_j. Since
+sum a = 1 the residuals are sum_k a_k (A_k - y), A_k = +-r X_j, so that the problem is the one of
 ``kernel/frank_wolfe_steps.py``,
 
     f(a) = 1/2 a'Ka,    K_kl = (A_k - y)'S (A_l - y) = r^2 z_k z_l Q_kl - r z_k c_k - r z_l c_l + y'Sy,     z = +1 or -1,
 
-with Q = X'SX and c = X'Sy: all that the steps in memory need, whatever the number of rows. g = Ka is +-r X'S(residuals) - y'S(residuals),
-and 2 f - min g is the Frank-Wolfe gap max_u (w - u)'grad f.
+with Q = X'SX and c = X'Sy: all that the steps in memory need, whatever the number of rows. With R the residuals
+g = Ka is +-r X'SR - y'SR, and 2 f - min g is the Frank-Wolfe gap max_u (w - u)'grad f.
 """
 
 from __future__ import annotations

@@ -45,15 +45,16 @@ WIDTH = 0.3
 ENOUGH = 20
 """Rows for each component that a loss of two straight lines asks for."""
 NOISE = 0.01
-"""Of what a row lacks to the margin: the standard error that random directions may add to a score."""
+"""The standard error that random directions may add to a score, as a share of what a row lacks to the margin."""
 LEAST_DIRECTIONS = 16
 """Random directions are no fewer, and where half as many as components would be needed there are none."""
 TILE = 1024
 """Rows whose h is computed at a time, by a product of matrices."""
 LEAST = 1e-6
-"""1 - b h is no less: rounding may have left nothing of it where a row is alone in a direction ..."""
+"""The least 1 - b h: rounding may have left nothing of it where a row is alone in a direction."""
 LEAST_RANDOM = 0.5
-"""... and of random directions no less than this: by their error alone it may come to nothing for rows that H has many times over."""
+"""The least 1 - b h with random directions: by their error alone it may come to nothing for rows that H has many times
+over."""
 
 
 class SeenRows(NamedTuple):

@@ -52,7 +52,7 @@ OFFSET = -1.0
 CORNER = Hinge(margin=0.0)
 """The loss of a row."""
 DEGENERATE = 1e-10
-"""Of the optimum of rows of the usual length that point one way: an optimum of less is 0 but for rounding."""
+"""An optimum below this share of that of rows of the usual length that point one way is 0 but for rounding."""
 
 
 FAR, LEAST_SPREAD = 10.0, 1e-4

@@ -71,10 +71,11 @@ from streamsvm.types import Certificate, Problem
 from streamsvm.types.problem import has_box
 
 UNIT = 2.0**-53
+"""Unit roundoff of float64."""
 SHARE = 0.1
-"""Of the tolerance: where rounding can be more, the evaluation is repeated in float64."""
+"""Where rounding can be more than this share of the tolerance, the evaluation is repeated in float64."""
 COARSE = 2.0**-23
-"""Of an entry that was centered and scaled in float32: two roundings."""
+"""Relative error of an entry that was centered and scaled in float32: two roundings."""
 OWN = 8
 """Roundings of a row's own term: loss, weight, label."""
 

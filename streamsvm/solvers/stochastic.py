@@ -64,8 +64,8 @@ AVERAGING_POWER = 5
 EVALUATION_MARGIN = 1.2
 """An exact evaluation is due when the estimated gap is at most this many tolerances (the value of 1304.6383)."""
 EVALUATION_SPACING = 1.25
-"""It is due at the latest when there are this many times as many passes as at the last one; sooner when the gap found
-there, falling as one over the passes, is to be small enough sooner."""
+"""An exact evaluation is due at the latest when there are this many times as many passes as at the last one; sooner
+when the gap found there, falling as one over the passes, is to be small enough sooner."""
 ROWS_PER_SAMPLE = 512
 """Rows between two samples of w for the mean."""
 FAR = 10.0

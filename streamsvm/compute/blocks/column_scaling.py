@@ -11,6 +11,11 @@ from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float32, Int32
 
+LEVELS = 127
+"""The largest number of an int8 column; the least is its negative."""
+LIMIT = np.float32(LEVELS)
+"""``LEVELS`` as float32."""
+
 
 @compiled()
 def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
@@ -27,10 +32,6 @@ def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) 
     for p in range(data.size):
         j = indices[p]
         data[p] = (data[p] - shift[j]) * scale[j]
-
-
-LEVELS = 127
-LIMIT = np.float32(LEVELS)
 
 
 @compiled()

@@ -51,6 +51,20 @@ from streamsvm.tags import saved_as
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.gram import Points
 
+WEIGHTS_CACHE_BYTES = 256 << 10
+"""Bytes of lifted weights that a thread keeps: about those of ten classes on a thousand landmarks."""
+TILE = 2048
+"""Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
+STRIP = 2048
+"""Rows of margins in a strip, of which a thread takes four at least."""
+PIECE_ENTRIES, MOST_PIECES = 1 << 18, 16
+"""Entries of rows in a piece of a sum at least, some tenths of a millisecond's work for one thread; and pieces at
+most."""
+SUMS_BYTES = 4 << 20
+"""Bytes that the sums of the pieces may take, unless one takes more."""
+MOST_FLOAT64_COMPONENTS = 256
+"""Components up to which products are float64: raw columns may be nearly dependent, whitened ones are not."""
+
 
 def two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
     """Return one + other, rounded, and what rounding took from it, exactly: float64 of any one shape.
@@ -83,10 +97,6 @@ def projected_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
             for k in range(found.size):
                 found[k] += value * row[k]
         out[i] = (found * found).sum()
-
-
-WEIGHTS_CACHE_BYTES = 256 << 10
-"""What a thread keeps, about: the weights of some ten classes on a thousand landmarks."""
 
 
 class _LiftedWeights(NamedTuple):
@@ -173,19 +183,6 @@ def arrays_of(X: Any) -> list[Array]:
     """Return the arrays that rows in memory lie in, of whatever form they are."""
     record: Dense | CSR | Any = X.rows if isinstance(X, UnformedRows) else X
     return [array for array in record if isinstance(array, np.ndarray)]
-
-
-TILE = 2048
-"""Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
-
-STRIP = 2048
-"""Rows of margins that a thread takes at least four of."""
-PIECE_ENTRIES, MOST_PIECES = 1 << 18, 16
-"""Entries of rows that are summed up by one thread, at least: some tenths of a millisecond's work; and pieces, at most."""
-SUMS_BYTES = 4 << 20
-"""What the sums of the pieces may take, unless one takes more."""
-MOST_FLOAT64_COMPONENTS = 256
-"""Up to as many components products are float64: raw columns may be nearly dependent, whitened ones are not."""
 
 
 @saved_as("rows.factored")

@@ -12,6 +12,10 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, dual_gain
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Rows, Targets
 
+PIECE = 1 << 20
+"""Entries counted at a time: numpy makes int64 of them first, which of all rows in memory would be as much as the
+rows."""
+
 
 @compiled(fastmath=FAST)
 def loss_sum(X: Rows, y: Targets, s: Float32, w: Float64, C: float, loss: Any) -> float:
@@ -85,10 +89,6 @@ def sparse_moments(
         squares[j] += d * d
         minimum[j] = min(minimum[j], x)
         maximum[j] = max(maximum[j], x)
-
-
-PIECE = 1 << 20
-"""Entries that are counted at a time: numpy makes int64 of them first, which of all rows in memory is as much as the rows."""
 
 
 def column_counts(X: CSR, columns: int, chosen: NDArray[np.bool_] | None = None) -> Int64:

@@ -43,7 +43,7 @@ COARSE = 1e-3
 ENOUGH = 1e-12
 """An error of a kernel value that no certificate feels."""
 SHOWN = 1e-3
-"""By how much a decision value may be off that is shown."""
+"""How far a decision value that is shown may be off."""
 WIDEST = 8192
 """Columns up to which sparse rows are made dense for the sake of differences."""
 

@@ -33,7 +33,8 @@ from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
 AHEAD = 4
 """Visits between asking for a row and needing it."""
 ROOT_STEPS, ROOT_PRECISION = 40, 1e-14
-"""Of Newton's method along one coordinate, which needs three to six; and where it ends, relative to the margin."""
+"""Steps of Newton's method along one coordinate at most, which needs three to six; and where it ends, relative to the
+margin."""
 
 
 class Box(NamedTuple):

@@ -23,7 +23,7 @@ EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 """Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
 products, and its steps are exact."""
 LEAST_SHARE = 1e-14
-"""By which a diagonal grows first, of itself: some units of rounding."""
+"""Share of itself by which a diagonal grows first: some units of rounding."""
 ITERATIONS = 300
 """Iterations of conjugate gradients at most."""
 ROUNDING = 1e-28
