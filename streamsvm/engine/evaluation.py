@@ -82,7 +82,10 @@ class RowsInGroups:
         self._maps = [self.features]
 
     def groups(self, nbytes: int) -> list[Group]:
-        """Return the groups in which sums of so many bytes are taken."""
+        """Return the groups in which sums of ``nbytes`` bytes are taken: those of a pass, which layout and problems decide.
+
+        All rows are one group where sums of parts that wait to be joined would take more than ``WAITING_BYTES``.
+        """
         found = pass_groups(self.store.layout)
         return contiguous_groups(self.store.layout, 1) if nbytes * len(found).bit_length() > WAITING_BYTES else found
 

@@ -5,13 +5,14 @@ A pass looks along the segment from the best point to a candidate (``solvers.seg
 several lengths of the step, so that every reading ends with the best of them. What the next candidate is made of the
 same pass brings:
 
-    hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is linear in w as
-                  long as they stay on their side. The problem of the near rows is solved in memory (``ReducedProblem``); it has a
-                  dual point of all rows, whose value needs no reading.
+    hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is
+                  linear in w as long as they stay on their side. The problem of the near rows is solved in memory
+                  (``ReducedProblem``); it has a dual point of all rows, whose value needs no reading.
     smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
-    numbers       as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one step of
-                  Newton's method.
-    one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is ``OffsetProblem``.
+    numbers       as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one
+                  step of Newton's method.
+    one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is
+                  ``OffsetProblem``.
 
 Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then
 confirmed to rounding. The first candidate is the optimum of a sample.
@@ -298,12 +299,12 @@ class NumberProblem:
 
         C_i l(m_i) = C_i max(0, q+ (-m_i - epsilon)) + C_i max(0, q- (m_i - epsilon)),      m_i = w.x_i - t_i
 
-    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are w.x_i -
-    t_i, with bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it
+    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are
+    w.x_i - t_i, with bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it
     (``Sample.offset``), and a_i = a+_i - a-_i. A dual point has sum_i a_i t_i more.
 
-    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is 1 /
-    sigma^2 as large.
+    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is
+    1 / sigma^2 as large.
     """
 
     problem: Problem

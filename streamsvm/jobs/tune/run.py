@@ -167,7 +167,6 @@ class FeatureFunctions:
     """(columns + 1, decision values) of each trial."""
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """See ``Functions``."""
         W = np.concatenate([self.weights[k] for k in trials], axis=1)
         return np.concatenate([operators.margins(part.X, W) for part in self.features.parts(X)])
 
@@ -188,7 +187,6 @@ class KernelFunctions:
     _machine: tuple[Float64, Expansion] | None = field(default=None, repr=False)
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """See ``Functions``."""
         if self._machine is None or self._trials != tuple(trials):
             self._machine = None  # the memory of one machine is there, not that of two
             chosen = [solution for k in trials for solution in self.solutions[k]]

@@ -6,8 +6,8 @@ The problem is solved between two readings, which only confirm what was found. W
 - A loss without bound on its dual variables (the squared hinge) is smooth: Newton's method (``NewtonSteps``), but of
   sparse rows of about one length, such as texts, dual coordinate descent first (``CoordinateDescent``), which is twice
   as fast there.
-- So are losses whose corner is rounded, where a matrix of all columns is affordable: there are then many rows for each
-  column, and a few thousand of them already say about where the optimum is.
+- Losses whose corner is rounded are smooth, too, and have Newton's method where a matrix of all columns is affordable:
+  there are then many rows for each column, and a few thousand of them already say about where the optimum is.
 - All other problems begin with dual coordinate descent; where that does not move, of sparse rows, the columns they
   share are held near a center that moves (``ProximalDescent``).
 - Where Newton's steps stay short, and where descent is too slow, an interior point comes
@@ -19,7 +19,7 @@ Columns are scaled by the preconditioner alone: the regularizer stays ||w||^2 in
 evaluated in float64 on all rows, at dual variables that are feasible: a lower bound whatever was rounded on the way to
 them.
 
-**Newton's method.**
+**Newton's method** on the primal:
 
     P(w) = 1/2 ||w||^2 + sum_i C_i h(m_i),     grad = w - v,     v = sum_i a_i y_i x_i,     a_i = -C_i h'(m_i)
 

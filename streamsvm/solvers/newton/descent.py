@@ -71,8 +71,8 @@ CLOSE = 0.7
 REST = 3
 """w is balanced, and a closed, in every third round at most."""
 CORRECTED = 0.5
-"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of 1/2 ||w -
-v||^2."""
+"""What bounds cut off is made up for by other rows as long as each time leaves no more than this share of
+1/2 ||w - v||^2."""
 PROXIMAL_WINDOW, PACE, ROUNDS = 10, 0.5, 100
 """It is given up where the lag is above the gap allowed and has not halved in ten rounds, and after a hundred
 rounds."""

@@ -250,8 +250,8 @@ class SampledSteps:
     has the gradient of P at c. It is of the shape of a problem whose rows are in memory, and solved as one
     (``AllRows``): diagonal G = 1 + damping, linear term q = shift - damping * c. So is the dual problem of the sample's
     a_i with all other a_i fixed at the slopes: there G = 1 and -q = sum of a_i y_i x_i over the others. It takes a
-    gradient away that is large in columns of large scale, and turns a bound that would come late, P - D = 1/2
-    ||grad||^2, into one some 1 / q times as far from the optimum as P is.
+    gradient away that is large in columns of large scale, and turns a bound that would come late,
+    P - D = 1/2 ||grad||^2, into one some 1 / q times as far from the optimum as P is.
 
     The sample tells (X' diag(h) X)_jj to a share of about 1 / sqrt(1 + k_j), k_j the rows in it that have column j and
     were not certain to be: so much of T_j = C sum s_i x_ij^2 over those rows the model may lack, and

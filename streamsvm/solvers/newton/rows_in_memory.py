@@ -86,8 +86,8 @@ class OuterTerms(NamedTuple):
         return float(w @ scaled) + float(self.linear @ step), float(step @ scaled)
 
     def dual(self, loss: Loss, linear: float, quadratic: float, v: Float64) -> DualValue:
-        """Return the dual value of a_i with these sums (``compute.passes.certificate``), scaled for the best where q =
-        0.
+        """Return the dual value of a_i with these sums (``compute.passes.certificate``), scaled for the best where
+        q = 0.
 
         Elsewhere q and v are large and nearly the same: only their difference is squared.
         """
