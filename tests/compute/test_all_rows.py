@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from streamsvm.compute.passes import interior_point, rows_in_memory
 from streamsvm.compute.passes import interior_point as interior_passes
-from streamsvm.compute.passes import rows_in_memory as all_rows
 from streamsvm.compute.passes.interior_point import Aim, Interior
 from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredEpsilonInsensitive, SquaredHinge
@@ -94,7 +94,7 @@ def test_interior_point_pass_step_is_what_the_formulas_say(loss: Any, aim: Aim, 
     given, rng = case(loss), np.random.default_rng(1)
     affine, df = rng.standard_normal(N) * 0.1, rng.standard_normal(N)
     step = expected(given, aim, affine, df)
-    passes = [getattr(all_rows, name) for name in ("system_pass", "step_pass", "move_pass")]
+    passes = [getattr(interior_point, name) for name in ("system_pass", "step_pass", "move_pass")]
     system, find, move = (one.py_func for one in passes) if python else passes
     theta, right, da = np.full(N, 7.0), np.full(N, 7.0), np.full(N, 7.0)
     system(given.rows, given.f, given.at, aim, affine, theta, right)
@@ -175,5 +175,5 @@ def test_interior_point_pass_derivatives_along_a_line(loss: Any, t: float) -> No
     slope = sum(w * loss.slope(at) * g * d for w, at, g, d in zip(weights, m, sign, df, strict=True))
     bend = sum(w * loss.second_derivative(at) * d * d for w, at, d in zip(weights, m, df, strict=True))
     assert bend > 0.0
-    found = all_rows.line_pass(given.rows.y, given.rows.s, given.f, df, C, loss, t)
+    found = rows_in_memory.line_pass(given.rows.y, given.rows.s, given.f, df, C, loss, t)
     assert found == pytest.approx((slope, bend))

@@ -104,7 +104,7 @@ def test_newton_in_memory_steps_solve_the_system_at_any_scale(
         "LARGEST_BLOCK": least,
         "most_explicit": lambda *, dense: all_columns,
     }.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.in_memory.linear_systems.preconditioner.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.linear_algebra.{name}", value)
     values, y, _ = table(200, 12, 3, 8.0)
     X = csr_of(values, 1.0) if sparse else Dense(values, 1.0)
     outer = OuterTerms(np.linspace(1.0, 3.0, 13), np.zeros(13))
@@ -201,7 +201,7 @@ def test_interior_point_passes_are_their_python(loss: Any) -> None:
     results = []
     for compiled in (True, False):
         run: dict[str, Any] = {
-            name: getattr(passes, name) if compiled else getattr(passes, name).py_func
+            name: getattr(interior_passes, name) if compiled else getattr(interior_passes, name).py_func
             for name in ("system_pass", "step_pass", "affine_products", "move_pass", "value_pass")
         }
         begin = interior_passes.center_pass if compiled else interior_passes.center_pass.py_func
