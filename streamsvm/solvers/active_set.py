@@ -83,8 +83,6 @@ VECTORS = 40
 """Vectors of length p in memory: what starts, steps and sums hold."""
 START_GAP = 1e-7
 """The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
-NEXT = 1e-6
-"""Dual variables nearer to a bound than this share of C are put there."""
 START_ROUNDS = 40
 """Calls of the second-order method at most, each of which ends after so much work."""
 

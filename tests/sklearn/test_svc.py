@@ -280,3 +280,19 @@ def test_svc_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_
         StreamSVC(kernel=kernel, class_weight={"no": 1.0, "yes": 0.0}).fit(X, y)
     with pytest.raises(sv.UsageError, match="class 'no' alone has weight"):
         sv.fit(X, y=y, kernel=kernel, class_weight={"yes": 0.0})
+
+
+def test_svc_passes_are_reported_and_kept() -> None:
+    reported: list[dict[str, Any]] = []
+    fitted = StreamSVC(solver="dcd", on_pass=reported.append).fit(X, Y)
+    assert [record["pass"] for record in reported] == list(range(1, fitted.n_passes_ + 1))
+    assert reported[0]["problems"] == 3
+    assert reported[-1]["gap"] <= 1e-3
+    assert list(fitted.history_["gap"]) == [record["gap"] for record in reported]
+
+
+def test_svc_names_of_columns_reach_the_model() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=[f"c{k}" for k in range(8)])
+    fitted = StreamSVC().fit(frame, BINARY)
+    assert fitted.model_.explain().names == tuple(frame.columns) == tuple(fitted.feature_names_in_)
