@@ -36,9 +36,9 @@ EXECUTORS = Registry(
     },
 )
 POLL_SECONDS = 0.25
-"""Seconds between two looks, while no result comes, at whether the job is to stop."""
+"""Seconds between two checks for a stop request while no result arrives."""
 AHEAD = 2
-"""Parts by which a thread may be ahead of the one that takes results in their order."""
+"""Number of parts for each thread that may be finished before the consumer takes them."""
 
 
 class PartSpan(NamedTuple):
@@ -50,13 +50,13 @@ class PartSpan(NamedTuple):
     """One beyond the number of the last part."""
 
     def halves(self) -> tuple[PartSpan, PartSpan]:
-        """The two spans that are joined to this one; it has two parts at least."""
+        """Return the two spans that are joined to this one, which has at least two parts."""
         middle = self.first + (1 << (self.stop - self.first - 1).bit_length() - 1)
         return PartSpan(self.first, middle), PartSpan(middle, self.stop)
 
 
 def spans_of(count: int, tasks: int) -> list[PartSpan]:
-    """The nodes of the tree over ``count`` parts that ``tasks`` tasks, or twice as many, are made of, in order.
+    """Return in order the nodes of the tree over ``count`` parts that are given to ``tasks`` tasks, or to twice as many.
 
     All have the same power of two of parts, but for the last: what they came to is joined by a tree over them as if it
     were by the one over the parts.
@@ -66,7 +66,7 @@ def spans_of(count: int, tasks: int) -> list[PartSpan]:
 
 
 class JoinTree(Generic[T]):
-    """Results of ``count`` neighboring parts, joined along one tree whatever the order in which they come.
+    """Results of ``count`` parts, joined along a fixed tree whatever the order in which they arrive.
 
     The tree is that of ``partition.tree_reduce``: left branches are the largest powers of two, so that what is joined
     with what follows from the number of parts alone. Two siblings are joined as soon as both are there, by the thread
@@ -90,13 +90,13 @@ class JoinTree(Generic[T]):
         self._quiet = threading.Condition()
 
     def missing(self) -> list[int]:
-        """The parts of which nothing is known, rising."""
+        """Return the numbers of the missing parts, ascending."""
         with self._quiet:
             known = {number for span in self._nodes for number in range(*span)}
         return [number for number in range(self._root.stop) if number not in known]
 
     def add(self, number: int, found: T) -> None:
-        """Take in the result of a part, and join what can be joined. Any thread may call it."""
+        """Add the result of a part and join siblings. Any thread may call it."""
         way = self._way_to(number)
         with self._quiet:
             pair = self._placed(way, self._accept(number, found))
@@ -112,18 +112,18 @@ class JoinTree(Generic[T]):
 
     @contextmanager
     def at_rest(self) -> Iterator[dict[PartSpan, T]]:
-        """What is known, while nothing is added or joined."""
+        """Yield the present nodes, while nothing is added or joined."""
         with self._quiet:
             self._quiet.wait_for(lambda: not self._joining)
             yield dict(self._nodes)
 
     @property
     def result(self) -> T:
-        """What all parts came to, once no part is missing."""
+        """The joined result, when no part is missing."""
         return self._nodes[self._root]
 
     def _way_to(self, number: int) -> list[PartSpan]:
-        """The spans from the root to a part."""
+        """Return the spans from the root to a part."""
         way = [self._root]
         while way[-1].stop - way[-1].first > 1:
             left, right = way[-1].halves()
@@ -131,7 +131,7 @@ class JoinTree(Generic[T]):
         return way
 
     def _placed(self, way: list[PartSpan], found: T) -> tuple[T, T] | None:
-        """Keep what is of the last span of a way; where its sibling is there, return both, in order, to be joined."""
+        """Store the result of the last span of a path; if its sibling is present, return both in order, to be joined."""
         span = way.pop()
         if way:
             left, right = way[-1].halves()
@@ -144,69 +144,69 @@ class JoinTree(Generic[T]):
 
 
 Part: TypeAlias = Any
-"""A part of a job: what the function of the job's ``Task`` takes first."""
+"""A part of a job: the first argument of the function of a ``Task``."""
 
 Shared: TypeAlias = Any
-"""A value that every task of a job is given, or what stands for it until it is on a worker."""
+"""A value that every task of a job gets, or a reference to it on a worker."""
 
 Result: TypeAlias = Any
-"""What the function of a ``Task`` returns. Part, shared and result are one job's own; no executor looks into them."""
+"""The return value of the function of a ``Task``. Executors never look into parts, shared values and results."""
 
 
 @runtime_checkable
 class PeakAware(Protocol):
-    """A result that knows what memory it took to make it: what an executor sees from outside is added to it."""
+    """A result that records the peak memory of its computation, as measured by the executor."""
 
     def at_peak(self, peak: int) -> Result:
-        """Return the same, made by a process that had as many bytes in use."""
+        """Return the same result with the peak in bytes of the process that computed it."""
         ...
 
 
 @runtime_checkable
 class CarefulJoin(Protocol):
-    """A join that leaves what it joins as it is, which costs copies where nobody else sees that."""
+    """A join that does not modify its arguments, which costs copies that are unnecessary for temporary results."""
 
     def of_own(self, *shared: Shared) -> Callable[[Result, Result], Result]:
-        """Return the join of results that whoever joins them has made, which may be changed; ``shared``: as the tasks were given."""
+        """Return the join that may modify its arguments. ``shared``: the shared values of the tasks."""
         ...
 
 
 class Task(NamedTuple):
-    """What is done to each part of a job: ``function(part, *shared)``, a function of a module."""
+    """The work on each part of a job: ``function(part, *shared)``, a module-level function."""
 
     phase: str
-    """What people call it: fit, embed, ..."""
+    """Name for users: fit, embed, ..."""
     function: Callable[..., Result]
-    """What is called, with a part and the shared values; it is sent by name."""
+    """The function, called with a part and the shared values; it is sent by name."""
     needs: int = 0
-    """Bytes it is expected to hold, to be said where a worker did not have them."""
+    """Bytes that it is expected to hold, for the message if a worker runs out of memory."""
     each: Callable[..., Generator[Result]] | None = None
-    """``each(parts, *shared)`` yields what comes of parts, in their order: a thread that takes several reads ahead over
-    their borders. None: ``function`` has nothing to gain from that."""
+    """``each(parts, *shared)`` yields the results of several parts in order, for tasks that read ahead across parts. None: ``function``
+    is called for each part."""
 
     def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
-        """Yield what comes of the parts, one after the other."""
+        """Yield the results of the parts in order."""
         if self.each is not None:
             return self.each(parts, *shared)
         return (self.function(part, *shared) for part in parts)
 
 
 class Joins(NamedTuple):
-    """How results become one: ``join(one, other)``, then ``close(all, *shared)``."""
+    """How results are reduced: ``join(one, other)``, then ``close(joined, *shared)``."""
 
     join: Callable[[Result, Result], Result]
-    """Makes one result of two neighboring ones; on a cluster it must leave both as they are."""
+    """Joins two neighboring results; on a cluster it must not modify them."""
     close: Callable[..., Result] | None = None
-    """A function of a module; it runs where the last join has run."""
+    """A module-level function, which runs where the last join ran; None: the joined result is returned."""
     tree: JoinTree[Result] | None = None
-    """Where results are joined in this process, and what is known of them already; None: nothing is."""
+    """The tree in this process, with results that are known already; None: a new one."""
 
     def tree_over(self, parts: Sequence[Part]) -> JoinTree[Result]:
-        """Return the tree that results of these parts are joined along."""
+        """Return the tree along which the results of these parts are joined."""
         return JoinTree(len(parts), self.join) if self.tree is None else self.tree
 
     def of_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
-        """Return what comes of some neighboring parts, one after the other, joined."""
+        """Compute the results of some neighboring parts and return them joined."""
         made: object = self.join
         join = made.of_own(*shared) if isinstance(made, CarefulJoin) else self.join
         tree = JoinTree(len(parts), join)
@@ -216,16 +216,16 @@ class Joins(NamedTuple):
         return tree.result
 
     def closed(self, found: Result, shared: Sequence[Shared]) -> Result:
-        """Return what is made of the joined results in the end."""
+        """Return the closed result."""
         return found if self.close is None else self.close(found, *shared)
 
 
 OnProgress = Callable[[int], None]
-"""Takes the number of parts that are done, now and then while a job waits. What it raises ends the waiting."""
+"""Called with the number of finished parts, now and then while a job waits. An exception ends the job."""
 
 
 def ignore_progress(done: int) -> None:
-    """Report nothing."""
+    """Ignore progress."""
 
 
 class Executor(Protocol):
@@ -233,15 +233,15 @@ class Executor(Protocol):
 
     @property
     def threads(self) -> int:
-        """Tasks that run at once, now."""
+        """Number of tasks that run at once, at present."""
         ...
 
     def limit(self, stated: int | None) -> int | None:
-        """Bytes one task may hold, given what the user allows."""
+        """Return the bytes that a task may hold, given the user's limit."""
         ...
 
     def share(self, value: Shared) -> Shared:
-        """A value as every task is to see it: sent once to each worker, not with each task. Not to be changed there."""
+        """Return a reference to a value that is sent once to each worker instead of with each task. Tasks must not modify it."""
         ...
 
     def map(
@@ -251,21 +251,21 @@ class Executor(Protocol):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """The results in the order of the parts, which are taken as they are needed where that is in this process."""
+        """Yield the results in the order of the parts. In this process parts are taken when they are needed."""
         ...
 
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """The results joined two by two along ``join_tree.JoinTree``, and closed."""
+        """Return the results joined along ``JoinTree`` and closed."""
         ...
 
 
 class InThisProcess:
-    """What is the same of every executor whose tasks see the memory of this process."""
+    """Base class of executors whose tasks run in this process."""
 
     def limit(self, stated: int | None) -> int | None:
-        """Return what the user allows: the plan has counted all there is here."""
+        """Return the user's limit: the plan counts everything in this process."""
         return stated
 
     def share(self, value: Shared) -> Shared:
@@ -274,7 +274,7 @@ class InThisProcess:
 
 
 class SerialExecutor(InThisProcess):
-    """In this process: one part after the other. What a cluster returns is what this returns, to the last bit."""
+    """Runs parts one after the other in this process. A cluster returns the same result to the last bit."""
 
     threads = 1
     """One task at a time."""
@@ -286,7 +286,7 @@ class SerialExecutor(InThisProcess):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield what the task makes of each part, one after the other."""
+        """Yield the result of each part, one after the other."""
         with closing(task.results(iter(parts), shared)) as found:
             for done, result in enumerate(found, 1):
                 yield result
@@ -296,7 +296,7 @@ class SerialExecutor(InThisProcess):
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined as they come, and closed."""
+        """Return the results joined in order and closed."""
         tree = joins.tree_over(parts)
         missing = tree.missing()
         with closing(task.results((parts[number] for number in missing), shared)) as found:
@@ -309,7 +309,7 @@ class SerialExecutor(InThisProcess):
 
 @contextmanager
 def here(address: str, *, insecure: bool = False) -> Iterator[Executor]:
-    """The executor of 'here:', whatever follows and whatever is allowed."""
+    """Yield the serial executor, for cluster='here:...'."""
     del address, insecure
     yield SerialExecutor()
 
@@ -319,7 +319,7 @@ class ClusterJob(Protocol):
 
     @property
     def cluster(self) -> str | None:
-        """The address of the cluster; None: the job runs in this process."""
+        """The address of the cluster; None to run in this process."""
         ...
 
     @property
@@ -329,13 +329,13 @@ class ClusterJob(Protocol):
 
     @property
     def memory(self) -> int | None:
-        """Bytes the job may use; None where nothing is said."""
+        """The memory limit in bytes; None if the user states none."""
         ...
 
 
 @contextmanager
 def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Executor | None]:
-    """``given``, else that of the cluster a job names; None where it names none. Raises UsageError, ClusterError."""
+    """Yield ``given``, else the executor of the job's cluster, else None. Raises UsageError, ClusterError."""
     if given is None and job.cluster is None:
         yield None
         return
@@ -357,23 +357,23 @@ def _connected(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor
 
 
 def _name_workers(error: BudgetError, bound: int | None, stated: int | None) -> None:
-    """Say so where it is the workers' limit that is too low: more ``--memory`` would change nothing."""
+    """Change the message if the limit of the workers is too low, because a higher ``--memory`` would not help."""
     if bound is not None and (stated is None or bound < stated):
         error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
         error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"
 
 
 def task_limit(executor: Executor, stated: int | None) -> int:
-    """Bytes a task may hold; the limits of this process hold too, where parts are joined."""
+    """Return the bytes that a task may hold, bounded also by the limits of this process, which joins parts."""
     return budget.memory_limit(executor.limit(stated))
 
 
 class ThreadExecutor(InThisProcess):
-    """On N threads of this process; see ``engine.executors.executor.Executor``."""
+    """Runs parts on N threads of this process."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        """Tasks that run at once, where no strip of another one has taken their core."""
+        """Number of tasks that run at once, unless cores are lent to strips of other tasks."""
 
     def map(
         self,
@@ -382,9 +382,7 @@ class ThreadExecutor(InThisProcess):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts; threads are ahead by a few parts at most. Raises what tasks
-        raise.
-        """
+        """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks raise."""
         found: dict[int, Result] = {}
         results = partial(task.results, shared=shared)
         with _Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
@@ -404,9 +402,7 @@ class ThreadExecutor(InThisProcess):
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined as siblings are there, and closed in the thread that calls. Raises what tasks
-        raise.
-        """
+        """Return the results joined as siblings arrive, and closed in the calling thread. Raises what tasks raise."""
         tree = joins.tree_over(parts)
         missing = [(number, parts[number]) for number in tree.missing()]
         if len(missing) < 2:  # nothing to share out, and nobody to wait for
@@ -423,12 +419,12 @@ class ThreadExecutor(InThisProcess):
 
 
 def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
-    """What makes the tasks of a job in this process."""
+    """Return the executor for a number of threads of this process."""
     return ThreadExecutor(threads) if threads > 1 else SerialExecutor()
 
 
 class _Lanes:
-    """Threads that take parts in their order and hand what they make of each to ``take(number, result)``.
+    """Threads that take parts in order and pass each result to ``take(number, result)``.
 
     A thread waits with a result that is ``ahead`` of what was delivered: who has the lowest part never waits for others.
     """
@@ -441,7 +437,7 @@ class _Lanes:
         threads: int,
         ahead: float = float("inf"),
     ) -> None:
-        """``results`` makes what comes of some parts, in their order."""
+        """``results`` yields the results of some parts in order."""
         self._results, self._take = results, take
         self._left, self._turn = iter(numbered), threading.Lock()
         self._wanted, self._ahead, self._delivered = threads, ahead, 0
@@ -451,7 +447,7 @@ class _Lanes:
         self._threads: list[threading.Thread] = []
         self._borrowed = 0
         self.done, self._taken, self._last = 0, 0, False
-        """Parts whose results were taken in, parts that threads have taken, and whether there are no more."""
+        """Number of results taken, number of parts handed to threads, and whether there are no more parts."""
 
     def __enter__(self) -> Self:
         start_all(self._lanes(), self._join)
@@ -463,7 +459,7 @@ class _Lanes:
             self.wait()
 
     def wait(self) -> None:
-        """Wait for a result, not for long. Raises what went wrong in a thread."""
+        """Wait for a result for at most POLL_SECONDS. Raises an error of a thread."""
         try:
             error = self._news.get(timeout=POLL_SECONDS)
         except queue.Empty:
@@ -473,18 +469,18 @@ class _Lanes:
 
     @property
     def over(self) -> bool:
-        """Whether what comes of all parts was taken in."""
+        """Whether the results of all parts were taken."""
         with self._changed:
             return self._last and self.done == self._taken
 
     def delivered(self) -> None:
-        """Say that the next result in the order of the parts has gone its way."""
+        """Note that the next result in order was delivered."""
         with self._changed:
             self._delivered += 1
             self._changed.notify_all()
 
     def _lanes(self) -> Iterator[threading.Thread]:
-        """One thread, and one more for each core that is idle."""
+        """Yield one thread, and one more for each idle core."""
         self._borrowed = CORES.borrow(self._wanted - 1)
         for number in range(min(self._wanted, self._borrowed + 1)):
             self._threads.append(threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True))
@@ -496,7 +492,7 @@ class _Lanes:
         self._borrowed = 0
 
     def _end(self) -> None:
-        """Let threads stop after what they are at."""
+        """Ask threads to stop after their current part."""
         with self._changed:
             self._stop = True
             self._changed.notify_all()
@@ -522,13 +518,13 @@ class _Lanes:
         self._news.put(None)
 
     def _parts(self, mine: deque[int]) -> Iterator[Part]:
-        """The parts one thread takes, as long as there are any; their numbers go to ``mine``."""
+        """Yield the parts that one thread takes; their numbers are appended to ``mine``."""
         while (taken := self._next()) is not None:
             mine.append(taken[0])
             yield taken[1]
 
     def _next(self) -> tuple[int, Part] | None:
-        """The next part, which may be long in the making; None after the last."""
+        """Return the next part, which may take long to produce; None after the last."""
         with self._turn:
             if self._stop or self._last:
                 return None
@@ -540,7 +536,7 @@ class _Lanes:
         return taken
 
     def _leave(self) -> None:
-        """Give this thread's core to whoever has more to do; the one of the thread that waits stays taken."""
+        """Release this thread's core for others; the core of the waiting thread stays taken."""
         with self._changed:
             given, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
         CORES.give_back(given)

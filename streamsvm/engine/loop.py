@@ -38,7 +38,7 @@ RECENT = 3
 
 @contextmanager
 def listen_for_end() -> Iterator[Callable[[], bool]]:
-    """Give what says whether somebody has called ``end_fit`` since, for the fit that runs inside."""
+    """Yield a function that returns whether ``end_fit`` was called for the fit inside the context."""
     wishes: list[bool] = []
     token = _WISHES.set(wishes)
     try:
@@ -48,64 +48,64 @@ def listen_for_end() -> Iterator[Callable[[], bool]]:
 
 
 def end_fit() -> None:
-    """Ask the fit under way to end; without one nothing happens."""
+    """Ask the running fit of this context to end; a no-op without one."""
     wishes = _WISHES.get()
     if wishes is not None:
         wishes.append(True)
 
 
 class PassEvaluator(Protocol):
-    """Measures a training after every pass, on rows it does not see (``jobs.fit.validation``)."""
+    """Evaluates a training on held-out rows after every pass (``jobs.fit.validate``)."""
 
     def evaluate(self, training: Training) -> None:
-        """Look at the training once its certificates are known. May end runs; remembers in ``training.held``."""
+        """Evaluate the training after its certificates are known. May end runs; keeps its memory in ``training.held``."""
         ...
 
     def pending(self, training: Training) -> bool:
-        """Whether the last pass has been closed and not been evaluated: a run may be stopped in between."""
+        """Return whether the last pass was closed but not evaluated, because the run was stopped in between."""
         ...
 
 
 class FitLoop(ABC):
-    """Passes until every certificate is exact and small enough, or until a limit is reached."""
+    """The loop of passes until every certificate is exact and small enough, or a limit is reached."""
 
     def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
         self.result = Training([Run(problem, solver.start(problem)) for problem in problems])
         self.evaluator: PassEvaluator | None = None
         self.leaves: Callable[[Training], bool] | None = None
-        """Whether to end after a pass short of the certificate, for another solver to go on."""
+        """Returns whether to stop early so that the fallback solver continues."""
         self.final_passes = 0.0
-        """Passes, or as much time, that are needed after the training."""
+        """Number of passes whose time is reserved for work after the training."""
         self._solver, self._report = solver, report
         self._progress = ProgressReporter(self.result, report)
         self._deadline = float("inf")
-        """When the time limit is reached, a moment of ``time.perf_counter``."""
+        """Moment of the time limit, by ``time.perf_counter``."""
         self._recent: deque[float] = deque(maxlen=RECENT)
-        """Seconds of the last passes, without the compiler and without work that ends at a deadline."""
+        """Seconds of the last passes, excluding compilation and work that ends at a deadline."""
         self._began = 0.0
-        """When the pass under way was begun, by the clock of ``_working_seconds``."""
+        """Start of the current pass, by the clock of ``_working_seconds``."""
         self._own_seconds = 0.0
-        """Seconds of the pass under way that the solver has worked in memory."""
+        """Seconds of the current pass that the solver has worked in memory."""
 
     @abstractmethod
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Make one pass, or the rest of one, and close it. Counts what was read in ``result``."""
+        """Make one pass, or the rest of one, and close it. Counts the bytes read in ``result``."""
 
     @abstractmethod
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
-        """Return a loop over the same rows for another solver; it counts on from what ``before`` has spent."""
+        """Return a loop over the same rows for another solver, whose counts start from those of ``before``."""
 
     def resumed(self) -> None:
-        """Take in what an earlier run has left of a pass, now that ``result`` is as that run was; called once."""
+        """Continue the pass of an earlier run after ``result`` was restored; called once."""
         return  # a pass goes on where it was, unless a loop says otherwise
 
     def close(self) -> None:
-        """Give back the files of per-row state."""
+        """Close the files of per-row state."""
         for rows in self.result.row_states.values():
             rows.close()
 
     def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
-        """Train until every certificate is exact and small enough, or ``stop`` or who is told of a pass (``engine.ending``) says so.
+        """Train until every certificate is exact and small enough, a limit is reached, or a callback calls ``end_fit``.
 
         Raises InterruptedRun when the run was asked to stop, and what reading the store raises.
         """
@@ -135,23 +135,23 @@ class FitLoop(ABC):
                 checkpointer.between(result)
 
     def _reserve(self) -> float:
-        """What a pass more, the one that certifies and what follows take. Kernel solvers leave a pass when its time is over."""
+        """Return the seconds reserved for another pass, the certifying pass and later work; 0 where a pass can be left."""
         return 0.0 if self._solver.exact_kernel else (2.0 + self.final_passes) * min(self._recent)
 
     def _pass_seconds(self) -> float:
-        """Return what a pass like the one under way takes: compiling is done once, and work in memory ends in time by itself."""
+        """Return the seconds of the current pass, excluding compilation and work in memory that ends at a deadline."""
         own = self._own_seconds if self._solver.stops_early else 0.0
         return max(0.0, _working_seconds() - self._began - own)
 
     def _work_deadline(self) -> float:
-        """Return when work in memory has to end, so that a pass that certifies it and what follows are made in time."""
+        """Return the moment at which work in memory must end to leave time for a certifying pass and later work."""
         if self._solver.exact_kernel:
             return self._deadline
         return self._deadline - (1.0 + self.final_passes) * min([*self._recent, self._pass_seconds()])
 
     @contextmanager
     def _working_in_memory(self) -> Iterator[float]:
-        """Count the time of what a solver does inside as work in memory; gives the moment when that has to end."""
+        """Count the time inside the context as work in memory; yield its deadline."""
         deadline, began = self._work_deadline(), _working_seconds()
         try:
             yield deadline
@@ -159,16 +159,16 @@ class FitLoop(ABC):
             self._own_seconds += _working_seconds() - began
 
     def reading(self) -> AbstractContextManager[None]:
-        """Hold open what all passes of a training read from."""
+        """Return a context in which the passes of a training can read."""
         return nullcontext()
 
     def saving_on_loss(self, checkpointer: Checkpointer) -> AbstractContextManager[None]:
-        """Save a checkpoint where what is done inside can be lost with other machines."""
+        """Return a context that saves a checkpoint if its work is lost with another machine."""
         del checkpointer
         return nullcontext()
 
     def _work_between(self, checkpointer: Checkpointer) -> None:
-        """Make the steps that solvers make in memory before the next pass; each of them can be the last before a stop."""
+        """Make the steps of solvers in memory before the next pass; the run can be stopped after each step."""
         pending = self._pending()
         with self._working_in_memory() as deadline:
             for number, one in enumerate(pending, 1):
@@ -177,21 +177,21 @@ class FitLoop(ABC):
                     checkpointer.between(self.result)
 
     def _ended_before(self, stop: Stop) -> bool:
-        """Whether an earlier run was stopped after its training: all is certified, or all passes are made."""
+        """Return whether an earlier run was stopped after its training: everything is certified, or all passes were made."""
         result = self.result
         last = result.ending and result.passes >= stop.max_passes and not result.index
         return result.passes > 0 and (not result.active() or (last and not self._to_evaluate()))
 
     def _to_evaluate(self) -> bool:
-        """Whether the last pass is closed and what follows it is still to be done."""
+        """Return whether the last pass is closed but its steps or its evaluation are not done."""
         return bool(self._pending()) or (self.evaluator is not None and self.evaluator.pending(self.result))
 
     def _pending(self) -> list[ActiveProblem]:
-        """The problems whose solver has steps to make before the next pass."""
+        """Return the problems whose solver has steps to make before the next pass."""
         return [one for one in self.result.active() if self._solver.pending(one.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
-        """Make the next pass, unless an earlier run has made it and was stopped before all that follows it was done."""
+        """Make the next pass, unless an earlier run made it and was stopped before its steps and evaluation were done."""
         if self._to_evaluate():
             return
         checkpointer.check_store()
@@ -202,42 +202,40 @@ class FitLoop(ABC):
 
 
 def _working_seconds() -> float:
-    """Return a moment of a clock that stands still while this process compiles."""
+    """Return the time of a clock that stops while this process compiles."""
     return time.perf_counter() - CLOCK.seconds()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the data is read: decided by the plan, without influence on the result (``seed`` apart)."""
+    """How the data is read: decided by the plan, without effect on the result except ``seed``."""
 
     seed: int = 0
-    """Of the order in which chunks and rows are visited."""
+    """Seed of the order in which chunks and rows are visited."""
     depth: int = 2
-    """Blocks read ahead."""
+    """Number of blocks read ahead."""
     retain: bool = True
     """Whether the store may stay in the page cache between passes."""
     cached: bool = False
-    """Whether blocks stay in memory once they are read."""
+    """Whether blocks stay in memory after they were read."""
     directory: Path | None = None
-    """Where the files of per-row state and of checkpoints are; None: there are none."""
+    """Directory of per-row state and checkpoints; None if there are no files."""
     resident: bool = True
     """Whether per-row state lives in memory."""
 
     groups: int | None = None
-    """In how many groups chunks are worked on; None: a solver that moves while it reads meets one after the other, and
-    the store says how many groups the sums of others have."""
+    """Number of groups of chunks; None: a solver that updates weights while it reads visits chunk by chunk, and for others the
+    number of groups depends on the store."""
     whole_groups: bool = False
-    """Whether the rows of a group are put together and visited as one block."""
+    """Whether the rows of a group are concatenated and visited as one block."""
 
     def file(self, name: str) -> Path | None:
-        """Where the per-row state of a name is, or goes when a checkpoint is made."""
+        """Return the path of a named per-row state; None without a directory."""
         return None if self.directory is None else self.directory / name
 
 
 class StreamTrainer(FitLoop):
-    """The fit loop of solvers that move while they read: reader threads bring chunks, this thread shows them to the
-    solvers.
-    """
+    """The fit loop of solvers that update weights while they read: reader threads load chunks, this thread visits them."""
 
     def __init__(  # noqa: PLR0917 (what a training joins, in the order of the sentence)
         self,
@@ -253,7 +251,7 @@ class StreamTrainer(FitLoop):
         self._visitor = BlockVisitor(solver, features, settings.cached)
         self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
         self._in_memory: set[int] = set()
-        """The chunks that this run has read and does not have to read again."""
+        """The chunks that are in memory since an earlier pass of this run."""
         self._row_states = {
             state.name: RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident)
             for state in solver.row_state
@@ -262,7 +260,7 @@ class StreamTrainer(FitLoop):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Read ahead from the first chunk that is missing, epoch after epoch."""
+        """Read ahead from the next chunk on, epoch after epoch."""
         settings, result = self._settings, self.result
         order = visits(self._store.layout, settings.seed, self._solver.shuffled, result.passes, result.index)
         self._waited, self._retries = result.waited, retries()
@@ -270,19 +268,19 @@ class StreamTrainer(FitLoop):
             yield
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Read what is left of the pass, chunk by chunk, and close it."""
+        """Visit the remaining chunks of the pass and close it."""
         self.one_pass(self._stream, checkpointer)
         self.result.reads_repeated = retries() - self._retries
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> StreamTrainer:
-        """Return a loop for another solver over the same rows, which stay where they are."""
+        """Return a loop for another solver over the same rows."""
         other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
         other.result.count_on(before)
         other._in_memory = self._in_memory
         return other
 
     def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
-        """Show the chunks of ``stream`` to the solvers up to the end of the epoch, then close the pass."""
+        """Visit the chunks of ``stream`` up to the end of the epoch, then close the pass."""
         result = self.result
         active = result.active()
         rows = self._rows_before()
@@ -304,7 +302,7 @@ class StreamTrainer(FitLoop):
             self._progress.certificate(one.number, run)
 
     def _rows_before(self) -> int:
-        """The rows of the pass that were shown before it was left: a run may go on in the middle of one."""
+        """Return the number of rows of the pass that an earlier run visited."""
         layout, result = self._store.layout, self.result
         order = epoch_order(layout, self._settings.seed, result.passes, self._solver.shuffled)
         return sum(layout.chunks[chunk] for chunk in order[: result.index])

@@ -30,11 +30,11 @@ from streamsvm.types import Layout, RowState, State
 
 PLACES = 3
 NOWHERE = -1
-"""The place of a chunk that has never been changed: its numbers are 0."""
+"""Slot of a chunk that was never changed: its numbers are 0."""
 IN_STATES = "in_states"
-"""What a run in one process says in its checkpoints, of what one on a cluster has in files: its states have it all."""
+"""Key in checkpoints of one process: driver fields are in the states, not in files."""
 IN_ONE_FILE = "places"
-"""What a run in one process says of per-row state (``RowStates``)."""
+"""Key in checkpoints of one process: slots of per-row state in one file (``RowStates``)."""
 CRC_BYTES = 4
 """Bytes at the end of a file: the crc32c of what stands before it, little-endian."""
 
@@ -48,23 +48,23 @@ class RowStates:
     """
 
     state: RowState
-    """What the numbers are called, and their type."""
+    """Name and dtype of the numbers."""
     layout: Layout
-    """Of the store the rows are in."""
+    """Layout of the store."""
     problems: int
-    """How many problems have such a state."""
+    """Number of problems."""
     file: Path | None = None
-    """Where the numbers are, or go when a checkpoint is made."""
+    """File of the numbers, or of their checkpoints if they are resident."""
     resident: bool = True
-    """Whether the numbers of all rows are in memory (False: those of one chunk)."""
+    """Whether the numbers of all rows are in memory; else only those of one chunk."""
     _values: Array = field(init=False)
     _starts: list[int] = field(init=False)
     _places: NDArray[np.int8] = field(init=False)
     _crcs: NDArray[np.uint32] = field(init=False)
     _changed: NDArray[np.bool_] = field(init=False)
-    """Since the last checkpoint."""
+    """Whether a chunk has changed since the last checkpoint."""
     _taken: list[NDArray[np.int8]] = field(default_factory=list)
-    """The places of the last two checkpoints."""
+    """Slots of the last two checkpoints."""
     _descriptor: int = -1
 
     def __post_init__(self) -> None:
@@ -78,23 +78,21 @@ class RowStates:
             self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
 
     def load(self, chunk: int) -> Array:
-        """The state of a chunk's rows; a view in memory, or the one buffer that is filled from the file."""
+        """Return the state of a chunk's rows: a view, or the buffer, filled from the file."""
         view = self._view(chunk)
         if not self.resident:
             self._read(chunk, view)
         return self._shaped(chunk, view)
 
     def save(self, chunk: int, values: Array) -> None:
-        """Take back what ``load`` gave, (problems, rows), after a visit has changed it."""
+        """Save the array of ``load``, (problems, rows), after a visit has changed it."""
         if self.resident:
             self._changed[chunk] = True
         else:
             self._write(chunk, values.reshape(-1))
 
     def copied(self, chunk: int) -> Array:
-        """Return the state of a chunk's rows, (problems, rows), in an array of its own. Any thread may ask. Raises
-        DataError.
-        """
+        """Return a copy of the state of a chunk's rows, (problems, rows). Any thread may call it. Raises DataError."""
         if self.resident:
             return self._shaped(chunk, self._view(chunk)).copy()
         values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
@@ -102,13 +100,13 @@ class RowStates:
         return self._shaped(chunk, values)
 
     def put(self, chunk: int, values: Array) -> None:
-        """Take the state of a chunk's rows, (problems, rows), from another array; one thread at a time."""
+        """Set the state of a chunk's rows, (problems, rows); one thread at a time."""
         if self.resident:
             self._view(chunk)[:] = values.reshape(-1)
         self.save(chunk, values)
 
     def checkpoint(self) -> ByName:
-        """Make a checkpoint of the present numbers, durably; returns what ``restore`` comes back to them with."""
+        """Make the present numbers durable and return the record with which ``restore`` restores them."""
         assert self.file is not None
         if self.resident:
             for chunk in np.flatnonzero(self._changed).tolist():
@@ -120,7 +118,7 @@ class RowStates:
         return {"places": self._places.copy(), "crcs": self._crcs.copy()}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one that must stay as it is. Raises DataError, KeyError."""
+        """Restore a checkpoint; ``older`` is another one that must stay valid. Raises DataError, KeyError."""
         assert self.file is not None
         saved = saved or {}
         self._places, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
@@ -130,13 +128,13 @@ class RowStates:
                 self._read(chunk, self._view(chunk))
 
     def keep(self, *checkpoints: ByName | None) -> None:
-        """Leave what checkpoints, the newest first, refer to as it is. Raises DataError, KeyError."""
+        """Protect the slots of checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
         self._taken = [one["places"].astype(np.int8) for one in checkpoints if one is not None]
         if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
             raise self._damaged("does not belong to its checkpoint")
 
     def close(self) -> None:
-        """Give the descriptor back; the file stays."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -151,7 +149,7 @@ class RowStates:
 
     @property
     def _numbers(self) -> int:
-        """Of one row, all problems together."""
+        """Numbers of one row, over all problems."""
         return self.problems * self.state.width
 
     def _read(self, chunk: int, into: Array) -> None:
@@ -165,7 +163,7 @@ class RowStates:
             raise self._damaged(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: Array) -> None:
-        """Put numbers where no checkpoint is harmed; nothing is written where nothing has changed."""
+        """Write numbers to a free slot; zeros of an unchanged chunk are not written."""
         place = int(self._places[chunk])
         if place == NOWHERE and not values.view(np.uint8).any():
             return
@@ -191,17 +189,17 @@ class RowStates:
 
 @dataclass(frozen=True, slots=True)
 class GroupRowStates:
-    """The per-row state of this process as the tasks of a fit come to it (``work.GroupState``).
+    """Access of tasks to the per-row state of this process (``groups.GroupState``).
 
     A task works on a copy. What it leaves is put back with its result, so that a checkpoint has both or neither.
     """
 
     rows: RowStates
-    """Where the numbers are."""
+    """The numbers."""
 
     @property
     def state(self) -> RowState:
-        """What the numbers are called, and their type."""
+        """Name and dtype of the numbers."""
         return self.rows.state
 
     def load(self, group: Group, _version: int) -> Array:
@@ -210,11 +208,11 @@ class GroupRowStates:
         return copies[0] if len(copies) == 1 else np.concatenate(copies, axis=1)
 
     def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
-        """Return what is to be put back."""
+        """Return the state, which the driver stores with the result."""
         return values
 
     def take(self, group: Group, values: Array) -> None:
-        """Put back what a task has left, (problems, rows of the group)."""
+        """Store the state of a task, (problems, rows of the group)."""
         ends = np.cumsum([0, *(self.rows.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
         for k, chunk in enumerate(group.chunks):
             self.rows.put(chunk, np.ascontiguousarray(values[:, ends[k] : ends[k + 1]]))
@@ -222,36 +220,36 @@ class GroupRowStates:
 
 @dataclass(slots=True)
 class Versions:
-    """Counts the rounds that are closed; version 0 is the beginning, of which there are no files."""
+    """Version number of the files of a cluster fit: the number of closed rounds. Version 0 has no files."""
 
     version: int = 0
-    """Of the last round that is closed."""
+    """Version of the last closed round."""
     to_write: bool = False
-    """Whether there are no files of ``version`` yet: the checkpoint that was resumed is one of a run in one process."""
+    """Whether files of ``version`` must be written first, because the resumed checkpoint is of one process."""
     _there: set[int] = field(default_factory=set)
-    """Versions whose files are on disk."""
+    """Versions with files on disk."""
     _taken: list[int] = field(default_factory=list)
-    """The versions of the last two checkpoints."""
+    """Versions of the last two checkpoints."""
 
     def advance(self) -> None:
-        """A round has been closed: its files are all there."""
+        """Note that a round was closed and its files are complete."""
         self.version += 1
         self._there.add(self.version)
 
     def drop(self) -> tuple[int, ...]:
-        """Versions the next round may remove."""
+        """Return the versions that the next round may remove."""
         gone = tuple(sorted(self._there - {self.version, *self._taken}))
         self._there -= set(gone)
         return gone
 
     def checkpoint(self) -> ByName:
-        """Return what ``restore`` comes back to the present files with; they are durable already."""
+        """Return the record with which ``restore`` restores the present files, which are durable already."""
         if self.version not in self._taken[:1]:
             self._taken = [self.version, *self._taken[:1]]
         return {"version": self.version}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint; ``older`` must stay too. After one of a run in one process comes a version of its own."""
+        """Restore a checkpoint; ``older`` must stay valid too. A checkpoint of one process gets a new version."""
         before = [int(older["version"])] if older else []
         self.to_write = not saved or IN_STATES in saved
         known = ([int(saved["version"])] if saved else []) + before
@@ -260,25 +258,25 @@ class Versions:
         self._there = set(self._taken)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStateFiles:
-    """One per-row state of a fit on disk: a file a group and version with (problems, rows of the group) numbers.
+    """Per-row state of a cluster fit: one file for each group and version, with (problems, rows of the group) numbers.
 
     There are no files of version 0: its numbers are zeros.
     """
 
     directory: Path
-    """Where the files are; all workers see it under this name."""
+    """Directory of the files, which all workers see under this name."""
     state: RowState
-    """What the numbers are called, and their type."""
+    """Name and dtype of the numbers."""
     problems: int
-    """How many problems have such a state."""
+    """Number of problems."""
 
     def load(self, group: Group, version: int) -> Array:
-        """Return what round ``version`` left, (problems, rows of the group). Raises DataError."""
+        """Return the state after round ``version``, (problems, rows of the group). Raises DataError."""
         shape = self.state.shape(self.problems, group.rows)
         if version == 0:
             return np.zeros(shape, self.state.dtype)
@@ -292,43 +290,43 @@ class GroupStateFiles:
         return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
 
     def save(self, group: Group, version: int, values: Array, drop: Iterable[int]) -> None:
-        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        """Save the state after a round and remove obsolete versions. Raises StorageError."""
         body = values.tobytes()
         durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
         for old in drop:
             self.path(group, old).unlink(missing_ok=True)
 
     def leave(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
-        """Save what a round leaves; there is nothing else to do."""
+        """Save the state after a round."""
         self.save(group, version, values, drop)
 
     def path(self, group: Group, version: int) -> Path:
-        """Where the numbers of a group are after round ``version``."""
+        """Return the path of the state of a group after round ``version``."""
         return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
 
 
 @dataclass(slots=True)
 class GroupRows:
-    """One per-row state of all rows as the driver sees it.
+    """Per-row state of a cluster fit as the driver sees it.
 
     To checkpoints and to whoever wants the numbers it is what ``engine.state.row_state.RowStates`` is.
     """
 
     files: GroupStateFiles
-    """Where the numbers are."""
+    """The numbers."""
     layout: Layout
-    """Of the store that is trained on."""
+    """Layout of the training store."""
     groups: list[Group]
-    """All groups of the fit."""
+    """The groups of the fit."""
     versions: Versions = field(default_factory=Versions)
-    """Shared by all that a fit leaves on disk between its rounds."""
+    """Version counter shared by all files of a fit."""
 
     def checkpoint(self) -> ByName:
-        """Return what ``restore`` comes back to the present numbers with; they are durable already."""
+        """Return the record with which ``restore`` restores the present numbers, which are durable already."""
         return self.versions.checkpoint()
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint, perhaps of a run in one process; ``older`` is another one that must stay as it is.
+        """Restore a checkpoint, of a cluster or of one process; ``older`` is another one that must stay valid.
 
         Raises DataError, KeyError, StorageError.
         """
@@ -349,24 +347,24 @@ class GroupRows:
         return self.files.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """That part of a solver's state which only the end of a pass looks at, on disk between two rounds."""
+    """Files of the state fields that only ``finish`` reads, between two rounds."""
 
     directory: Path
-    """Where the files are; whoever closes a round sees it under this name."""
+    """Directory of the files, which the closing worker sees under this name."""
     names: tuple[str, ...]
-    """The fields of the state; each may be None."""
+    """Names of the fields; each may be None."""
 
     def without(self, state: State) -> State:
-        """Return the state as it is sent to those who visit blocks."""
+        """Return the state without these fields, as it is sent to workers that visit blocks."""
         return replace(state, **dict.fromkeys(self.names))
 
     def load(self, version: int, states: dict[int, State]) -> None:
-        """Complete the states of some problems with what round ``version`` left. Raises DataError."""
+        """Set the fields of some states to those after round ``version``. Raises DataError."""
         if version == 0:
             return
         saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
@@ -375,7 +373,7 @@ class DriverState:
                 setattr(state, name, value)
 
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
-        """Save what a round leaves and remove the versions nobody will ask for. Raises StorageError."""
+        """Save the state after a round and remove obsolete versions. Raises StorageError."""
         fields = {k: field_values(state, self.names) for k, state in states.items()}
         checkpoint.write_checkpoint(self._path(version), version, {}, fields)
         for old in drop:

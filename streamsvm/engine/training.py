@@ -1,4 +1,4 @@
-"""What a fit knows of itself while it trains: the states and certificates of its problems, what was spent, and reports of progress."""
+"""The state of a fit while it trains: states and certificates of its problems, costs, and reports of progress."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from streamsvm.engine.block import ActiveProblem
 
 REPORT_SECONDS = 0.2
-"""Between two reports of progress, at least."""
+"""Least seconds between two reports of progress."""
 
 
 class Stopwatch:
-    """Counts seconds from the moment it is made, and says when it is time to report again."""
+    """Measures seconds since its creation, and limits how often progress is reported."""
 
     def __init__(self) -> None:
         self.began = self._last = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since creation."""
         return time.perf_counter() - self.began
 
     def due(self) -> bool:
-        """Whether REPORT_SECONDS have passed since this was last true."""
+        """Return whether REPORT_SECONDS have passed since this last returned True."""
         now = time.perf_counter()
         if now - self._last < REPORT_SECONDS:
             return False
@@ -40,73 +40,73 @@ class Stopwatch:
 
 
 class CheckpointedRows(Protocol):
-    """Numbers that lie in files beside a run and go through checkpoints with it (``row_state``, ``state_files``)."""
+    """State in files beside a run that its checkpoints refer to (``row_state``)."""
 
     def checkpoint(self) -> ByName:
-        """Make the present numbers durable, and return what ``restore`` comes back to them with."""
+        """Make the present state durable and return the record with which ``restore`` restores it."""
         ...
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Come back to a checkpoint; ``older`` is another one whose numbers must stay as they are. Raises DataError."""
+        """Restore a checkpoint; ``older`` is another one that must stay valid. Raises DataError."""
         ...
 
     def close(self) -> None:
-        """Give back what is open; the files stay."""
+        """Close the files."""
         ...
 
 
 @runtime_checkable
 class RowNumbers(CheckpointedRows, Protocol):
-    """One number for each row and problem, wherever the rows are worked on."""
+    """One number for each row and problem, in this process or on a cluster."""
 
     @property
     def layout(self) -> Layout:
-        """Whose chunks the numbers lie in: of what is trained on, which need not be cut like what was read."""
+        """The layout of the training rows, by whose chunks the numbers are stored; it can differ from that of the store read."""
         ...
 
     def load(self, chunk: int) -> Array:
-        """Return those of a chunk's rows, (problems, rows of the chunk), valid until the next call. Raises DataError."""
+        """Return the numbers of a chunk, (problems, rows of the chunk), valid until the next call. Raises DataError."""
         ...
 
 
 SavedPartial: TypeAlias = tuple[int, int, list[State]]
-"""The states of the problems that take part in a pass, as groups [first, stop) have left them."""
+"""(first, stop, states): the states of the active problems after a visit of the groups [first, stop)."""
 
 
 class Position(NamedTuple):
-    """Where a training is."""
+    """The position of a training."""
 
     visits: int
-    """Visits made of the pass under way."""
+    """Number of visits made in the current pass."""
     partials: list[SavedPartial]
-    """What was found of it apart from the states of the runs."""
+    """Partial results of the current pass."""
 
 
 class PassUnderWay(Protocol):
-    """A pass that several may be working on."""
+    """A pass that several threads may be making."""
 
     def at_rest(self) -> AbstractContextManager[Position]:
-        """Say what is known of it; nothing is added as long as this lasts."""
+        """Return a context with the position, during which nothing is added."""
         ...
 
 
 @dataclass(slots=True)
 class Run:
-    """A problem under way: its solver's state and what has been certified so far."""
+    """A problem with its solver's state and its last certificate."""
 
     problem: Problem
     """What is being solved."""
     state: State
     """The state of its solver."""
     certificate: Certificate | None = None
-    """That of the last pass; None before the first was closed."""
+    """Certificate of the last pass; None before the first pass was closed."""
     done: bool = False
-    """Whether it takes part in no further pass."""
+    """Whether the problem takes part in no further pass."""
     witness: State | None = None
-    """What the dual variables are read off at the end, where ``state`` has not all of it (``types.Solver.witness``)."""
+    """State from which dual variables are computed at the end, if ``state`` is not sufficient (``types.Solver.witness``)."""
 
     def certified(self, found: Certificate) -> None:
-        """Take in the certificate of a closed pass; exact and small enough, or final, it is the last one.
+        """Set the certificate of a closed pass. If it is final, or exact and small enough, the problem is done.
 
         Raises what ``Certificate.verify`` raises: a gap below 0 is never taken for convergence.
         """
@@ -115,13 +115,13 @@ class Run:
         self.done = found.ends(self.problem)
 
     def witnessed(self) -> State:
-        """Return the state as it was when the last pass was closed, as far as dual variables are read off it."""
+        """Return the state at the end of the last pass, as far as dual variables are computed from it."""
         return self.state if self.witness is None else self.witness
 
 
 @dataclass(slots=True)
 class Training:
-    """What a training has come to: per problem its state and certificate, and what it took."""
+    """The result of a training: state and certificate of each problem, and costs."""
 
     runs: list[Run]
     """One a problem, in the order of the fit."""
