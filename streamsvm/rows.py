@@ -174,6 +174,13 @@ def row_slice(X: Rows, start: int, stop: int) -> Rows:
     return CSR(X.data[low:high], X.indices[low:high], X.indptr[start : stop + 1] - low, X.bias)
 
 
+def copy_rows(X: Rows) -> Rows:
+    """Return a copy of rows with arrays of its own."""
+    if isinstance(X, Dense):
+        return Dense(X.values.copy(), X.bias)
+    return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)
+
+
 def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
     """Return the rows where ``chosen`` (n,) is true, in order, copied."""
     if isinstance(X, Dense):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, MissingError, StorageError
-from streamsvm.rows import CSR, Dense, Rows
+from streamsvm.rows import copy_rows
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.manifest import FILE
@@ -164,11 +164,5 @@ def chunks_of(path: Path, key: str) -> Iterator[Chunk]:
     for number in range(len(store.layout.chunks)):
         chunk = read_chunk(store, number, buffers)
         weight = None if chunk.weight is None else chunk.weight.copy()
-        yield Chunk(_copy_rows(chunk.X), chunk.codes.copy(), weight)
+        yield Chunk(copy_rows(chunk.X), chunk.codes.copy(), weight)
     shutil.rmtree(path)
-
-
-def _copy_rows(X: Rows) -> Rows:
-    if isinstance(X, Dense):
-        return Dense(X.values.copy(), X.bias)
-    return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)

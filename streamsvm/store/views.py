@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, row_count, row_stack, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_stack, row_where
 from streamsvm.store.format.arrays import entry_of, values_of
 from streamsvm.store.format.labels import TARGET, Numbers, class_counts
 from streamsvm.store.format.manifest import content_digest
@@ -255,13 +255,7 @@ class Resident(_InMemory):
 def _prepare_chunk(found: Chunk, prepare: Callable[[Rows], Rows]) -> Chunk:
     """A copy of a chunk, its rows prepared."""
     weight = None if found.weight is None else found.weight.copy()
-    return Chunk(prepare(_copy_rows(found.X)), found.codes.copy(), weight)
-
-
-def _copy_rows(X: Rows) -> Rows:
-    if isinstance(X, Dense):
-        return X._replace(values=X.values.copy())
-    return X._replace(data=X.data.copy(), indices=X.indices.copy(), indptr=X.indptr.copy())
+    return Chunk(prepare(copy_rows(found.X)), found.codes.copy(), weight)
 
 
 def _join_chunks(parts: list[Chunk]) -> Chunk:

@@ -41,6 +41,7 @@ from streamsvm.rows import (
     Int64,
     Rows,
     Targets,
+    copy_rows,
     row_count,
     row_slice,
     row_stack,
@@ -331,16 +332,14 @@ def keep_rows(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """Return what is enough to form the rows where ``chosen`` (n,) is true, copied: kernel values only where they are not made anew."""
     if isinstance(X, Factored) and X.origin is not None:
         X = X.origin
-    return copy_rows(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
+    return copy_operand(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
 
 
-def copy_rows(X: Operand) -> Operand:
-    """All rows, copied."""
+def copy_operand(X: Operand) -> Operand:
+    """Return a copy of all rows; the projection of a factored pair is shared."""
     if isinstance(X, Factored):
         return Factored(X.kernel_values.copy(), X.projection, X.bias)
-    if isinstance(X, Dense):
-        return Dense(X.values.copy(), X.bias)
-    return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)
+    return copy_rows(X)
 
 
 def stack(parts: Sequence[Kept]) -> Kept:
