@@ -7,7 +7,6 @@ them in the order of the file. A step that is wanted several times is an array o
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -267,6 +266,8 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     positional = [str(word) for place in step.positional for word in _as_tuple(values[place])]
     if any(word.startswith("-") for word in positional):
         words.append("--")
+    import shlex
+
     return shlex.join([*words, *positional])
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.calibration.calibrators import Calibration, read_calibration
 from streamsvm.container import opened
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, decode_expansion
@@ -19,6 +19,9 @@ from streamsvm.registry import load as load_name
 from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
 from streamsvm.types.data import check_recorded
+
+if TYPE_CHECKING:
+    from streamsvm.calibration.calibrators import Calibration
 
 TEXT_READERS = {
     b"solver_type ": "streamsvm.model.liblinear_libsvm:read_liblinear",
@@ -110,6 +113,8 @@ def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array],
     if header.get("calibration") is None:
         return None
     try:
+        from streamsvm.calibration.calibrators import read_calibration
+
         return read_calibration(header["calibration"], tensors, problems)
     except DataError as error:
         raise _refuse_content(path) from error

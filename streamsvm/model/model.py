@@ -13,7 +13,6 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.calibration.calibrators import Calibration
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.container import pieces
 from streamsvm.errors import UsageError
@@ -23,6 +22,7 @@ from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 
 if TYPE_CHECKING:
+    from streamsvm.calibration.calibrators import Calibration
     from streamsvm.features.expansion import Expansion
     from streamsvm.model.explain import Explanation
 

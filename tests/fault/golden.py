@@ -15,7 +15,7 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.solvers import SOLVERS
-from streamsvm.store.write import writer
+from streamsvm.store.format.manifest import JOURNAL_FILE
 
 ROWS, COLUMNS = 600, 6
 CHUNK = 4096
@@ -100,7 +100,7 @@ def ingest_job(directory: Path, **options: Any) -> IngestJob:
 def digest_of(root: Path) -> dict[str, str]:
     """sha256 of every file below a directory, by its name; the journal apart."""
     files = sorted(p for p in root.rglob("*") if p.is_file())
-    names = {p: str(p.relative_to(root)) for p in files if p.name != writer.JOURNAL_FILE}
+    names = {p: str(p.relative_to(root)) for p in files if p.name != JOURNAL_FILE}
     return {name: hashlib.sha256(p.read_bytes()).hexdigest() for p, name in names.items()}
 
 

@@ -15,7 +15,7 @@ from streamsvm.jobs.inspect import verify
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store
-from streamsvm.store.write import writer
+from streamsvm.store.format.manifest import JOURNAL_FILE
 from tests.fault.golden import digest_of, ingested, leftovers, write_table
 from tests.fault.killing import Server
 
@@ -97,7 +97,7 @@ def test_kill_ingest_does_not_write_complete_parts_again(server: Server, source:
     steps = steps_of(server, "ingest", **ingest_settings(source, reference))
     settings = ingest_settings(source, store)
     server.run("ingest", kill=steps - 8, **settings)
-    noted = [line["parts"] for line in map(json.loads, (store / writer.JOURNAL_FILE).read_text().splitlines()[1:])]
+    noted = [line["parts"] for line in map(json.loads, (store / JOURNAL_FILE).read_text().splitlines()[1:])]
     parts = {
         store / part["file"]["name"]: (store / part["file"]["name"]).stat().st_mtime_ns for p in noted for part in p
     }
@@ -121,9 +121,9 @@ def test_kill_ingest_rewrites_parts_that_differ_from_the_journal(
         assert server.run("ingest", **settings).status == 0
         assert digest_of(store) == digest_of(reference)
     else:
-        first, *notes = map(json.loads, (store / writer.JOURNAL_FILE).read_text().splitlines())
+        first, *notes = map(json.loads, (store / JOURNAL_FILE).read_text().splitlines())
         next(note for note in notes if note["parts"])["parts"][0]["crcs"]["X"][0] ^= 1
-        (store / writer.JOURNAL_FILE).write_text("".join(json.dumps(line) + "\n" for line in [first, *notes]))
+        (store / JOURNAL_FILE).write_text("".join(json.dumps(line) + "\n" for line in [first, *notes]))
         outcome = server.run("ingest", **settings)
         assert (outcome.status, "E-SOURCE" in outcome.said) == (65, True)
 

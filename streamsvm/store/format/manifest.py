@@ -19,6 +19,8 @@ from streamsvm.types import Layout
 from streamsvm.types.data import check_recorded
 
 FILE = "manifest.json"
+JOURNAL_FILE = "ingest.journal"
+"""Lies in a store that is being written, and is gone when it is committed."""
 FORMAT = 1
 LARGEST_MANIFEST = 256 << 20
 """The largest manifest that is read, in bytes: some two million chunks."""

@@ -13,7 +13,8 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.aliases import JsonObject
-from streamsvm.errors import DataError
+from streamsvm.config.units import size_text
+from streamsvm.errors import BudgetError, DataError
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.format import compression, statistics
@@ -132,8 +133,15 @@ class DiskStore:
             yield error
 
     def buffers(self) -> Buffer:
-        """Return new memory for one chunk; see ``types.Store.buffers``."""
-        return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})
+        """Return new memory for one chunk; see ``types.Store.buffers``. Raises BudgetError where the system gives none."""
+        try:
+            return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})
+        except MemoryError as error:
+            needed = size_text(sum(self._buffer_bytes.values()))
+            raise BudgetError(
+                f"a chunk of {self.root} takes {needed}, and the system gives this process no more memory",
+                hint="ingest with smaller chunks (--chunk), or raise the limit of the address space (ulimit -v)",
+            ) from error
 
     def fetch(self, chunk: int, into: Buffer) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""

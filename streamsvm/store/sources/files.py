@@ -20,7 +20,6 @@ from streamsvm.regular import is_folder, is_there, what_is
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.input import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
-from streamsvm.store.sources.npy import is_idx
 
 HEAD = 1 << 16
 """Bytes by which the format of a file is detected."""
@@ -132,7 +131,11 @@ def _head(path: Path) -> bytes:
 
 def _format_by(head: bytes, path: Path) -> str | None:
     found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-    return found or ("idx" if is_idx(head) else None) or foreign_format(path)
+    if found is not None:
+        return found
+    from streamsvm.store.sources.npy import is_idx
+
+    return "idx" if is_idx(head) else foreign_format(path)
 
 
 def _format_of(path: Path) -> str:

@@ -34,7 +34,7 @@ from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import entry_of, specs_of, values_of
 from streamsvm.store.format.column_encoding import Encoding
-from streamsvm.store.format.manifest import ChunkEntry, Manifest
+from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
 from streamsvm.store.write.backend import StoreBackend
 from streamsvm.store.write.chunker import Chunker, Piece
 
@@ -42,7 +42,6 @@ MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
 SYNC_EVERY = 16
 """Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
-JOURNAL_FILE = "ingest.journal"
 LARGEST_JOURNAL = 1 << 30
 
 
