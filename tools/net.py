@@ -419,10 +419,12 @@ def cpu_seconds(checkout: Path, *arguments: str) -> float:
     """Return the CPU seconds of a command of a checkout, with all processes it starts. Ends the program if it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "streamsvm", *arguments]
+    # an installed package has its bytecode: without, every start would compile the sources
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         command,
         cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(checkout)},
+        env=environment | {"PYTHONPATH": str(checkout)},
         check=False,
         capture_output=True,
         text=True,
