@@ -76,7 +76,7 @@ class Container(Protocol):
 
 
 @contextmanager
-def opened(path: Path, refuse: Callable[[str], StreamSVMError]) -> Iterator[Container]:
+def open_container(path: Path, refuse: Callable[[str], StreamSVMError]) -> Iterator[Container]:
     """Open a file to read from. Whatever foreign bytes make a parser raise inside becomes ``refuse(why)``."""
     from safetensors import safe_open
 

@@ -57,7 +57,7 @@ def step(done: str, *paths: Path) -> None:
 
 
 @contextmanager
-def explained(action: str, path: Path | str) -> Iterator[None]:
+def explain_errors(action: str, path: Path | str) -> Iterator[None]:
     """Turn an OSError into a StorageError (ExistsError) that names the action and the file."""
     try:
         yield
@@ -89,7 +89,7 @@ def write_file(path: Path, *pieces: BytesLike) -> None:
 def write_stream(path: Path, pieces: Iterable[BytesLike]) -> None:
     """Replace a file by an iterable of buffers, atomically and durably. Raises StorageError."""
     temporary = temporary_beside(path)
-    with explained("writing", path):
+    with explain_errors("writing", path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         try:
             try:
@@ -113,7 +113,7 @@ def temporary_beside(path: Path) -> Path:
 
 def write_part(path: Path, *pieces: BytesLike) -> None:
     """Write one file of a larger output; ``sync`` makes it durable later. Raises StorageError."""
-    with explained("writing", path):
+    with explain_errors("writing", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
             _write_all(descriptor, pieces, path)
@@ -125,7 +125,7 @@ def write_part(path: Path, *pieces: BytesLike) -> None:
 def append_line(path: Path, line: str) -> None:
     """Append a line to a journal, durably. A kill or a power cut can truncate only the last line, which readers skip."""
     fresh = not path.exists()
-    with explained("writing", path):
+    with explain_errors("writing", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         try:
             _write_all(descriptor, [line.encode() + b"\n"], path)
@@ -142,7 +142,7 @@ def sync(paths: Iterable[Path]) -> None:
     directories = set()
     for path in paths:
         directories.add(path.parent)
-        with explained("syncing", path):
+        with explain_errors("syncing", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 os.fsync(descriptor)
@@ -150,7 +150,7 @@ def sync(paths: Iterable[Path]) -> None:
                 os.close(descriptor)
             step("synced", path)
     for directory in directories:
-        with explained("syncing", directory):
+        with explain_errors("syncing", directory):
             sync_directory(directory)
 
 
@@ -160,7 +160,7 @@ def make_directory(path: Path, *, fresh: bool = False) -> None:
         if parent.is_file():
             hint = "choose another path"
             raise StorageError(f"{parent} is a file, not a directory", code="E-IO", hint=hint)
-    with explained("creating", path):
+    with explain_errors("creating", path):
         missing = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=not fresh)
         step("made", path)
@@ -215,7 +215,7 @@ NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, durably."""
-    with explained("renaming", source):
+    with explain_errors("renaming", source):
         os.rename(source, target)
         step("renamed", source, target)
         sync_directory(target.parent)
@@ -229,7 +229,7 @@ def exchange(one: Path, other: Path) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
-    with explained("renaming", one):
+    with explain_errors("renaming", one):
         if libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:
             step("exchanged", one, other)
             for parent in {one.parent, other.parent}:
@@ -255,7 +255,7 @@ def open_state(path: Path, nbytes: int) -> int:
 
     Returns the descriptor. Raises StorageError.
     """
-    with explained("creating", path):
+    with explain_errors("creating", path):
         fresh = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -272,20 +272,20 @@ def open_state(path: Path, nbytes: int) -> int:
 
 def open_part(path: Path) -> int:
     """Create a file to be written in place and return its descriptor. Finish with ``sync_state`` and ``rename``."""
-    with explained("creating", path):
+    with explain_errors("creating", path):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
 
 
 def resize(descriptor: int, nbytes: int, path: Path) -> None:
     """Set the size in bytes of a file of ``open_part``."""
-    with explained("resizing", path):
+    with explain_errors("resizing", path):
         os.ftruncate(descriptor, nbytes)
         step("resized", path)
 
 
 def write_at(descriptor: int, values: BytesLike, offset: int, path: Path) -> None:
     """Write a whole buffer at an offset of a file of ``open_state`` or ``open_part``. Raises StorageError."""
-    with explained("writing", path):
+    with explain_errors("writing", path):
         rest = memoryview(values).cast("B")
         while rest:
             written = os.pwrite(descriptor, rest, offset)
@@ -295,7 +295,7 @@ def write_at(descriptor: int, values: BytesLike, offset: int, path: Path) -> Non
 
 def read_at(descriptor: int, into: BytesLike, offset: int, path: Path) -> None:
     """Fill a whole buffer from an offset of a file of ``open_state``. Raises StorageError."""
-    with explained("reading", path):
+    with explain_errors("reading", path):
         rest = memoryview(into).cast("B")
         while rest:
             got = os.preadv(descriptor, [rest], offset)
@@ -306,7 +306,7 @@ def read_at(descriptor: int, into: BytesLike, offset: int, path: Path) -> None:
 
 def sync_state(descriptor: int, path: Path) -> None:
     """Make writes to a file of ``open_state`` durable. Raises StorageError."""
-    with explained("syncing", path):
+    with explain_errors("syncing", path):
         os.fsync(descriptor)
         step("synced", path)
 
@@ -319,12 +319,12 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with explained("opening", path):
+        with explain_errors("opening", path):
             self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  closed by ``__exit__``
 
     def write(self, line: str) -> None:
         """Append a line with its line feed. It is in the file when this returns, but not yet durable."""
-        with explained("writing", self._path):
+        with explain_errors("writing", self._path):
             self._file.write(line)
 
     def __enter__(self) -> Self:
@@ -332,7 +332,7 @@ class Log:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            with explained("writing", self._path):
+            with explain_errors("writing", self._path):
                 self._file.close()
         except StorageError:
             if kind is None:  # else what ended the job is the thing to say

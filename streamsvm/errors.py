@@ -38,7 +38,7 @@ class StreamSVMError(Exception):
     def __str__(self) -> str:
         return f"error[{self.code}]: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
 
-    def shown(self) -> str:
+    def format_for_terminal(self) -> str:
         """Return the text for a terminal: names and labels in it cannot move its cursor or look like another line."""
         return f"error[{self.code}]: {printable(self.message)}" + (
             f"\nhint: {printable(self.hint)}" if self.hint else ""

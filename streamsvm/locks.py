@@ -22,12 +22,12 @@ from pathlib import Path
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.durable import PARTIAL, explained, make_directory
+from streamsvm.durable import PARTIAL, explain_errors, make_directory
 from streamsvm.errors import ExistsError
 
 
 @contextmanager
-def locked(target: Path) -> Iterator[None]:
+def hold_lock(target: Path) -> Iterator[None]:
     """Hold the lock of ``target``. Raises ExistsError E-LOCKED that names the process which holds it.
 
     This is a lock of the kernel on a file beside the target, in which its holder signs. An output that a killed writer had renamed
@@ -35,7 +35,7 @@ def locked(target: Path) -> Iterator[None]:
     """
     path = target.with_name(f".{target.name}.lock")
     make_directory(path.parent)
-    with explained("locking", path):
+    with explain_errors("locking", path):
         descriptor = _acquire(path)
     if descriptor is None:
         raise ExistsError(
@@ -130,7 +130,7 @@ _PART = re.compile(r"\.part-\d+\.h5" + re.escape(PARTIAL))
 @contextmanager
 def scratch_beside(target: Path) -> Iterator[Path]:
     """Yield a temporary directory beside an output, removed when the context ends. Raises StorageError."""
-    with explained("writing beside", target):
+    with explain_errors("writing beside", target):
         made = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
     with made as directory:
         yield Path(directory)

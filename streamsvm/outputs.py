@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamsvm.aliases import JsonObject
-from streamsvm.durable import explained, is_npy_of_ours
+from streamsvm.durable import explain_errors, is_npy_of_ours
 from streamsvm.errors import ExistsError, UsageError, quote
 from streamsvm.regular import is_there, refuse_url
 
@@ -112,7 +112,7 @@ def _check_outside_stores(path: Path) -> None:
 
 def _check_parent(path: Path) -> None:
     parent = path.parent
-    with explained("writing to", parent):
+    with explain_errors("writing to", parent):
         if not os.access(parent, os.W_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES) if parent.exists() else "no such directory")
 

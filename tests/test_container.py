@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import load, save
 
-from streamsvm.container import LARGEST_TABLE, TYPES, opened, pieces
+from streamsvm.container import LARGEST_TABLE, TYPES, open_container, pieces
 from streamsvm.errors import DataError
 
 
@@ -55,7 +55,7 @@ def refuse(why: str) -> DataError:
 def test_container_foreign_bytes_are_refused_in_the_words_of_the_reader(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(raw)
-    with pytest.raises(DataError, match="no file: "), opened(path, refuse) as file:
+    with pytest.raises(DataError, match="no file: "), open_container(path, refuse) as file:
         file.keys()
 
 

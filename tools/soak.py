@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from safetensors.numpy import load
 
 from streamsvm.cluster import using
-from streamsvm.cluster.connection import connected
+from streamsvm.cluster.connection import connect_cluster
 from streamsvm.engine import partition
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError
@@ -326,7 +326,7 @@ def one_round(folder: Path, seed: int, kinds: list[str], server: Server, counts:
         patch.setattr(partition, "PASS_GROUP_BYTES", USUAL)
         reference |= {kind: made(replace(job, threads=1)) for kind, job in jobs.items() if kind in SEARCHES}
     for workers in WORKERS:
-        with connected(f"local:{workers}") as executor:
+        with connect_cluster(f"local:{workers}") as executor:
             for kind, job in jobs.items():
                 judge(kind, f"{workers} workers", made(job, executor))
 

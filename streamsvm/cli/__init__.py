@@ -116,7 +116,7 @@ def explain(error: BaseException, *, debug: bool) -> int:
             click.echo(printable(line), err=True)
     known = _translate_error(error)
     if known is not None:
-        click.echo(known.shown(), err=True)
+        click.echo(known.format_for_terminal(), err=True)
         if "standard output" in known.message:
             _abandon_stdout()
         return known.exit_code

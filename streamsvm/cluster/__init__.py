@@ -12,8 +12,8 @@ Scheduler, workers and the program need the same installation and see the same f
 
 from __future__ import annotations
 
-from streamsvm.cluster.connection import connected, using
+from streamsvm.cluster.connection import connect_cluster, using
 from streamsvm.cluster.dask_apply import evaluate_dask, predict_dask
 from streamsvm.cluster.dask_ingest import ingest_dask
 
-__all__ = ["connected", "evaluate_dask", "ingest_dask", "predict_dask", "using"]
+__all__ = ["connect_cluster", "evaluate_dask", "ingest_dask", "predict_dask", "using"]

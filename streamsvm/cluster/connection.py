@@ -179,15 +179,17 @@ WORKER_CLOSE_SECONDS = 0.5
 
 
 @contextmanager
-def connected(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
+def connect_cluster(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
     """Provide the executor of a cluster by its address. Raises UsageError, SecurityError, ClusterError."""
     where = parse_address(address, insecure=insecure)
     with ExitStack() as stack:
         if where.workers:
             memory = MEMORY_LIMIT // where.workers
-            yield LocalExecutor(lambda: stack.enter_context(_started(where.workers, memory)), where.workers, memory)
+            yield LocalExecutor(
+                lambda: stack.enter_context(_start_local_cluster(where.workers, memory)), where.workers, memory
+            )
             return
-        executor = DaskExecutor(stack.enter_context(_joined(where)))
+        executor = DaskExecutor(stack.enter_context(_join_cluster(where)))
         stack.callback(executor.close)
         yield executor
 
@@ -238,7 +240,7 @@ def default_client() -> Client | None:
 
 
 @contextmanager
-def _started(workers: int, memory: int) -> Iterator[Client]:
+def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
     """Start workers on this machine, one thread and ``memory`` bytes each, for this run only.
 
     Nothing listens but on the loopback address, and what listens talks only to who shows the certificate of this run:
@@ -315,7 +317,7 @@ def _isolate_worker(dask_worker: Any) -> None:
 
 
 @contextmanager
-def _joined(where: Address) -> Iterator[Client]:
+def _join_cluster(where: Address) -> Iterator[Client]:
     security = _load_certificates() if where.encrypted else None
     if where.encrypted and (other := _check_protocol(where.url)):  # which Dask takes for a defect of its own
         raise other

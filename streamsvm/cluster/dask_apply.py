@@ -30,7 +30,7 @@ from streamsvm.cluster.dask_ingest import (
 )
 from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, joined
+from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, merge_accumulators
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.model import Model, find_model, load
@@ -110,7 +110,7 @@ def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], la
 
 
 def _join(one: Accumulator, other: Accumulator) -> Accumulator:
-    return joined(one, other)
+    return merge_accumulators(one, other)
 
 
 def _result(found: Accumulator) -> Any:

@@ -272,12 +272,12 @@ class DaskExecutor:
             last = submit(joins.close, last, *shared)
         try:
             ends = [0, *(span.stop for span in spans)]
-            self._wait(last, task, lambda: ends[self._done(keys, held)], on_progress)
+            self._wait(last, task, lambda: ends[self._count_done(keys, held)], on_progress)
             return self._result(last, task)
         finally:
             self._forget([*held, last])
 
-    def _done(self, keys: Sequence[object], held: list[Future]) -> int:
+    def _count_done(self, keys: Sequence[object], held: list[Future]) -> int:
         """Return how many of these tasks have run, and release ``held``, so that workers forget what has been joined.
 
         Not before the scheduler knows all of them: it would keep for ever what is released too early.

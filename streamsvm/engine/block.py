@@ -124,7 +124,7 @@ class BlockVisitor:
         needed = any(self.solver.needs_features(one.state) for one in shown)
         return self.features.parts(X) if needed else self.features.unformed_parts(X)
 
-    def gathered(self, states: list[State]) -> None:
+    def join_gathered(self, states: list[State]) -> None:
         """Say that a pass is over, before its problems are finished one after the other. Changes the states."""
         self.solver.join_gathered(states)
 

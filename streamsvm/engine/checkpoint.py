@@ -25,7 +25,7 @@ from streamsvm import durable
 from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
-from streamsvm.container import opened, pieces
+from streamsvm.container import open_container, pieces
 from streamsvm.engine.signals import Interruption, check_time
 from streamsvm.engine.stores import StoreGuard
 from streamsvm.engine.training import Run, Training
@@ -172,7 +172,7 @@ class Saved:
 @contextmanager
 def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], Array]]:
     """Yield a function that reads an array of a checkpoint by name and checks its crc32c."""
-    with opened(path, lambda why: _unusable_error(path, why)) as file:
+    with open_container(path, lambda why: _unusable_error(path, why)) as file:
 
         def array(name: str) -> Array:
             found = file.get_tensor(name)
@@ -196,7 +196,7 @@ def write_checkpoint(path: Path, number: int, identity: JsonObject, content: Any
 
 def read_checkpoint(path: Path) -> Saved:
     """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
-    with opened(path, lambda why: _unusable_error(path, why)) as file:
+    with open_container(path, lambda why: _unusable_error(path, why)) as file:
         return _check_seal(path, file.metadata() or {})
 
 
@@ -375,7 +375,7 @@ class RunCheckpointer:
     def between(self, training: Training) -> None:
         """Save if a checkpoint is due. Raises InterruptedRun, after saving, when the run was asked to stop."""
         if self.interruption.name or time.monotonic() >= self.deadline:
-            raise self.stopped(training)
+            raise self.save_interrupted(training)
         if self.every and time.monotonic() - self._last >= max(self.every, PAUSE_FACTOR * self._cost):
             self.save(training)
 
@@ -399,7 +399,7 @@ class RunCheckpointer:
         self.interruption.standing = self._standing(training)
         self.report({"event": "checkpoint", **_position(training), "took": self._cost})
 
-    def stopped(self, training: Training) -> InterruptedRun:
+    def save_interrupted(self, training: Training) -> InterruptedRun:
         """Save a checkpoint of a run that was asked to stop, and return what it ends with. Raises StorageError."""
         self.interruption.saving = True
         self.save(training)

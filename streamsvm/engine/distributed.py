@@ -50,7 +50,7 @@ def close_round(found: Partial, work: Work, begun: Round) -> Closed:
         work.driver_state.load(begun.version, states)
     visitor = BlockVisitor(work.solver, work.features)
     deadline = time.perf_counter() + (begun.deadline - time.time())
-    visitor.gathered(list(states.values()))
+    visitor.join_gathered(list(states.values()))
     certificates = [visitor.finish(state, deadline) for state in states.values()]
     for (k, state), certificate in zip(states.items(), certificates, strict=True):
         if certificate.ends(work.problems[k]):  # no further pass looks at what steps would come to
@@ -103,7 +103,7 @@ class DistributedTrainer(GroupTrainer):
         other.result.count_on(before)
         return other
 
-    def resumed(self) -> None:
+    def continue_pass(self) -> None:
         """Go on from what one process has saved: its pass begins anew, what only the end of a pass looks at goes to a file.
 
         Raises DataError for a pass that has changed what belongs to rows, StorageError.
@@ -135,7 +135,7 @@ class DistributedTrainer(GroupTrainer):
         on_disk = self._versions.version, self._versions.drop()
         begun = Round(result.passes, states, *on_disk, {}, deadline, ending=result.ending)
         with self.saving_on_loss(checkpointer):
-            closed = self._closed(begun, self._meanwhile(checkpointer))
+            closed = self._close_pass(begun, self._meanwhile(checkpointer))
         self._own_seconds += closed.seconds
         self._versions.advance()
         result.passes += 1
@@ -147,7 +147,7 @@ class DistributedTrainer(GroupTrainer):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
             run.state, run.witness = clone(state), clone(witness)
-            run.certified(certificate)
+            run.take_certificate(certificate)
             self._progress.certificate(one.number, run)
 
     @contextmanager
@@ -160,7 +160,7 @@ class DistributedTrainer(GroupTrainer):
             hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
             raise ClusterError(error.message, hint=hint, code=error.code) from error
 
-    def _closed(self, begun: Round, on_progress: OnProgress) -> Closed:
+    def _close_pass(self, begun: Round, on_progress: OnProgress) -> Closed:
         """One pass over all groups. Nothing on the driver has changed if it fails."""
         work, shared = self._fit.work, (self._shared, self._executor.share(begun))
         if not work.solver.shuffled:

@@ -27,10 +27,10 @@ T = TypeVar("T")
 EXECUTORS = Registry(
     "cluster",
     {
-        "tcp": "streamsvm.cluster:connected",
-        "tls": "streamsvm.cluster:connected",
-        "scheduler-file": "streamsvm.cluster:connected",
-        "local": "streamsvm.cluster:connected",
+        "tcp": "streamsvm.cluster:connect_cluster",
+        "tls": "streamsvm.cluster:connect_cluster",
+        "scheduler-file": "streamsvm.cluster:connect_cluster",
+        "local": "streamsvm.cluster:connect_cluster",
         "client": "streamsvm.cluster.connection:of_program",
         "here": "streamsvm.engine.executor:here",
     },
@@ -99,7 +99,7 @@ class JoinTree(Generic[T]):
         """Add the result of a part and join siblings. Any thread may call it."""
         way = self._way_to(number)
         with self._quiet:
-            pair = self._placed(way, self._accept(number, found))
+            pair = self._place(way, self._accept(number, found))
         while pair is not None:
             joined = None
             try:
@@ -107,7 +107,7 @@ class JoinTree(Generic[T]):
             finally:
                 with self._quiet:  # in one go: what is joined is never nowhere when somebody looks
                     self._joining -= 1
-                    pair = None if joined is None else self._placed(way, joined)
+                    pair = None if joined is None else self._place(way, joined)
                     self._quiet.notify_all()
 
     @contextmanager
@@ -130,7 +130,7 @@ class JoinTree(Generic[T]):
             way.append(left if number < left.stop else right)
         return way
 
-    def _placed(self, way: list[PartSpan], found: T) -> tuple[T, T] | None:
+    def _place(self, way: list[PartSpan], found: T) -> tuple[T, T] | None:
         """Store the result of the last span of a path; if its sibling is present, return both in order, to be joined."""
         span = way.pop()
         if way:
@@ -215,7 +215,7 @@ class Joins(NamedTuple):
                 tree.add(number, next(found))
         return tree.result
 
-    def closed(self, found: Result, shared: Sequence[Shared]) -> Result:
+    def close_result(self, found: Result, shared: Sequence[Shared]) -> Result:
         """Return the closed result."""
         return found if self.close is None else self.close(found, *shared)
 
@@ -304,7 +304,7 @@ class SerialExecutor(InThisProcess):
                 tree.add(number, next(found))
                 check_time()
                 on_progress(done)
-        return joins.closed(tree.result, shared)
+        return joins.close_result(tree.result, shared)
 
 
 @contextmanager
@@ -339,7 +339,7 @@ def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Exe
     if given is None and job.cluster is None:
         yield None
         return
-    with nullcontext(given) if job.cluster is None or given is not None else _connected(job, job.cluster) as executor:
+    with nullcontext(given) if job.cluster is None or given is not None else _connect(job, job.cluster) as executor:
         assert executor is not None
         try:
             yield executor
@@ -348,7 +348,7 @@ def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Exe
             raise
 
 
-def _connected(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
+def _connect(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
     kind, colon, _ = cluster.partition(":")
     if not colon:
         raise UsageError(f"'{cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
@@ -397,7 +397,7 @@ class ThreadExecutor(InThisProcess):
                     check_time()
                     on_progress(lanes.done)
                 yield found.pop(number)
-                lanes.delivered()
+                lanes.count_delivered()
 
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
@@ -415,7 +415,7 @@ class ThreadExecutor(InThisProcess):
                 check_time()
                 on_progress(len(parts) - len(missing) + lanes.done)
         on_progress(len(parts))
-        return joins.closed(tree.result, shared)
+        return joins.close_result(tree.result, shared)
 
 
 def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
@@ -473,7 +473,7 @@ class _Lanes:
         with self._changed:
             return self._last and self.done == self._taken
 
-    def delivered(self) -> None:
+    def count_delivered(self) -> None:
         """Note that the next result in order was delivered."""
         with self._changed:
             self._delivered += 1

@@ -452,7 +452,7 @@ class LocalGroupTrainer(GroupTrainer):
         result.reads_repeated = retries() - self._retries  # threads see each other's
         result.passes, result.index, result.partials, result.under_way = result.passes + 1, 0, [], None
         visitor = BlockVisitor(self._solver, self._fit.work.features)
-        visitor.gathered(found.states)
+        visitor.join_gathered(found.states)
         for number, (one, state) in enumerate(zip(active, found.states, strict=True), 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
@@ -461,7 +461,7 @@ class LocalGroupTrainer(GroupTrainer):
             run.state = state
             with self._working_in_memory() as deadline:
                 certificate = visitor.finish(state, deadline)
-            run.certified(certificate)
+            run.take_certificate(certificate)
             self._progress.certificate(one.number, run)
 
     def _visit_groups(self, begun: Round, checkpointer: Checkpointer) -> Partial:

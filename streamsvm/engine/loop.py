@@ -95,7 +95,7 @@ class FitLoop(ABC):
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
         """Return a loop over the same rows for another solver, whose counts start from those of ``before``."""
 
-    def resumed(self) -> None:
+    def continue_pass(self) -> None:
         """Continue the pass of an earlier run after ``result`` was restored; called once."""
         return  # a pass goes on where it was, unless a loop says otherwise
 
@@ -111,8 +111,8 @@ class FitLoop(ABC):
         """
         result, checkpointer = self.result, checkpointer or NoCheckpoint()
         checkpointer.resume(result)
-        self.resumed()
-        if self._ended_before(stop):
+        self.continue_pass()
+        if self._has_ended(stop):
             return result
         before = result.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
@@ -176,7 +176,7 @@ class FitLoop(ABC):
                 for _ in steps_between(self._solver, one.state, deadline):
                     checkpointer.between(self.result)
 
-    def _ended_before(self, stop: Stop) -> bool:
+    def _has_ended(self, stop: Stop) -> bool:
         """Return whether an earlier run was stopped after its training: everything is certified, or all passes were made."""
         result = self.result
         last = result.ending and result.passes >= stop.max_passes and not result.index
@@ -292,13 +292,13 @@ class StreamTrainer(FitLoop):
             self._progress.rows(rows, self._store.layout.rows)
             checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
         result.passes, result.index = result.passes + 1, 0
-        self._visitor.gathered([one.state for one in active])
+        self._visitor.join_gathered([one.state for one in active])
         for number, one in enumerate(active, 1):
             self._progress.closing(number, len(active))
             run = result.runs[one.number]
             with self._working_in_memory() as deadline:
                 certificate = self._visitor.finish(run.state, deadline)
-            run.certified(certificate)
+            run.take_certificate(certificate)
             self._progress.certificate(one.number, run)
 
     def _rows_before(self) -> int:

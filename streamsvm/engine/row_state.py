@@ -82,7 +82,7 @@ class RowStates:
         view = self._view(chunk)
         if not self.resident:
             self._read(chunk, view)
-        return self._shaped(chunk, view)
+        return self._reshape(chunk, view)
 
     def save(self, chunk: int, values: Array) -> None:
         """Save the array of ``load``, (problems, rows), after a visit has changed it."""
@@ -91,13 +91,13 @@ class RowStates:
         else:
             self._write(chunk, values.reshape(-1))
 
-    def copied(self, chunk: int) -> Array:
+    def copy_chunk(self, chunk: int) -> Array:
         """Return a copy of the state of a chunk's rows, (problems, rows). Any thread may call it. Raises DataError."""
         if self.resident:
-            return self._shaped(chunk, self._view(chunk)).copy()
+            return self._reshape(chunk, self._view(chunk)).copy()
         values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
         self._read(chunk, values)
-        return self._shaped(chunk, values)
+        return self._reshape(chunk, values)
 
     def put(self, chunk: int, values: Array) -> None:
         """Set the state of a chunk's rows, (problems, rows); one thread at a time."""
@@ -131,7 +131,7 @@ class RowStates:
         """Protect the slots of checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
         self._taken = [one["places"].astype(np.int8) for one in checkpoints if one is not None]
         if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
-            raise self._damaged("does not belong to its checkpoint")
+            raise self._damage_error("does not belong to its checkpoint")
 
     def close(self) -> None:
         """Close the file."""
@@ -144,7 +144,7 @@ class RowStates:
         start = self._starts[chunk] * self._numbers if self.resident else 0
         return self._values[start : start + items]
 
-    def _shaped(self, chunk: int, values: Array) -> Array:
+    def _reshape(self, chunk: int, values: Array) -> Array:
         return values.reshape(self.state.shape(self.problems, self.layout.chunks[chunk]))
 
     @property
@@ -160,7 +160,7 @@ class RowStates:
         assert self.file is not None
         durable.read_at(self._descriptor, into, self._offset(chunk, place), self.file)
         if crc32c(into.data) != self._crcs[chunk]:
-            raise self._damaged(f"is damaged at chunk {chunk}")
+            raise self._damage_error(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: Array) -> None:
         """Write numbers to a free slot; zeros of an unchanged chunk are not written."""
@@ -182,7 +182,7 @@ class RowStates:
     def _file_bytes(self) -> int:
         return self.layout.rows * self.problems * self.state.nbytes
 
-    def _damaged(self, what: str) -> DataError:
+    def _damage_error(self, what: str) -> DataError:
         hint = "start again with --overwrite in place of --resume"
         return DataError(f"the per-row state in {self.file} {what}", code="E-CHECKPOINT", hint=hint)
 
@@ -204,7 +204,7 @@ class GroupRowStates:
 
     def load(self, group: Group, _version: int) -> Array:
         """Return a copy of the numbers of a group's rows, (problems, rows of the group). Raises DataError."""
-        copies = [self.rows.copied(chunk) for chunk in group.chunks]
+        copies = [self.rows.copy_chunk(chunk) for chunk in group.chunks]
         return copies[0] if len(copies) == 1 else np.concatenate(copies, axis=1)
 
     def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:

@@ -48,12 +48,12 @@ class StoreReference(NamedTuple):
 
     def open(self) -> Store:
         """Open the store, or take it from memory if this process has it open. Raises MissingError, DataError E-CHANGED."""
-        store = _opened(self._replace(chunks=None))
+        store = _open_cached(self._replace(chunks=None))
         return store if self.chunks is None else Section(store, self.chunks)
 
 
 @lru_cache(STORES_KNOWN)
-def _opened(reference: StoreReference) -> Store:
+def _open_cached(reference: StoreReference) -> Store:
     store: Store = open_store(reference.path, features_key=reference.features_key, labels_key=reference.labels_key)
     if store.digest != reference.digest:
         raise DataError(f"store '{reference.path}' is not the one the job began with", code="E-CHANGED", hint=REPLACED)
@@ -89,12 +89,12 @@ class StoreGuard:
             found = self._path.stat()
             seen = found.st_ino, found.st_size, found.st_mtime_ns
             if seen != self._seen and manifests.read(self._path.parent).digest != self._digest:
-                raise self._changed("has other rows now")
+                raise self._change_error("has other rows now")
             self._seen = seen
         except (FileNotFoundError, MissingError) as error:
-            raise self._changed("is gone") from error
+            raise self._change_error("is gone") from error
 
-    def _changed(self, how: str) -> DataError:
+    def _change_error(self, how: str) -> DataError:
         return DataError(
             f"store '{self._name}' {how}: it was replaced while it was being read", code="E-CHANGED", hint=REPLACED
         )

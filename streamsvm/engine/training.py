@@ -105,7 +105,7 @@ class Run:
     witness: State | None = None
     """State from which dual variables are computed at the end, if ``state`` is not sufficient (``types.Solver.witness``)."""
 
-    def certified(self, found: Certificate) -> None:
+    def take_certificate(self, found: Certificate) -> None:
         """Set the certificate of a closed pass. If it is final, or exact and small enough, the problem is done.
 
         Raises what ``Certificate.verify`` raises: a gap below 0 is never taken for convergence.
@@ -114,7 +114,7 @@ class Run:
         self.certificate = found
         self.done = found.ends(self.problem)
 
-    def witnessed(self) -> State:
+    def witness_state(self) -> State:
         """Return the state at the end of the last pass, as far as dual variables are computed from it."""
         return self.state if self.witness is None else self.witness
 

@@ -137,9 +137,9 @@ class LeverageSampler:
         """Return leverages up to a common factor (n,); the least for rows whose kernel values are beyond float32."""
         values = self._values[: row_count(X)]
         kernel_block(X, self.points, self.kernel, values)
-        explained = np.square(values @ self.whitening).sum(axis=1, dtype=np.float64)
+        explain_errors = np.square(values @ self.whitening).sum(axis=1, dtype=np.float64)
         diagonals = np.minimum(diagonal(X, self.kernel).astype(np.float64), np.finfo(np.float32).max)
-        left = np.where(np.isfinite(explained), diagonals - explained, 0.0)
+        left = np.where(np.isfinite(explain_errors), diagonals - explain_errors, 0.0)
         return np.maximum(left, SMALLEST_SCORE * np.maximum(diagonals, SMALLEST_SCORE))
 
     def rows(self) -> Int64:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.compute.kernel_values.gram import points_of
-from streamsvm.container import opened, pieces
+from streamsvm.container import open_container, pieces
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import decode_expansion
 from streamsvm.features.nystrom import Projection
@@ -32,11 +32,11 @@ def write_map(directory: Path, projection: Projection) -> str:
     expansion = projection.expansion
     tensors = expansion.tensors() | {"W": np.ascontiguousarray(projection.W)}
     digest = hashlib.sha256()
-    durable.write_stream(directory / FILE, _hashed(tensors, expansion.header(), digest))
+    durable.write_stream(directory / FILE, _hash_pieces(tensors, expansion.header(), digest))
     return digest.hexdigest()
 
 
-def _hashed(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest: hashlib._Hash) -> Iterator[Any]:
+def _hash_pieces(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest: hashlib._Hash) -> Iterator[Any]:
     """Yield the pieces of the file, and add each to the digest."""
     for piece in pieces(tensors, {"expansion": json.dumps(header, sort_keys=True)}):
         digest.update(piece)
@@ -52,7 +52,7 @@ def read_map(directory: Path, sha256: str) -> Projection:
         raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise _unusable(path, "is missing or damaged")
-    with opened(path, lambda why: _unusable(path, f"is no map: {why}")) as file:
+    with open_container(path, lambda why: _unusable(path, f"is no map: {why}")) as file:
         header = json.loads((file.metadata() or {})["expansion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     expansion = decode_expansion(header, tensors)

@@ -210,7 +210,7 @@ class Nystrom:
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Yield rows whose features are only made if they are kept; where the map is not ``remade``, the same as ``parts``."""
-        return self._map_parts(X, self._unformed if self.factored and self.remade else self._map)
+        return self._map_parts(X, self._unformed_rows if self.factored and self.remade else self._map)
 
     def _map_parts(self, X: Rows, form: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
         X = self.projection.inner.apply(X)
@@ -219,14 +219,14 @@ class Nystrom:
             stop = min(start + len(self._values), row_count(X))
             yield FeaturePart(start, stop, form(row_slice(X, start, stop)))
 
-    def _unformed(self, X: Rows) -> UnformedRows:
+    def _unformed_rows(self, X: Rows) -> UnformedRows:
         p = self.projection
         return UnformedRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
 
     def _map(self, X: Rows) -> Dense | Factored:
         p = self.projection
         if self.factored:
-            return Factored(self._fill(X), p.W, self.bias, self._unformed(X) if self.remade else None)
+            return Factored(self._fill(X), p.W, self.bias, self._unformed_rows(X) if self.remade else None)
         features = self._features[: row_count(X)]
         self._fill(X, features)
         return Dense(features, self.bias)

@@ -207,7 +207,7 @@ def _of_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObjec
     means: list[Float64] = []
     places = [model.classes.index(name) if name in model.classes else -1 for name in store.layout.classes]
     to_model = np.array(places, np.int32)
-    for part in _sampled(store, passes):
+    for part in _sample_rows(store, passes):
         if model.numeric:
             margins.append(model.decision(part.X)[:, 0] - part.codes)
             truths.append(np.zeros(len(part.codes), np.int32))
@@ -235,7 +235,7 @@ def _margins(decision: Float64, truth: Int32) -> Float64:
     return own - decision.max(axis=1)
 
 
-def _sampled(store: Store, passes: int) -> Iterator[SampledRows]:
+def _sample_rows(store: Store, passes: int) -> Iterator[SampledRows]:
     """Yield rows of chunks that lie evenly in the store. Raises what reading raises."""
     layout = store.layout
     wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))

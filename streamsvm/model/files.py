@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.container import opened
+from streamsvm.container import open_container
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, decode_expansion
 from streamsvm.losses import LOSSES
@@ -54,7 +54,7 @@ def _read_head(path: Path) -> bytes:
 
 def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
     """Return the header and the arrays of a file, after checking its sha256."""
-    with opened(path, lambda why: _refuse(path, why)) as file:
+    with open_container(path, lambda why: _refuse(path, why)) as file:
         text = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         header = text.get("header", "")

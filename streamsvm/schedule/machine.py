@@ -81,7 +81,7 @@ class ThreadActivity:
         self._threads = list(threads)
         self._seen: dict[int, str] = {}
 
-    def seen(self) -> bool:
+    def has_run(self) -> bool:
         """Return whether one of the threads has run, or is runnable, since the last call."""
         states = {
             thread.native_id: _state(thread.native_id) for thread in self._threads if thread.native_id is not None

@@ -194,7 +194,7 @@ class Stream:
             except queue.Empty:
                 if not alive:
                     break
-                idle = 0.0 if activity.seen() else idle + POLL_SECONDS  # a process that was halted waits no longer
+                idle = 0.0 if activity.has_run() else idle + POLL_SECONDS  # a process that was halted waits no longer
         raise StorageError(
             f"the reader of '{self._store.name}' delivered nothing for {time.perf_counter() - began:.0f} s",
             hint="check the disk and the network it is on, then run the same command again",

@@ -394,7 +394,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
             self.__dict__.pop("feature_names_in_", None)
             self._fit_ingested(X, y, sample_weight, chosen)
         else:
-            X, y = self._checked(X, y)
+            X, y = self._check_arrays(X, y)
             self._fit_arrays(X, y, sample_weight, chosen)
 
     @contextmanager
@@ -402,16 +402,16 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """Provide the report of a fit, which keeps the records of passes and passes them to ``on_pass`` and callbacks: each may end the fit."""
         passes: list[JsonObject] = []
 
-        def passed(record: JsonObject) -> bool:
+        def end_pass(record: JsonObject) -> bool:
             passes.append(record)
             wish = self.on_pass is not None and self.on_pass(record) is True
             return self._tasks.end_pass() or wish
 
         with open_job_report(progress=self.verbose, on_event=None) as report:
-            yield report_passes(report, passed)
+            yield report_passes(report, end_pass)
         self.passes_ = passes
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows in memory and their labels as scikit-learn checks them. Raises ValueError."""
         X, y = check_rows(self, X, y)
         return X, y

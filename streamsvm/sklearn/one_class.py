@@ -81,7 +81,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     def _job(self, chosen: ByName) -> FitJob:
         return super()._job({"one_class": True} | chosen)
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         return check_rows(self, X), None
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:

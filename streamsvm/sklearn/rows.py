@@ -320,7 +320,7 @@ class StreamRows:
                 yield loaded.chunk.X, places[start:stop]
                 start = stop
 
-    def known(self, texts: Sequence[str]) -> Array:
+    def labels_of(self, texts: Sequence[str]) -> Array:
         """Return the labels (k,) for these texts of a model."""
         names = list(self._whole.texts)
         return self._whole.classes[[names.index(text) for text in texts]]

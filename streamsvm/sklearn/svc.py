@@ -129,7 +129,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
                 store = X.store()
                 result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
-        self.classes_ = X.known([store.layout.classes[code] for code in sort_codes(store)])
+        self.classes_ = X.labels_of([store.layout.classes[code] for code in sort_codes(store)])
         keep_fit(self, result, result.model, store.layout.rows)
 
     def _set_classes(self, model: Model, y: Any) -> None:

@@ -79,7 +79,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         known = {name: value for name, value in given.items() if name in LOSSES[self.loss]._fields}
         return super()._job({"loss_options": known} | chosen)
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = check_rows(self, X, y, y_numeric=True)
         return X, y
 

@@ -12,7 +12,7 @@ from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.security import Security
 
-from streamsvm.cluster.connection import connected
+from streamsvm.cluster.connection import connect_cluster
 
 
 def _stranger() -> ssl.SSLContext:
@@ -30,7 +30,7 @@ handshake of more than three seconds."""
 
 def test_cluster_answers_nobody_without_its_certificate() -> None:
     """Every port of the cluster speaks TLS only, to its own only; no pages are served."""
-    with connected("local:1") as executor:
+    with connect_cluster("local:1") as executor:
         client: Any = executor._client
         address = client.scheduler.address
         assert address.startswith("tls://127.0.0.1:")

@@ -23,7 +23,7 @@ from distributed import Client
 
 import streamsvm as sv
 from streamsvm.cluster import connection, ingest_dask, using
-from streamsvm.cluster.connection import connected
+from streamsvm.cluster.connection import connect_cluster
 from streamsvm.cluster.executor import DaskExecutor, run_task
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor, Task
@@ -358,9 +358,9 @@ def test_cluster_workers_of_our_own_listen_on_this_machine_only(store: Path) -> 
     """No dashboards either: whatever listens is a scheduler or worker on the loopback address."""
     code = """
 import psutil
-from streamsvm.cluster import connected
+from streamsvm.cluster import connect_cluster
 if __name__ == "__main__":
-    with connected("local:1") as executor:
+    with connect_cluster("local:1") as executor:
         executor.share(0)  # which starts them
         me = psutil.Process()
         for process in [me, *me.children(recursive=True)]:
@@ -403,13 +403,13 @@ def test_cluster_job_that_is_refused_starts_no_workers(
         raise AssertionError(f"{workers} workers were started")
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "_started", started)
+        patch.setattr(connection, "_start_local_cluster", started)
         with pytest.raises(BudgetError):
             fit(job_of(store, tmp_path / "m", "newton", cluster="local:2", memory=1 << 20))
-        with connected("local:3") as executor:
+        with connect_cluster("local:3") as executor:
             assert executor.threads == 3
             before = executor.limit(None), executor.limit(1 << 20)
-    with connected("local:3") as executor:
+    with connect_cluster("local:3") as executor:
         assert executor._client.status == "running"
         assert (executor.threads, executor.limit(None), executor.limit(1 << 20)) == (3, *before)
         assert DaskExecutor.limit(executor, None) == before[0]

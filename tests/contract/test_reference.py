@@ -228,20 +228,20 @@ def test_reference_certificate_is_true(case: Case, known: dict[str, Optimum]) ->
 def test_reference_gap_below_zero_is_an_error_and_no_convergence() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     run = Run(problem, None)
-    run.certified(Certificate(1.0, 1.0 + 1e-6))
+    run.take_certificate(Certificate(1.0, 1.0 + 1e-6))
     assert run.done
     with pytest.raises(StreamSVMError, match="contradicts itself") as caught:
-        run.certified(Certificate(1.0, 3.1))
+        run.take_certificate(Certificate(1.0, 3.1))
     assert caught.value.code == "E-INTERNAL"
-    Run(problem, None).certified(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
+    Run(problem, None).take_certificate(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
 
 
 def test_reference_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     with pytest.raises(UsageError, match="not positive semidefinite"):
-        Run(replace(problem, kernel=Sigmoid()), None).certified(Certificate(1.0, 1.1))
+        Run(replace(problem, kernel=Sigmoid()), None).take_certificate(Certificate(1.0, 1.1))
     with pytest.raises(StreamSVMError, match="defect"):
-        Run(replace(problem, kernel=RBF()), None).certified(Certificate(1.0, 1.1))
+        Run(replace(problem, kernel=RBF()), None).take_certificate(Certificate(1.0, 1.1))
 
 
 def test_reference_every_loss_and_solver_is_here() -> None:

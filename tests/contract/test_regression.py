@@ -221,7 +221,7 @@ def test_regression_figures_of_parts_are_those_of_the_whole_whatever_the_mean() 
     for rows in np.array_split(np.arange(300), 7):
         part = NumberAccumulator()
         part.add(truth[rows], (truth + error)[rows, None])
-        parts = parts.joined(part)
+        parts = parts.merge(part)
         counts.add(0, (truth + error)[rows, None], truth[rows])
     assert parts.result() == pytest.approx(whole.result(), rel=1e-6)
     assert counts.shares[0] == pytest.approx(whole.result().RMSE, rel=1e-6)

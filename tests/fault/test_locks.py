@@ -18,15 +18,15 @@ from streamsvm import locks
 from streamsvm.errors import ExistsError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.locks import locked
+from streamsvm.locks import hold_lock
 from tests.fault.golden import fit_job, ingest_job, ingested, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from streamsvm.locks import locked
-with locked(Path(sys.argv[1])):
+from streamsvm.locks import hold_lock
+with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -76,11 +76,11 @@ def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, overwrite: bool) ->
 
 
 def test_a_lock_in_one_process(tmp_path: Path) -> None:
-    with locked(tmp_path / "a"), locked(tmp_path / "b"):
-        with pytest.raises(ExistsError), locked(tmp_path / "a"):
+    with hold_lock(tmp_path / "a"), hold_lock(tmp_path / "b"):
+        with pytest.raises(ExistsError), hold_lock(tmp_path / "a"):
             pass
         assert (tmp_path / ".a.lock").exists()
-    with locked(tmp_path / "a"):
+    with hold_lock(tmp_path / "a"):
         pass
 
 
@@ -98,14 +98,14 @@ def test_lock_where_the_file_system_has_no_locks(
         raise OSError(locks.errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(locks.fcntl, "flock", refused)
-    with locked(tmp_path / "a"):
+    with hold_lock(tmp_path / "a"):
         signature = json.loads((tmp_path / ".a.lock").read_text())
     (tmp_path / ".a.lock").write_text(json.dumps(signature | change))
     if free:
-        with locked(tmp_path / "a"):
+        with hold_lock(tmp_path / "a"):
             pass
     else:
-        with pytest.raises(ExistsError), locked(tmp_path / "a"):
+        with pytest.raises(ExistsError), hold_lock(tmp_path / "a"):
             pass
 
 

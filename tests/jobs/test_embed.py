@@ -28,7 +28,7 @@ from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import EmbedJob
-from streamsvm.locks import locked
+from streamsvm.locks import hold_lock
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from streamsvm.types import Status, silent
@@ -153,11 +153,11 @@ def test_embed_too_little_room_is_said_before_anything_is_written(dense, tmp_pat
 
 def test_embed_one_writer_at_a_time(dense, tmp_path):
     """A second one is told; who finds the embedding he asks for needs no lock."""
-    with locked(tmp_path / "e"), pytest.raises(ExistsError, match="is being written by pid") as caught:
+    with hold_lock(tmp_path / "e"), pytest.raises(ExistsError, match="is being written by pid") as caught:
         embed(job(dense, tmp_path / "e"))
     assert (caught.value.code, caught.value.exit_code) == ("E-LOCKED", 73)
     embed(job(dense, tmp_path / "e"))
-    with locked(tmp_path / "e"):
+    with hold_lock(tmp_path / "e"):
         assert embed(job(dense, tmp_path / "e")).reused
 
 

@@ -73,7 +73,7 @@ def test_metrics_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
         codes = [np.array([names.index(labels[i]) for i in rows], np.int32) for names, labels in ((part.truths, truth), (CLASSES, said))]  # fmt: skip
         part.add(codes[0], codes[1], np.zeros((len(rows), 3)))
         parts.append(part)
-    found = parts[0].joined(parts[1].joined(parts[2]))
+    found = parts[0].merge(parts[1].merge(parts[2]))
     order = [found.truths.index(name) for name in [*CLASSES, *sorted(found.truths[3:])]]
     result = found.result()._asdict()
     for name in ("confusion", "truths", "precision", "recall", "F1_by_class"):
@@ -95,7 +95,7 @@ def test_metrics_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int)
         part = MetricAccumulator(CLASSES[:2], threshold=0.5)
         part.add(positive[rows].astype(np.int32), (f[rows] > 0).astype(np.int32), f[rows, None])
         parts.append(part)
-    found = parts[0].joined(parts[1]).joined(parts[2].joined(parts[3]))
+    found = parts[0].merge(parts[1]).merge(parts[2].merge(parts[3]))
     slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
     result = found.result()._asdict()
     expected = slowly(truth, said, CLASSES[:2]) | ranked_slowly(positive, f)
@@ -132,7 +132,7 @@ def test_metrics_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> Non
     for rows in (slice(0, 1), slice(1, 1), slice(1, 30), slice(30, 50)):
         parts.append(NumberAccumulator())
         parts[-1].add(truth[rows], f[rows, None])
-    found = parts[1].joined(parts[0].joined(parts[2])).joined(parts[3].joined(parts[1])).result()
+    found = parts[1].merge(parts[0].merge(parts[2])).merge(parts[3].merge(parts[1])).result()
     error, away = f - truth, truth - truth.mean()
     assert found == pytest.approx(
         (

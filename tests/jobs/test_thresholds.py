@@ -65,7 +65,7 @@ def test_a_stated_threshold_is_exact_and_adds_up() -> None:
         part = MetricAccumulator(("no", "yes"), threshold=0.2503)
         part.add(positive[half].astype(np.int32), (f[half] > 0).astype(np.int32), f[half, None])
         parts.append(part)
-    stated, best = parts[0].joined(parts[1]).at_thresholds(None, (1.0, 1.0))
+    stated, best = parts[0].merge(parts[1]).at_thresholds(None, (1.0, 1.0))
     assert best is None
     assert stated is not None
     taken = f > 0.2503

@@ -31,7 +31,7 @@ from streamsvm.jobs.apply.metrics import (
     accumulate,
     accumulator_for,
     count_rows,
-    joined,
+    merge_accumulators,
 )
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
@@ -88,16 +88,16 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
-        return _evaluated(replace(job, data=locate_data(data)), report, found)
+        return _run_evaluation(replace(job, data=locate_data(data)), report, found)
 
 
-def _evaluated(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
+def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)
-    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
+    plan = rows.plan_within(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
 
     def on_progress(counted_rows: int, **more: object) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})
@@ -139,7 +139,7 @@ def accumulate_rows(
         if stopwatch.due():
             on_progress(before[done])
 
-    task, joins = Task("evaluate", count_group), Joins(_joined)
+    task, joins = Task("evaluate", count_group), Joins(_merge_into)
     all_rows: Accumulator = local_executor(threads).reduce(task, groups, joins, (model, rows, empty), report_groups)
     return all_rows
 
@@ -150,7 +150,7 @@ def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[]
         return accumulate(model, batches, empty())
 
 
-def _joined(one: Accumulator, other: Accumulator) -> Accumulator:
+def _merge_into(one: Accumulator, other: Accumulator) -> Accumulator:
     one.count_in(cast(Any, other))
     return one
 
@@ -183,4 +183,4 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
 
 def _join_counts(one: Counts, other: Counts) -> Counts:
     notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
-    return Counts(joined(one.accumulator, other.accumulator), one.rows + other.rows, notices)
+    return Counts(merge_accumulators(one.accumulator, other.accumulator), one.rows + other.rows, notices)

@@ -39,7 +39,7 @@ def decisions_of(model: Model, X: Any) -> Float64:
     Raises DataError, UsageError, MissingError.
     """
     given = not isinstance(X, str | PathLike)  # a store and a file are read in blocks of their own
-    parts = [model.decision(rows, exact=given) for rows in stored_rows(model, X)]
+    parts = [model.decision(rows, exact=given) for rows in iterate_stored_rows(model, X)]
     return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
 
 
@@ -50,7 +50,7 @@ def parts_of(model: Model, X: Any) -> Float64:
     UsageError for rows too many to be told of one by one.
     """
     coef, found, size = model.coef, list[Float64](), 0
-    for X_stored in stored_rows(model, X):
+    for X_stored in iterate_stored_rows(model, X):
         size += row_count(X_stored)
         _check_size(size, coef)
         found.append(_values(X_stored, model.columns))
@@ -60,7 +60,7 @@ def parts_of(model: Model, X: Any) -> Float64:
     return values[:, None, :] * coef[None, :, :]
 
 
-def stored_rows(model: Model, X: Any) -> Iterator[Rows]:
+def iterate_stored_rows(model: Model, X: Any) -> Iterator[Rows]:
     """Yield rows of any kind in order, some at a time, as the model's store has them: encoded, some columns less an
     offset, filled.
 
@@ -95,7 +95,7 @@ def _of_slices(model: Model, X: Any) -> Iterator[Rows]:
     """Yield the rows of an array that is read in slices."""
     filling = _filling(model, X.shape[1])
     source = OpenArraySource(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
-    yield from (_stored(model, batch.X, filling) for batch in source.batches())
+    yield from (_to_stored(model, batch.X, filling) for batch in source.batches())
 
 
 def _of_array(model: Model, X: Any) -> Rows:
@@ -106,7 +106,7 @@ def _of_array(model: Model, X: Any) -> Rows:
     X = X if columns is not None else np.asarray(X)
     filling = _filling(model, X.shape[1]) if X.ndim == 2 else None
     rows = rows_of(X, "X", exact=bool(model.offsets), missing=filling is not None)
-    return _stored(model, rows, filling)
+    return _to_stored(model, rows, filling)
 
 
 def _filling(model: Model, columns: int) -> Filling | None:
@@ -127,7 +127,7 @@ def _filling(model: Model, columns: int) -> Filling | None:
     return None
 
 
-def _stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
+def _to_stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
     moved = offsets_from(model.provenance.get("encoding")).apply(X)
     return moved if filling is None else filling.apply(moved)
 

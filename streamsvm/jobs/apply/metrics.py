@@ -65,9 +65,9 @@ def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth:
         accumulator.add_probabilities(truth, decision, model.probabilities(decision))
 
 
-def joined(one: Accumulator, other: Accumulator) -> Accumulator:
+def merge_accumulators(one: Accumulator, other: Accumulator) -> Accumulator:
     """Return an accumulator of the rows of both, which are of one model; neither changes."""
-    return one.joined(cast(Any, other))
+    return one.merge(cast(Any, other))
 
 
 class ModelEvaluation(NamedTuple):
@@ -168,7 +168,7 @@ class MetricAccumulator:
         if self.threshold is not None:
             self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
 
-    def joined(self, other: MetricAccumulator) -> MetricAccumulator:
+    def merge(self, other: MetricAccumulator) -> MetricAccumulator:
         """Return an accumulator of the rows of both; neither changes."""
         both = MetricAccumulator(self.classes, self.threshold)
         both.count_in(self)
@@ -481,7 +481,7 @@ class NumberAccumulator:
         self._squares += float(error @ error)
         self._largest = max(self._largest, float(np.abs(error).max()))
 
-    def joined(self, other: NumberAccumulator) -> NumberAccumulator:
+    def merge(self, other: NumberAccumulator) -> NumberAccumulator:
         """Return an accumulator of the rows of both; neither changes."""
         both = NumberAccumulator()
         both.count_in(self)

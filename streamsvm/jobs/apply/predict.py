@@ -39,7 +39,7 @@ from streamsvm.jobs.apply.rows import (
     open_slice,
 )
 from streamsvm.jobs.without_effect import other_formats, without_effect
-from streamsvm.locks import locked, scratch_beside, sweep_beside
+from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count
@@ -82,12 +82,12 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
     with ExitStack() as stack:
         if not job.to_stdout:
             claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
-            stack.enter_context(locked(Path(job.out)))
+            stack.enter_context(hold_lock(Path(job.out)))
             sweep_beside(Path(job.out))
         found = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
-        return _predicted(replace(job, data=locate_data(data)), report, found)
+        return _run_prediction(replace(job, data=locate_data(data)), report, found)
 
 
 def rejects_path(job: PredictJob) -> Path:
@@ -100,7 +100,7 @@ def _outputs(job: PredictJob) -> list[Output]:
     return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
 
 
-def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
+def _run_prediction(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
     model = models.load(Path(job.model))
     memory = job.memory if executor is None else task_limit(executor, job.memory)
     if PROBABILITY in job.outputs:
@@ -109,15 +109,15 @@ def _predicted(job: PredictJob, report: Report, executor: Executor | None) -> Pr
     per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
     request = build_file_request(job, memory, per_row, unlabeled=True)
     rows = open_rows(model, job.data, request)
-    plan = rows.fitted(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
+    plan = rows.plan_within(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
     counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
-        with threading.use_threads(plan.threads), closing(counted.made(form, plan.threads)) as tables:
+        with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:
             form.write(tables)  # a full disk ends who reads
     else:
         with scratch_beside(_beside(job)) as scratch:
             work, parts = describe_work(job, request, scratch), cut_slices(job.data)
-            form.write(counted.fetched(predict_slices(work, parts, executor, plan.total), form))
+            form.write(counted.iterate_slices(predict_slices(work, parts, executor, plan.total), form))
     counted.check()
     rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
@@ -142,19 +142,19 @@ class _Predictions:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def made(self, form: PredictionTable, threads: int) -> Generator[Piece]:
+    def iterate_pieces(self, form: PredictionTable, threads: int) -> Generator[Piece]:
         """Yield what is written, block after block."""
-        with closing(decide_rows(self._model, self._batches, threads, form.prepared)) as found:
+        with closing(decide_rows(self._model, self._batches, threads, form.prepare)) as found:
             for one in found:
-                yield form.finished(one.prepared, one.ids, self.rows)
+                yield form.finish(one.prepared, one.ids, self.rows)
                 self.rows += len(one.decision)
                 self._tell()
 
-    def fetched(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
+    def iterate_slices(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
         """Yield what workers have written, instead."""
         for found in slices:
             for table in parquet_tables(found.path):
-                yield form.lines_of(form.renumbered(table, self.rows))
+                yield form.lines_of(form.renumber(table, self.rows))
             found.path.unlink()
             self.rows += found.rows
             self._batches.notices += [n for n in found.notices if n not in self._batches.notices]
@@ -206,21 +206,21 @@ class PredictionTable:
 
     def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
         """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
-        return self._named([*self._first(len(decision), ids, start), *self._outputs(decision)])
+        return self._name_columns([*self._first(len(decision), ids, start), *self._outputs(decision)])
 
-    def prepared(self, decision: Float64) -> list[Array] | Texts:
+    def prepare(self, decision: Float64) -> list[Array] | Texts:
         """Return of decision values (n, k) what ``finished`` makes the rest of: any thread may do this."""
         columns = self._outputs(decision)
         return join_columns([texts_of(column) for column in columns]) if self.textual else columns
 
-    def finished(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
+    def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
         """Return what is written of rows that were prepared, with their ids (n,), or from the number ``start`` on."""
         if not self.textual:
-            return self._named([*self._first(len(prepared[0]), ids, start), *prepared])
+            return self._name_columns([*self._first(len(prepared[0]), ids, start), *prepared])
         first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
         return line_bytes(join_columns([*first, prepared]))
 
-    def _named(self, columns: list[Array]) -> Table:
+    def _name_columns(self, columns: list[Array]) -> Table:
         return dict(zip(self.names, columns, strict=True))
 
     def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
@@ -241,7 +241,7 @@ class PredictionTable:
                 columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
         return columns
 
-    def renumbered(self, table: Table, start: int) -> Table:
+    def renumber(self, table: Table, start: int) -> Table:
         """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
         return {**table, ROW: table[ROW] + start} if self.numbered else table
 
@@ -258,7 +258,7 @@ class PredictionTable:
         header = (",".join(map(quote_field, self.names)) + "\n").encode()
         if self.job.to_stdout:
             for piece in chain([header], lines):
-                sys.stdout.buffer.write(_shown(piece) if sys.stdout.isatty() else piece)
+                sys.stdout.buffer.write(_printable_lines(piece) if sys.stdout.isatty() else piece)
         elif out.suffix == ".npy":
             self._write_array(out, tables)
         elif out.suffix == ".parquet":
@@ -284,7 +284,7 @@ def _rows(table: Table, dtype: DType) -> Array:
     return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
 
-def _shown(lines: bytes) -> bytes:
+def _printable_lines(lines: bytes) -> bytes:
     """Return lines as a terminal may have them: what would move its cursor is spelled out."""
     return "\n".join(map(printable, lines.decode().split("\n"))).encode()
 

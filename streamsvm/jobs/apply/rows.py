@@ -117,16 +117,16 @@ class RowBatches:
         """The format of the files the rows are of; that of no file for a store."""
         return STORE if self.source is None else self.source.encoding()["format"]
 
-    def fitted(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
+    def plan_within(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
         """Return what applying the model holds, ``per_row`` bytes for each row of a block, on as many of ``threads`` as
         there is memory for. Raises BudgetError.
         """
-        plan = budget.with_most_threads(partial(self.planned, memory, per_row), threads)
+        plan = budget.with_most_threads(partial(self.plan_on, memory, per_row), threads)
         plan.check("")
         self.notices += plan.short_of(threads)
         return plan
 
-    def planned(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
+    def plan_on(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
         """Return the same on so many threads, whether it fits or not."""
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
         waiting = AHEAD * threads if threads > 1 else 0
@@ -291,7 +291,7 @@ def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, r
     """Raise BudgetError, with a limit that is enough for all, where files cannot be read in the memory there is."""
     terms, failure = [SOURCE_TERM, budget.files_term(paths)], None
     try:
-        RowBatches(model, [], None, terms).fitted(request.memory, request.bytes_a_row)
+        RowBatches(model, [], None, terms).plan_within(request.memory, request.bytes_a_row)
     except BudgetError as error:
         failure = error
     table, left = table_width(paths, options), request.memory_limit or 0
@@ -299,7 +299,7 @@ def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, r
         return
     if table.nbytes > WIDE_BYTES:  # what is known of columns is part of this process when memory is asked for again
         terms.append(Term("columns", table.nbytes, "what is known of those of a wide table"))
-    plan = RowBatches(model, [], None, terms).planned(request.memory, request.bytes_a_row)
+    plan = RowBatches(model, [], None, terms).plan_on(request.memory, request.bytes_a_row)
     if failure is None:
         raise table.refusal(left, plan.total)
     plan.check("")

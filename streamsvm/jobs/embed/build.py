@@ -59,7 +59,7 @@ from streamsvm.jobs.embed.plan import (
     request_features,
 )
 from streamsvm.jobs.options import EmbedJob
-from streamsvm.locks import locked
+from streamsvm.locks import hold_lock
 from streamsvm.outputs import EMBEDDING, PARTS, Output, claim, output_path
 from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, row_count
@@ -175,14 +175,14 @@ class Builder:
         key = digest_embedding(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
         if self._committed_key() == key:  # nothing is written: it may be in use
             return self._reuse(began)
-        with locked(self.target):
+        with hold_lock(self.target):
             found = self._committed_key()
             return self._reuse(began) if found == key else self._go_on_or_begin(points, key, found, began)
 
     def _committed_key(self) -> str | None:
-        """Return ``committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
+        """Return ``read_committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
         try:
-            return committed_key(self.target)
+            return read_committed_key(self.target)
         except DataError:
             if not self.job.overwrite:
                 raise
@@ -286,7 +286,7 @@ class Builder:
             for chunk in made:
                 assert isinstance(chunk.X, Dense)
                 sink.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
-                sink.filled()
+                sink.hand_over_if_full()
                 done += len(chunk.codes)
                 if stopwatch.due():
                     self._tell(done, stopwatch)
@@ -349,7 +349,7 @@ def digest_embedding(store: Store, points: Points, request: NystromRequest, dtyp
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def committed_key(target: Path) -> str | None:
+def read_committed_key(target: Path) -> str | None:
     """Return the key of a finished embedding, "" for another store, None where there is none. Raises DataError."""
     if not (target / manifest.FILE).exists():
         return None
@@ -521,7 +521,7 @@ class Sink:
         slot.count += count
         return slot.features[at : at + count]
 
-    def filled(self) -> None:
+    def hand_over_if_full(self) -> None:
         """Hand the chunk over if it is full, now that what was taken is filled. Raises what the writer met."""
         if self.room == 0:
             self._hand_over()

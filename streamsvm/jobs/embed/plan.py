@@ -111,9 +111,9 @@ class NystromRequest:
         values = (8 if self.exact else 4) * self.landmarks
         return self.stored_bytes if self.factored and REMADE_SHARE * self.stored_bytes <= values else 0
 
-    def seen(self, layout: Layout) -> Layout:
+    def layout_through_map(self, layout: Layout) -> Layout:
         """Return the layout of the stored rows as a solver sees them through the map."""
-        return seen_layout(layout, self.landmarks, exact=self.exact, kept_bytes=self.kept_bytes)
+        return layout_through_map(layout, self.landmarks, exact=self.exact, kept_bytes=self.kept_bytes)
 
     def projection(self, points: Points) -> Projection:
         """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``make_projection`` raises."""
@@ -335,7 +335,7 @@ def build_kernel(name: str, options: dict[str, float], gamma: str, store: Store,
     if kernel.gamma is None or "gamma" in options:
         return kernel
     seen = scale_for_kernel(kernel, inner, store)
-    return kernel.with_gamma(resolved_gamma(gamma, store, seen, city_block=kernel.city_block()))
+    return kernel.with_gamma(resolve_gamma(gamma, store, seen, city_block=kernel.city_block()))
 
 
 def scale_for_kernel(kernel: Kernel, inner: Raw | Standardized, store: Store) -> Raw | Standardized:
@@ -368,7 +368,7 @@ def parameters_of(kernel: Kernel) -> dict[str, float]:
     return {name: float(value) for name, value in record._asdict().items()}
 
 
-def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
+def resolve_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
     """Return the width as a number; the statistics are read only if the rule needs them."""
     from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
 
@@ -382,7 +382,7 @@ def resolved_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_b
     return choose_gamma(rule, mean, variance, city_block=city_block)
 
 
-def seen_layout(layout: Layout, landmarks: int, *, exact: bool = False, kept_bytes: int = 0) -> Layout:
+def layout_through_map(layout: Layout, landmarks: int, *, exact: bool = False, kept_bytes: int = 0) -> Layout:
     """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts.
 
     ``exact``: the features are float64, half as many rows at a time. ``kept_bytes``: see ``NystromRequest``.

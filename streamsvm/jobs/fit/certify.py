@@ -322,7 +322,7 @@ def _folded(features: Standardized, solution: LinearSolution) -> Float64:
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
     """Return those of the rows of a block in problem k, where the solver can say them."""
     solver = plan.solver
-    return solver.dual_values(training.runs[k].witnessed(), block) if solver.has_dual_witness else None
+    return solver.dual_values(training.runs[k].witness_state(), block) if solver.has_dual_witness else None
 
 
 def _dual_rows(training: Training) -> RowNumbers | None:
@@ -484,7 +484,7 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver)
                 seen = block_of(problem, loaded, part, starts[chunk], reused=True)
                 all_rows = np.zeros(part.stop - part.start)
                 if seen is not None:
-                    found = solver.dual_values(run.witnessed(), seen)
+                    found = solver.dual_values(run.witness_state(), seen)
                     assert found is not None  # ``able_solver.proving`` has had it kept
                     all_rows[slice(None) if seen.places is None else seen.places] = found
                 yield all_rows

@@ -106,7 +106,7 @@ from streamsvm.jobs.fit.plan import (
 )
 from streamsvm.jobs.fit.validate import best_cost, evaluator_for, open_training_store
 from streamsvm.jobs.run_record import run_log, write_record
-from streamsvm.locks import locked, sweep_beside
+from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule.budget import CACHED_MOST
@@ -255,7 +255,7 @@ def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began:
     earlier = read_finished_run(job, store, plan) if job.resume and not job.overwrite else None
     if earlier is not None:
         training, models = earlier
-        with locked(target), checkpoints.open(keep=True):  # a checkpoint it may have left is removed
+        with hold_lock(target), checkpoints.open(keep=True):  # a checkpoint it may have left is removed
             report(_done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
@@ -264,7 +264,7 @@ def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began:
     held_out_path = job.validation if isinstance(job.validation, str) else None
     inputs = [job.store, job.landmark_file, job.warm_start, held_out_path]
     claim(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
-    with locked(target), checkpoints.open(keep=bool(saved)):
+    with hold_lock(target), checkpoints.open(keep=bool(saved)):
         for path in model_paths(job, plan.costs):
             sweep_beside(path)
         return _fit_planned(context)
@@ -431,7 +431,7 @@ def _train(
             if evaluator is not None:
                 raise
             with _certificates_of_last_pass(training, closed):
-                raise checkpointer.stopped(training) from error
+                raise checkpointer.save_interrupted(training) from error
 
 
 def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:

@@ -28,7 +28,7 @@ def plan_memory(
     with it.
     """
     layout, count = store.layout, threading.threads()
-    seen = layout if request is None else request.seen(layout)
+    seen = layout if request is None else request.layout_through_map(layout)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]

@@ -62,7 +62,7 @@ from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import BALANCED, RMSE, WRONG, Measure, Score, best_of, write_results
-from streamsvm.locks import locked, scratch_beside, sweep_beside
+from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
 from streamsvm.regular import read_whole
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -146,7 +146,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
     again = signals.set_resume_command(format_command("tune", job))
     with again, signals.limit_time(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
-        return _tuned(mine, report, found)
+        return _run_tune(mine, report, found)
 
 
 class Functions(Protocol):
@@ -386,7 +386,7 @@ def _ends_of_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
         folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
     ]
     groups = range(0, len(trials), together)
-    return [end for start in groups for end in _solved(job, seen, plan, trials[start : start + together], report)]
+    return [end for start in groups for end in _solve_trials(job, seen, plan, trials[start : start + together], report)]
 
 
 class _Ended(NamedTuple):
@@ -398,7 +398,7 @@ class _Ended(NamedTuple):
     columns: int
 
 
-def _solved(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
+def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
     """Train on all but a fold and count errors on it, for several trials at once."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
@@ -445,7 +445,7 @@ def check_both_kinds(job: TuneJob, layout: Layout) -> None:
         )
 
 
-def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
+def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
     asked, job = job, choose_search_sampling(job, store)
@@ -453,7 +453,7 @@ def _tuned(job: TuneJob, report: Report, executor: Executor | None) -> TuneResul
     key = digest_search(job, store)
     with ExitStack() as stack:
         stack.enter_context(signals.set_resume_command(format_command("tune", job)))
-        stack.enter_context(locked(out))
+        stack.enter_context(hold_lock(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
         claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)

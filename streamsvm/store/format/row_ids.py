@@ -37,7 +37,7 @@ class IdWriter:
         import pyarrow.parquet as pq
 
         kind = pa.string() if ids.dtype == object else pa.int64()
-        with durable.explained("writing", self._path):
+        with durable.explain_errors("writing", self._path):
             if self._writer is None:
                 schema = pa.schema([(COLUMN, kind)])
                 self._writer = pq.ParquetWriter(self._path, schema, write_page_checksum=True)
@@ -46,7 +46,7 @@ class IdWriter:
     def close(self) -> None:
         """End the file and make it durable. Raises StorageError."""
         if self._writer is not None:
-            with durable.explained("writing", self._path):
+            with durable.explain_errors("writing", self._path):
                 self._writer.close()
             durable.sync([self._path])
             self._writer = None
@@ -142,7 +142,7 @@ def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
 
     if path.stat().st_size == 0:
         return
-    with durable.explained("reading", path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with durable.explain_errors("reading", path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, use_threads=False)
             yield {name: table.column(name).to_numpy() for name in table.schema.names}

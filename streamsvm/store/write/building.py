@@ -13,7 +13,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
-from streamsvm.locks import locked
+from streamsvm.locks import hold_lock
 from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
@@ -30,7 +30,7 @@ def lock_all(targets: Sequence[Path]) -> Iterator[None]:
     """Lock several stores while the context lasts. Raises ExistsError E-LOCKED."""
     with ExitStack() as stack:
         for target in targets:
-            stack.enter_context(locked(output_path(target)))
+            stack.enter_context(hold_lock(output_path(target)))
         yield
 
 
