@@ -1,9 +1,9 @@
-"""Dual coordinate descent: its optimum is the optimum, and what it says of its distance to it is true at any time."""
+"""Dual coordinate descent, for two classes, several and numbers, and the perceptron: its optimum, its certificate, groups that move at once."""
 
 from __future__ import annotations
 
 import warnings
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,22 +12,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.evaluation import MultinomialEvaluation
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import Training
-from streamsvm.features.scaling import Raw, fit_standardization
-from streamsvm.losses import LOSSES, Hinge, SquaredHinge
+from streamsvm.features.scaling import Raw
+from streamsvm.losses import (
+    LOSSES,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Pinball,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from streamsvm.rows import Dense
-from streamsvm.solvers.dcd import DCD
-from streamsvm.store.views import MemoryStore, Resident
-from streamsvm.types import Certificate, Problem, Stop
+from streamsvm.solvers.dcd import DCD, MPU, Joint, MPUState, MultinomialDCD
+from streamsvm.solvers.evaluation import slopes_of
+from streamsvm.store.views import MemoryStore
+from streamsvm.types import Block, Certificate, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
+from tests.solvers.problems import ROWS as SMALL_ROWS
+from tests.solvers.problems import epoch_blocks, explicit_dual
+from tests.solvers.problems import problem_of as small_problem
 
 RECORDS = {name: LOSSES[name]() for name in ("hinge", "squared_hinge", "huber")}
 
+
 each_loss = pytest.mark.parametrize("loss", RECORDS.values(), ids=RECORDS)
+
+
 each_form = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 
 
@@ -100,9 +117,6 @@ def read(result: Training, k: int = 0) -> tuple[Any, Any, Certificate]:
     return DCD().solution(run.state).w, alpha, run.certificate
 
 
-# -- the same, slowly --------------------------------------------------------------------------------------------------
-
-
 def signed(given: Case) -> tuple[Any, Any]:
     """y_i (x_i, bias) in float64, and C_i = C s_i."""
     problem = given.problem
@@ -127,65 +141,6 @@ def assert_feasible(given: Case, alpha: Any) -> None:
     assert np.all(alpha >= 0.0)
     assert np.all(alpha <= [given.problem.loss.upper(c) for c in C])
     assert not alpha[C == 0.0].any()
-
-
-# -- it finds the optimum ---------------------------------------------------------------------------------------------
-
-
-def best_by_trying_everything(given: Case) -> float:
-    """The largest dual value: for every choice of which a_i are 0, at the top or between, solve for those between."""
-    Z, C = signed(given)
-    loss = given.problem.loss
-    tops = np.array([loss.upper(c) for c in C])
-    Q, best = Z @ Z.T + np.diag([loss.curvature(c) for c in C]), 0.0
-    linear = np.array([1.0 - loss.conjugate_slope(0.0, c) for c in C])
-    for choice in product((0, 1, 2), repeat=len(C)):
-        state = np.array(choice)
-        if not np.isfinite(tops[state == 1]).all():
-            continue
-        a, free = np.where(state == 1, tops, 0.0), state == 2
-        a[~np.isfinite(a)] = 0.0
-        if free.any():
-            right = linear[free] - Q[np.ix_(free, ~free)] @ a[~free]
-            a[free] = np.linalg.lstsq(Q[np.ix_(free, free)], right, rcond=None)[0]
-        if np.all(a >= 0.0) and np.all(a <= tops):
-            best = max(best, dual(given, a))
-    return best
-
-
-@each_loss
-@each_value(("seed", [0, 1, 2]), ("bias", [0.0, 2.0]))
-def test_dcd_finds_the_optimum_of_tiny_problems_by_enumeration(loss: Any, seed: int, bias: float) -> None:
-    tiny = case(loss, rows=6, columns=2, C=0.7, bias=bias, weighted=seed == 2, seed=seed)
-    best = best_by_trying_everything(tiny)
-    w, alpha, certificate = solved(tiny)
-    assert best > 0.0
-    assert certificate.dual == pytest.approx(best, rel=1e-8)
-    assert certificate.primal == pytest.approx(best, rel=1e-8)
-    assert dual(tiny, alpha) == pytest.approx(best, rel=1e-8)
-    assert primal(tiny, w) == pytest.approx(best, rel=1e-8)
-
-
-@each_loss
-def test_dcd_agrees_with_a_general_optimizer(loss: Any) -> None:
-    from scipy.optimize import minimize
-
-    given = case(loss, rows=40, columns=3, C=0.4, weighted=True)
-    Z, C = signed(given)
-    heavy = C > 0.0
-
-    def negative(a: Any) -> tuple[float, Any]:
-        full = np.zeros(len(C))
-        full[heavy] = a
-        slopes = np.array([1.0 - loss.conjugate_slope(x, c) for x, c in zip(a, C[heavy], strict=True)])
-        return -dual(given, full), Z[heavy] @ (full @ Z) - slopes
-
-    bounds = [(0.0, top if np.isfinite(top := loss.upper(c)) else None) for c in C[heavy]]
-    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000}
-    found = minimize(negative, np.zeros(heavy.sum()), jac=True, bounds=bounds, method="L-BFGS-B", options=options)
-    certificate = solved(given)[2]
-    assert certificate.dual == pytest.approx(-found.fun, rel=1e-7)
-    assert certificate.dual >= -found.fun * (1 - 1e-9)
 
 
 @each_value(
@@ -224,11 +179,10 @@ def test_dcd_objective_is_scikit_learns(loss: Any, sparse: bool, weighted: bool,
 
 
 @each_loss
-@pytest.mark.parametrize("sweeps", [2, 10])
-def test_dcd_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any, sweeps: int) -> None:
+def test_dcd_shrinking_within_a_visit_does_not_change_the_optimum(loss: Any) -> None:
     """With one sweep a visit nothing is ever left out; with more, rows held at a bound are."""
     given = case(loss, tolerance=1e-8)
-    values = [solved(given, solver=DCD(n), cached=False)[2].dual for n in (1, sweeps)]
+    values = [solved(given, solver=DCD(n), cached=False)[2].dual for n in (1, 10)]
     assert values[1] == pytest.approx(values[0], rel=2e-8)
 
 
@@ -241,38 +195,6 @@ def test_dcd_empty_rows_without_a_constant_do_not_keep_the_gap_open(loss: Any, s
     _, alpha, certificate = solved(given, sparse=sparse)
     assert certificate.gap <= 1e-8
     assert_feasible(given, alpha)
-
-
-# -- what it says is true ---------------------------------------------------------------------------------------------
-
-
-@each_loss
-@each_form
-@each_value(("passes", [1, 2, 3, 7]), ("sweeps", [1, 4]))
-def test_dcd_weights_are_the_sum_of_rows_and_alpha_is_in_its_box(
-    loss: Any, sparse: bool, passes: int, sweeps: int
-) -> None:
-    given = case(loss, weighted=True, factors=(2.0, 0.5))
-    result, _ = trained(stored(given, sparse=sparse), [given.problem], passes, solver=DCD(sweeps))
-    alpha, Z = read(result)[1], signed(given)[0]
-    assert_feasible(given, alpha)
-    np.testing.assert_allclose(result.runs[0].state.w, alpha @ Z, rtol=1e-10, atol=1e-11)
-    assert alpha.any() == (passes > 1)  # the last pass only evaluates
-
-
-@each_loss
-@each_form
-@each_value(("passes", [2, 5, 60]), ("bias, factors", [(1.0, ()), (0.0, (3.0, 0.5))]))
-def test_dcd_exact_certificate_is_what_anyone_would_compute(
-    loss: Any, sparse: bool, passes: int, bias: float, factors: Any
-) -> None:
-    given = case(loss, weighted=True, bias=bias, factors=factors, tolerance=1e-14)
-    w, alpha, certificate = solved(given, passes, sparse=sparse, cached=False)
-    assert certificate.exact
-    assert certificate.primal == pytest.approx(primal(given, w), rel=1e-9)
-    assert certificate.dual == pytest.approx(dual(given, alpha), rel=1e-9)
-    assert certificate.gap == pytest.approx((certificate.primal - certificate.dual) / certificate.primal)
-    assert certificate.gap >= -1e-12
 
 
 @given(
@@ -297,15 +219,6 @@ def test_dcd_dual_never_falls(
 
 
 @each_loss
-def test_dcd_only_an_exact_certificate_ends_a_run(loss: Any) -> None:
-    given = case(loss, tolerance=1e-2)
-    result, events = trained(stored(given), [given.problem], 1000)
-    assert result.runs[0].done
-    assert [event["exact"] for event in events][-1]
-    assert not any(event["exact"] and event["gap"] <= 1e-2 for event in events[:-1])
-
-
-@each_loss
 def test_dcd_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
     """w, its mean over the pass, or its mean over all: the one of least primal."""
     given = case(loss, C=20.0)
@@ -318,91 +231,240 @@ def test_dcd_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
     assert len({round(value, 9) for value in values}) == 3
 
 
-# -- what it is made to read ------------------------------------------------------------------------------------------
+@each_loss
+@each_form
+@each_value(("passes", [1, 2, 5, 60]), ("sweeps", [1, 4]), ("bias, factors", [(1.0, (2.0, 0.5)), (0.0, ())]))
+def test_dcd_certificate_is_what_anyone_would_compute(
+    loss: Any, sparse: bool, passes: int, sweeps: int, bias: float, factors: Any
+) -> None:
+    """P of the weights, D of the dual variables, which are in their box and whose rows the weights sum up."""
+    given = case(loss, weighted=True, bias=bias, factors=factors, tolerance=1e-14)
+    result, _ = trained(stored(given, sparse=sparse), [given.problem], passes, solver=DCD(sweeps))
+    w, alpha, certificate = read(result)
+    assert_feasible(given, alpha)
+    assert alpha.any() == (passes > 1)  # the last pass only evaluates
+    np.testing.assert_allclose(result.runs[0].state.w, alpha @ signed(given)[0], rtol=1e-10, atol=1e-11)
+    assert certificate.exact
+    assert certificate.primal == pytest.approx(primal(given, w), rel=1e-9)
+    assert certificate.dual == pytest.approx(dual(given, alpha), rel=1e-9)
+    assert certificate.gap >= -1e-12
+
+
+# -- groups that move at once --------------------------------------------------------------------------------------------
+
+
+PARTS = 3
+NUMERIC = [EpsilonInsensitive(0.1), SquaredEpsilonInsensitive(0.1), Squared(), Pinball(0.3)]
+
+
+class Groups:
+    """Rows in three groups, each of which makes its own pass; then all move by what the joint decides."""
+
+    def __init__(self, solver: Any, problem: Problem, X: Any, y: Any, s: Any, width: tuple[int, ...] = ()) -> None:
+        self.solver, self.problem, self.X, self.y, self.s = solver, problem, X, y, s
+        self.rows = {name: np.zeros((len(y), *width)) for name in ("alpha", "before")}
+        self.groups = np.array_split(np.arange(len(y)), PARTS)
+        self.state = solver.start(problem)
+
+    def block_of(self, k: int, number: int, rows: dict[str, Any]) -> Block:
+        mine = self.groups[k]
+        part = slice(mine[0], mine[-1] + 1)
+        order = np.random.default_rng(number).permutation(len(mine)).astype(np.int32)
+        given = {name: values[part] for name, values in rows.items()}
+        return Block(Dense(self.X[mine], 1.0), self.y[mine], self.s[mine], k, part.start, order, number, rows=given)
+
+    def move(self, number: int) -> Any:
+        """The dual variables after one round."""
+        copies, joint = [], self.state.joint
+        for k in range(PARTS):
+            copy = self.solver.start(self.problem)
+            copy.w = self.state.w.copy()
+            copy.joint = Joint(joint.sigma, joint.origin.copy(), joint.steps.copy(), np.zeros_like(joint.vectors))
+            self.solver.visit(copy, self.block_of(k, number, self.rows))
+            copies.append(copy)
+        self.state = self.solver.merge(copies)
+        moved = {name: values.copy() for name, values in self.rows.items()}
+        for k in range(PARTS):
+            self.solver.apply_steps(self.state.joint, self.problem, self.block_of(k, number, moved))
+        return moved["alpha"]
+
+
+@each_value(("loss", [*RECORDS.values(), Logistic(), *NUMERIC]), ("sigma", [1.0, 3.0]))
+def test_cocoa_joined_dual_is_that_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
+    """Where the dual along a move is no parabola it is bounded from below."""
+    rng, C, n = np.random.default_rng(4), 0.7, 90
+    X = rng.normal(size=(n, 6)).astype(np.float32) + 0.5  # what all rows share is what makes groups disagree
+    y = X[:, 0] + rng.normal(size=n)
+    y = y if loss.numeric() else np.where(y > 0.5, 1.0, -1.0).astype(np.float32)
+    s = rng.choice([0.0, 0.5, 2.0], n).astype(np.float32)
+    counted = s > 0.0
+    Z = np.hstack([X.astype(np.float64), np.ones((n, 1))]) * (1.0 if loss.numeric() else y[:, None])
+    groups = Groups(DCD(parts=PARTS, sweeps=2), Problem(loss, C, n, 6, 1), X, y, s)
+    groups.state.joint.sigma = sigma
+    before = -np.inf
+    for number in range(8):
+        a = groups.move(number)
+        lowest = [-c * loss.slope(np.inf) if loss.numeric() else 0.0 for c in C * s[counted].astype(float)]
+        assert (a[counted] >= np.array(lowest) - 1e-12).all()
+        assert (a[counted] <= [loss.upper(c) * (1 + 1e-12) for c in C * s[counted].astype(float)]).all()
+        assert not a[~counted].any()
+        w = groups.state.w
+        np.testing.assert_allclose(w, a @ Z, rtol=1e-9, atol=1e-9)
+        rows = zip(a[counted], y[counted].astype(float), s[counted].astype(float), strict=True)
+        gains = sum((x * t if loss.numeric() else 0.0) + x - loss.conjugate(x, C * c) for x, t, c in rows)
+        told, value = groups.state.duals - 0.5 * float(w @ w), float(gains - 0.5 * w @ w)
+        assert told <= value + 1e-9 * abs(value)
+        if loss.quadratic() and not loss.numeric():
+            assert told == pytest.approx(value, rel=1e-9)
+        assert value >= before - 1e-9 * abs(value)
+        before = value
+    assert before > 0.0
+
+
+# -- all classes in one problem ------------------------------------------------------------------------------------------
+
+
+CLASSES, MANY_ROWS, MANY_COLUMNS, MANY_C = 4, 90, 5, 0.7
 
 
 @each_loss
-@each_form
-def test_dcd_standardizing_on_the_fly_is_standardizing_beforehand(loss: Any, sparse: bool) -> None:
-    """The same bits; and the model folded to raw features is the same function."""
-    raw = case(loss)
-    raw.values[:] = raw.values * np.geomspace(0.01, 100.0, 6, dtype=np.float32)
-    raw.values[:, 5] = 3.0  # constant: not scaled
-    store = stored(raw, sparse=sparse)
-    statistics = store.statistics()
-    features = fit_standardization(statistics, len(raw.values), sparse=sparse, bias=1.0)
-    np.testing.assert_allclose(statistics.mean, raw.values.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-9)
-    deviation = raw.values.astype(np.float64).std(0)
-    np.testing.assert_allclose(features.scale[:5], 1.0 / deviation[:5], rtol=1e-6)
-    assert features.scale[5] == 1.0
-    shift = np.float32(0.0) if sparse else features.shift
-    ready = raw._replace(values=(raw.values - shift) * features.scale)
-    on_the_fly = trained(store, [raw.problem], 12, features=features)[0]
-    beforehand = trained(rechunked(ready, store, sparse=sparse), [raw.problem], 12)[0]
-    for one, other in zip(read(on_the_fly), read(beforehand), strict=True):
-        np.testing.assert_array_equal(one, other) if isinstance(one, np.ndarray) else assert_equal(one, other)
-    w = read(on_the_fly)[0]
-    folded = features.fold(DCD().solution(on_the_fly.runs[0].state))
-    expected = ready.values.astype(np.float64) @ w[:-1] + w[-1]
-    found = raw.values.astype(np.float64) @ folded.w[:-1] + folded.bias * folded.w[-1]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("sigma", [1.0, 3.0])
+def test_multinomial_joined_dual_is_that_of_the_rows_and_never_falls(loss: Any, sigma: float) -> None:
+    X, y, s = table()
+    solver = MultinomialDCD(sweeps=2, parts=PARTS, classes=CLASSES)
+    groups = Groups(solver, many_problem(loss), X, y, s, (CLASSES,))
+    groups.state.joint.sigma = sigma
+    before, cut = -np.inf, 0
+    for number in range(8):
+        a, state = groups.move(number), groups.state
+        cut += int((state.joint.steps[:, 0] < 1.0).sum())
+        assert (state.joint.steps[:, 1] == 0.0).all()  # a group proposes its move alone
+        own = a[np.arange(MANY_ROWS), y.astype(int)]
+        np.testing.assert_allclose(a.sum(1), 0.0, atol=1e-12)
+        assert (own >= 0.0).all()
+        tops = [loss.upper(MANY_C * c) * (1.0 + 1e-12) if c else np.inf for c in s.astype(float)]
+        assert (own <= tops).all()
+        assert not a[s == 0.0].any()
+        np.testing.assert_allclose(state.w.reshape(CLASSES, -1), a.T @ with_constant(), rtol=1e-9, atol=1e-9)
+        value = state.duals - 0.5 * float(state.w @ state.w)
+        assert value == pytest.approx(many_dual(loss, a), rel=1e-9)
+        assert value >= before - 1e-9 * abs(value)
+        before = value
+    assert before > 0.0
+    assert cut > 0 or sigma > 1.0
 
 
-def assert_equal(one: Any, other: Any) -> None:
-    assert one == other
+def table() -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(MANY_ROWS, MANY_COLUMNS)).astype(np.float32) + 0.5
+    y = np.argmax(X[:, :CLASSES] + rng.normal(size=(MANY_ROWS, CLASSES)), axis=1).astype(np.float32)
+    return X, y, rng.choice([0.0, 0.5, 2.0], MANY_ROWS).astype(np.float32)
 
 
-def rechunked(given: Case, like: MemoryStore, *, sparse: bool) -> MemoryStore:
-    """The rows in the chunks of another store."""
-    store, start = MemoryStore(), 0
-    for rows in like.layout.chunks:
-        part, codes = given.values[start : start + rows], given.codes[start : start + rows]
-        store.append(csr_of(part) if sparse else Dense(part), codes)
-        store._chunks += store._chunker.rest()
-        store._chunker, start = None, start + rows
-    store.append(csr_of(given.values[:0]) if sparse else Dense(given.values[:0]), given.codes[:0])
-    return store.commit(like.layout.classes, like.layout.columns)
+def many_problem(loss: Any, **more: Any) -> Problem:
+    return Problem(loss, MANY_C, MANY_ROWS, MANY_COLUMNS, 0, classes=CLASSES, **more)
 
 
-class Counting(MemoryStore):
-    """Counts the chunks it is asked for."""
-
-    fetched = 0
-
-    def fetch(self, chunk: int, into: Any) -> None:
-        self.fetched += 1
+def with_constant() -> Any:
+    return np.hstack([table()[0].astype(float), np.ones((MANY_ROWS, 1))])
 
 
-def three_classes(rows: int = 300) -> tuple[Case, Counting]:
-    given = case(SquaredHinge(), rows=rows)
-    codes = (np.digitize(given.values[:, 0] + given.values[:, 1], [-0.5, 0.5])).astype(np.int32)
-    store = Counting(chunk_bytes=24 * 50)
-    store.append(Dense(given.values), codes)
-    store.commit(("a", "b", "c"), 6)
-    return given._replace(codes=codes), store
+def many_rows(mine: Any, **rows: Any) -> Block:
+    X, y, s = table()
+    order = np.random.default_rng(0).permutation(len(mine)).astype(np.int32)
+    return Block(Dense(X[mine], 1.0), y[mine], s[mine], 0, int(mine[0]), order, 0, rows=rows)
 
 
-def test_dcd_classes_share_every_read_and_do_not_disturb_each_other() -> None:
-    given, store = three_classes()
-    problems = [Problem(given.problem.loss, 0.5, 300, 6, k, 1.0, (), 1e-4) for k in range(3)]
-    result, events = trained(store, problems, 400)
-    assert store.fetched == result.passes * len(store.layout.chunks)
-    assert all(run.done for run in result.runs)
-    lengths = [sum(event["problem"] == k for event in events) for k in range(3)]
-    assert result.passes == max(lengths)  # one that is done is not visited again
-    for k, problem in enumerate(problems):
-        alone, _ = trained(three_classes()[1], [problem], 400)
-        for one, other in zip(read(result, k), read(alone), strict=True):
-            np.testing.assert_array_equal(one, other) if isinstance(one, np.ndarray) else assert_equal(one, other)
+def many_dual(loss: Any, a: Any) -> float:
+    """D(a), row by row: b_i - conjugate(b_i) less half the norm of W = sum a_i x_i'."""
+    _, y, s = table()
+    own = a[np.arange(MANY_ROWS), y.astype(int)]
+    gains = [b - loss.conjugate(b, MANY_C * c) for b, c in zip(own, s.astype(float), strict=True) if c > 0.0]
+    return float(sum(gains) - 0.5 * np.sum((a.T @ with_constant()) ** 2))
 
 
-@each_form
-def test_dcd_store_kept_in_memory_is_one_chunk_with_the_same_optimum(sparse: bool) -> None:
-    given = case(SquaredHinge(), tolerance=1e-8)
-    store = stored(given, sparse=sparse, chunks=5)
-    resident = Resident(store, Raw(1.0).apply)
-    kept, _ = trained(resident, [given.problem], 2000, cached=True)
-    streamed, _ = trained(store, [given.problem], 2000)
-    assert read(kept)[2].gap <= 1e-8
-    assert read(kept)[2].dual == pytest.approx(read(streamed)[2].dual, rel=2e-8)
-    np.testing.assert_allclose(read(kept)[1], read(streamed)[1], atol=1e-3)
+def many_primal(loss: Any, W: Any) -> float:
+    """P(W): a margin is how far the value of a row's own class is above the largest other one."""
+    _, y, s = table()
+    values, total = with_constant() @ W.T, 0.5 * float(np.sum(W**2))
+    for f, k, c in zip(values, y.astype(int), s.astype(float), strict=True):
+        total += MANY_C * c * loss.value(f[k] - max(np.delete(f, k)))
+    return total
+
+
+@each_loss
+def test_multinomial_warm_start_gives_rows_the_slopes_at_their_margins(loss: Any) -> None:
+    """All of it taken from the class that comes next; best scaled it proves what the sums say."""
+    W = np.random.default_rng(1).normal(size=(CLASSES, MANY_COLUMNS + 1))
+    solver = MultinomialDCD(classes=CLASSES)
+    state = solver.start(many_problem(loss, warm=W.ravel()))
+    alpha = np.ones((MANY_ROWS, CLASSES))
+    solver.visit(state, many_rows(np.arange(MANY_ROWS), alpha=alpha))
+    _, y, s = table()
+    values, expected = with_constant() @ W.T, np.zeros((MANY_ROWS, CLASSES))
+    for i, k in enumerate(y.astype(int)):
+        others = values[i].copy()
+        others[k] = -np.inf
+        following = int(np.argmax(others))
+        b = -MANY_C * float(s[i]) * slopes_of(loss).slope(values[i, k] - others[following])
+        expected[i, k], expected[i, following] = b, -b
+    np.testing.assert_allclose(alpha, expected, rtol=1e-6, atol=1e-9)
+    found = solver.finish(state)
+    assert found.exact
+    assert found.primal == pytest.approx(many_primal(loss, W), rel=1e-6)
+    duals = [
+        many_dual(loss, t * expected) for t in np.geomspace(1e-4, 2.0 if isinstance(loss, SquaredHinge) else 1.0, 2001)
+    ]
+    assert found.dual == pytest.approx(max(duals), rel=1e-4)
+    assert found.dual == pytest.approx(many_dual(loss, state.scale * expected), rel=1e-6)
+    np.testing.assert_allclose(state.w.reshape(CLASSES, -1), state.scale * expected.T @ with_constant(), rtol=1e-5)
+
+
+@each_loss
+def test_multinomial_last_evaluation_of_parts_is_that_of_all_rows(loss: Any) -> None:
+    """P at weights, D of dual variables and their W, from three parts of the rows."""
+    rng, W = np.random.default_rng(6), np.linspace(-0.5, 0.7, CLASSES * (MANY_COLUMNS + 1)).reshape(CLASSES, -1)
+    _, y, s = table()
+    a = -rng.random((MANY_ROWS, CLASSES)) * 0.2 * MANY_C * (s[:, None] > 0.0)
+    own = np.arange(MANY_ROWS), y.astype(int)
+    a[own] = 0.0
+    a[own] = -a.sum(axis=1)
+    parts = [MultinomialEvaluation(many_problem(loss), W) for _ in range(PARTS)]
+    for part, mine in zip(parts, np.array_split(np.arange(MANY_ROWS), PARTS), strict=True):
+        part.add(many_rows(mine), a[mine])
+    for part in parts[1:]:
+        parts[0].merge(part)
+    primal, duals = parts[0].values()
+    assert primal == pytest.approx(many_primal(loss, W), rel=1e-9)
+    assert duals == pytest.approx([many_dual(loss, a)], rel=1e-9)
+    np.testing.assert_allclose(parts[0].vector(), a.T @ with_constant(), rtol=1e-9)
+
+
+# -- the perceptron with unlearning --------------------------------------------------------------------------------------
+
+
+def test_mpu_grid_follows_the_gap() -> None:
+    """Its dual is that of its variables after every pass, and the run comes to a gap that the first grid would have hidden."""
+    solver, problem = MPU(), small_problem(Hinge())
+    state = solver.start(problem)
+    assert isinstance(state, MPUState)
+    alpha, lengths = np.zeros(SMALL_ROWS), []
+    for epoch in range(80):
+        trains = not state.certifying
+        for block in epoch_blocks(epoch):
+            part = slice(block.start, block.start + 100)
+            block.rows["alpha"] = alpha[part]
+            solver.visit(state, block)
+        certificate = solver.finish(state)
+        lengths.append(state.length)
+        if trains:
+            assert certificate.dual == pytest.approx(explicit_dual(alpha, problem.loss, problem.C), rel=1e-9)
+    solver.certify(state)
+    for block in epoch_blocks(0):
+        block.rows["alpha"] = alpha[block.start : block.start + 100]
+        solver.visit(state, block)
+    certificate = solver.finish(state)
+    assert certificate.exact
+    assert 0.0 <= certificate.gap < 3e-4
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] < 1e-2 * lengths[0]

@@ -1,8 +1,9 @@
-"""Decomposition against LIBSVM, scikit-learn and explicit float64 sums; pools of every size find the same optimum."""
+"""Kernel machines by decomposition, of classes and of numbers: the optimum of LIBSVM, true certificates, short models, working sets."""
 
 from __future__ import annotations
 
 import lzma
+import math
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -14,26 +15,40 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import streamsvm as sv
-from streamsvm.errors import UsageError
-from streamsvm.kernels import Linear, Sigmoid
-from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, SquaredHinge
+from streamsvm.compute.passes.smo import smo
+from streamsvm.errors import DataError, UsageError
+from streamsvm.jobs.fit.driver import fit_in_memory
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.kernels import RBF, Linear, Sigmoid
+from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel import working_set
 from streamsvm.solvers.kernel.decomposition import (
     Decomposition,
     add_to_bounds,
     rows_of,
 )
-from streamsvm.solvers.kernel.pool import Pool, select_rows
-from streamsvm.solvers.kernel.rounding import bound_rounding, error_of_values
-from streamsvm.types import Block
+from streamsvm.solvers.kernel.pool import Form, Pool, extremes, violation
+from streamsvm.solvers.kernel.reduced_set import draw_by_weight, fit_reduced_set
+from streamsvm.solvers.kernel.working_set import (
+    Interval,
+    Progress,
+    optimize_working_set,
+    solve_box,
+    solve_free_coordinates,
+)
+from streamsvm.store.views import MemoryStore
+from streamsvm.types import Block, Status
 from tests.arrays import csr_of
+from tests.axes import each_value
 from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
+from tools.fuzz import optima_peers as peers
+from tools.fuzz.optima import TASKS, compared
 
 GAMMA, C, ROWS = 0.5, 2.0, 400
-PROBLEM = problem_of(np.zeros((ROWS, 4)), Hinge(), C, GAMMA, 1e-3)
 
 
 def weights_of(n: int) -> Any:
@@ -78,17 +93,6 @@ def test_decomposition_every_pass_certifies_the_a_it_ended_with() -> None:
         assert all(later.dual >= sooner.dual - 1e-6 for sooner, later in pairwise(found))
 
 
-def test_decomposition_solution_is_the_model() -> None:
-    X, y = noisy_rows()
-    solver = Decomposition()
-    state, rows, _ = solve(solver, problem_of(X, Hinge(), C, GAMMA), X, y)
-    solution = solver.solution(state)
-    support = np.flatnonzero(rows["alpha"])
-    np.testing.assert_array_equal(solution.numbers, support)
-    np.testing.assert_allclose(solution.coefficients, (rows["alpha"] * y)[support])
-    np.testing.assert_array_equal(solution.points.values, X[support])
-
-
 def test_decomposition_libsvm_has_the_same_objective_and_intercept() -> None:
     from sklearn.svm import SVC
 
@@ -118,50 +122,6 @@ def test_decomposition_many_violators_are_sampled_and_the_optimum_is_the_same() 
     all_at_once = solve(Decomposition(), problem, X, y)[2]
     assert few[-1].gap <= 1e-4
     assert few[-1].dual == pytest.approx(all_at_once[-1].dual, rel=2e-4)
-
-
-@pytest.mark.parametrize("ratio", [2, 4])
-def test_decomposition_levels_find_the_same_optimum(ratio: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = noisy_rows(1200)
-    problem = problem_of(X, Hinge(), C, GAMMA, 1e-5)
-    flat = solve(Decomposition(working=64), problem, X, y)[2]
-    monkeypatch.setattr(working_set, "LEVEL_RATIO", ratio)
-    assert working_set.size_below(1200, 64) > 64
-    found = solve(Decomposition(working=64), problem, X, y)[2]
-    assert found[-1].gap <= 1e-5
-    assert found[-1].dual == pytest.approx(flat[-1].dual, rel=2e-5)
-
-
-def test_decomposition_short_model_says_its_gap() -> None:
-    X, y = noisy_rows()
-    solver = Decomposition(max_support=50)
-    state, _, found = solve(solver, problem_of(X, Hinge(), C, GAMMA, 1e-4), X, y)
-    solution = solver.solution(state)
-    f = gram64(X, X[solution.numbers], GAMMA) @ solution.coefficients + solution.intercept
-    K = gram64(X[solution.numbers], X[solution.numbers], GAMMA)
-    primal = 0.5 * float(solution.coefficients @ K @ solution.coefficients) + C * float(np.maximum(0, 1 - y * f).sum())
-    assert len(solution.coefficients) == 50
-    assert found[-1].final
-    assert found[-1].primal == pytest.approx(primal, rel=1e-4)
-    assert found[-2].gap <= 1e-4
-    assert found[-1].rounding <= 1e-8 * primal
-    assert not found[-2].exact
-
-
-@pytest.mark.parametrize("points", [5, 50])
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_decomposition_dual_of_a_short_model_is_that_of_the_long_one(loss: Any, points: int) -> None:
-    """A model of fewer rows has another norm; the dual point, and what it proves, is that of all of them."""
-    X, y = noisy_rows()
-    problem = problem_of(X, loss, C, GAMMA, 1e-4)
-    _, rows, found = solve(Decomposition(max_support=points), problem, X, y)
-    alpha = rows["alpha"]
-    conjugates = sum(loss.conjugate(a, C) for a in alpha if a > 0.0)
-    x = alpha * y
-    dual = float(alpha.sum() - conjugates - 0.5 * x @ gram64(X, X, GAMMA) @ x)
-    assert found[-1].final
-    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
-    assert found[-1].primal > found[-1].dual
 
 
 def test_decomposition_last_pass_allowed_makes_the_short_model_too() -> None:
@@ -252,129 +212,7 @@ def test_decomposition_kernel_without_an_optimum_is_told_at_once() -> None:
         assert abs(found[-1].gap) < 1e-3
 
 
-def visited_once(solver: Decomposition, X: Any, y: Any) -> Any:
-    """A state that has met all rows, and is not the last one."""
-    state = solver.start(problem_of(X, Hinge(), C, GAMMA))
-    order, rows = np.arange(len(y), dtype=np.int32), {name: np.zeros(len(y)) for name in ("alpha", "f")}
-    solver.visit(state, Block(Dense(X), y, np.ones(len(y), np.float32), 0, 0, order, 0, rows=rows))
-    return state
-
-
-def test_decomposition_proves_nothing_until_decision_values_are_exact() -> None:
-    """Its rounding is not said either: it is that of an f that will be left."""
-    X, y = noisy_rows()
-    solver = Decomposition()
-    state = visited_once(solver, X, y)
-    state.drift = state.weight = 1e6
-    found = solver.finish(state)
-    assert not found.exact
-    assert found.rounding == 0.0
-
-
-def rows_with(v: Any, x: Any = 0.0, *, first: int = 0) -> Pool:
-    """Rows with coordinates between 0 and 1, and these v."""
-    n, zero = len(v), np.zeros(len(v))
-    numbers = np.arange(first, first + n)
-    X = Dense(numbers.astype(np.float32)[:, None])
-    return Pool(X, numbers, zero + 1.0, zero, zero.copy(), zero + 1.0, zero, zero + x, np.array(v, float))
-
-
-def block_of(X: Any, y: Any, s: Any, rows: Any, start: int = 0) -> Block:
-    return Block(Dense(X), y, s, 0, start, np.arange(len(y), dtype=np.int32), 0, rows=rows)
-
-
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.25)])
-def test_decomposition_pass_sums_are_those_of_its_rows(loss: Any) -> None:
-    """All in float64, over two blocks: each of them is in the bounds, or in what rounding does to them."""
-    X, y = noisy_rows(ROWS)
-    rng = np.random.default_rng(4)
-    s = rng.choice([0.0, 0.5, 2.0], ROWS).astype(np.float32)
-    top = np.array([min(loss.upper(C * float(c)), 3.0) for c in s])
-    alpha = rng.choice([0.0, 0.5, 1.0], ROWS) * top * (rng.choice([-1.0, 1.0], ROWS) if loss.numeric() else 1.0)
-    f = rng.normal(size=ROWS)
-    state = Decomposition().start(replace(PROBLEM, loss=loss))
-    state.drift, state.reach, state.intercept = 0.01, 0.5, 0.125
-    for part in (slice(0, 150), slice(150, ROWS)):
-        block = block_of(X[part], y[part], s[part], {"alpha": alpha[part], "f": f[part]}, part.start)
-        add_to_bounds(state, block, rows_of(state, block))
-    signs = 1.0 if loss.numeric() else y.astype(float)
-    x = signs * alpha
-    assert state.support_met == np.count_nonzero(x)
-    assert state.square == pytest.approx(x @ f, rel=1e-12)
-    assert state.weight == pytest.approx(np.abs(alpha).sum(), rel=1e-12)
-    targets = np.abs(x) @ np.abs(y.astype(float)) if loss.numeric() else 0.0
-    assert state.absolute == pytest.approx(np.abs(x) @ np.abs(f) + targets, rel=1e-12)
-    assert state.total == pytest.approx(float(s.sum(dtype=float)), rel=1e-12)
-    slopes = 1.0 + y.astype(float) if loss.numeric() else np.ones(ROWS)
-    gains = [a * u - loss.conjugate(a, C * float(c)) for a, u, c in zip(alpha, slopes, s, strict=True) if c > 0.0]
-    assert state.dual == pytest.approx(sum(gains), rel=1e-9)
-    shifts = 0.125 + np.linspace(-0.5, 0.5, 129)
-    np.testing.assert_allclose(state.shifts(), shifts, rtol=1e-12)
-    for k in (0, 64, 128):
-        m = f + shifts[k] - y if loss.numeric() else y * (f + shifts[k])
-        for sums, slack in ((state.losses, 0.0), (state.upper_losses, 0.01)):
-            worst = [max(loss.value(u - slack), loss.value(u + slack)) for u in m.astype(float)]
-            assert sums[k] == pytest.approx(C * float(s.astype(float) @ worst), rel=1e-9)
-
-
-def test_decomposition_bounds_the_error_of_f_after_moves_in_memory() -> None:
-    """Over two pools: an error of values for the travel of each; the intercept is the threshold, and moved rows those whose x did."""
-    X, y = noisy_rows(ROWS)
-    solver = Decomposition(pool=100, working=30)
-    state = solver.start(problem_of(X, Hinge(), C, GAMMA, 1e-6))
-    rows, drift = {name: np.zeros(ROWS) for name in ("alpha", "f")}, 0.0
-    for _ in range(2):
-        solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
-        solver.finish(state)
-        work = state.work
-        assert work is not None
-        while solver.pending(state):
-            solver.proceed(state)
-        assert state.pool is work.pool
-        travel = work.levels[0].known.moves.travel
-        assert travel >= np.abs(work.pool.x - work.before).sum() * (1.0 - 1e-12)
-        drift += error_of_values(state.form, state.largest, work.pool.size, travel)
-        assert state.drift == pytest.approx(drift, rel=1e-12, abs=0.0)
-        assert state.intercept == working_set.estimate_threshold(work.pool)
-        changed = np.flatnonzero(work.pool.x != work.before)
-        assert state.moved is not None
-        np.testing.assert_array_equal(state.moved.index, work.pool.index[changed])
-        np.testing.assert_array_equal(state.moved.x, (work.pool.x - work.before)[changed])
-        assert (state.moved.sign == 1.0).all()
-    assert len(state.gaps) == 2
-    solver.visit(state, block_of(X, y, np.ones(ROWS, np.float32), rows))
-    solver.finish(state)
-    solver.set_deadline(state, time.perf_counter() - 1.0)
-    steps = 0
-    while solver.pending(state):
-        solver.proceed(state)
-        steps += 1
-    assert steps == 2  # one working set, and a look at the clock
-    assert state.gaps == []
-
-
-def test_decomposition_bounds_the_error_of_decision_values() -> None:
-    """Of a short model by what its own points bring; rounding is that of the larger, as x moved on the values before."""
-    state = Decomposition().start(PROBLEM)
-    state.largest, state.drift, state.weight, state.absolute = Reach(4, 20.0), 1e-9, 3.0, 5.0
-    state.losses[7], state.upper_losses[7] = 2.0, 2.5
-    assert state.value_error() == 1e-9
-    assert state.rounding(7) == bound_rounding(PROBLEM, 1e-9, 3.0, 5.0, (2.0, 2.5))
-    points = rows_with(np.zeros(6), np.array([1.0, -2.0, 0.5, 0.0, 1.0, 1.5]))
-    state.recompute_support = points
-    exact = error_of_values(state.certified_form(), state.largest, 6, 6.0)
-    assert 0.0 < exact < 1e-9
-    assert state.value_error() == exact
-    assert state.rounding(7) == bound_rounding(PROBLEM, exact, 3.0, 5.0, (2.0, 2.5))
-    state.reduced = select_rows(points, np.arange(2))
-    assert state.value_error() == error_of_values(state.form, state.largest, 2, 3.0) > 1e-9
-    state.drift = 1.0
-    assert state.value_error() < 1.0
-    assert state.rounding(7) == bound_rounding(PROBLEM, 1.0, 3.0, 5.0, (2.0, 2.5))
-
-
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("sparse", [False, True])
+@each_value(("loss", ["hinge", "squared_hinge"]), ("sparse", [False, True]))
 def test_decomposition_takes_quadratic_time_on_repeated_points(loss: str, sparse: bool, tmp_path: Path) -> None:
     """Ten points with labels at random: twice the rows took seven times as long, 8,000 of them ten seconds."""
     draw = np.random.default_rng(0)
@@ -394,3 +232,292 @@ def test_decomposition_takes_quadratic_time_on_repeated_points(loss: str, sparse
         spent.append(time.process_time() - began)
         assert model.provenance["status"] == "converged"
     assert min(spent[1:]) < 3.0
+
+
+@each_value(("loss", [Hinge(), SquaredHinge()]), ("points", [5, 50]))
+def test_decomposition_short_model_says_its_gap_to_the_dual_of_the_long_one(loss: Any, points: int) -> None:
+    """A model of fewer rows has another norm; the dual point, and what it proves, is that of all of them."""
+    X, y = noisy_rows()
+    solver = Decomposition(max_support=points)
+    state, rows, found = solve(solver, problem_of(X, loss, C, GAMMA, 1e-4), X, y)
+    solution, x = solver.solution(state), rows["alpha"] * y
+    f = gram64(X, X[solution.numbers], GAMMA) @ solution.coefficients + solution.intercept
+    norm = solution.coefficients @ gram64(X[solution.numbers], X[solution.numbers], GAMMA) @ solution.coefficients
+    primal = 0.5 * float(norm) + C * sum(map(loss.value, (y * f).tolist()))
+    conjugates = sum(loss.conjugate(a, C) for a in rows["alpha"] if a > 0.0)
+    dual = float(np.abs(x).sum() - conjugates - 0.5 * x @ gram64(X, X, GAMMA) @ x)
+    assert len(solution.coefficients) == points
+    assert found[-1].final
+    assert not found[-2].exact
+    assert found[-2].gap <= 1e-4
+    assert found[-1].primal == pytest.approx(primal, rel=1e-4)
+    assert found[-1].dual == pytest.approx(dual, rel=1e-5)
+    assert found[-1].rounding <= 1e-8 * primal
+
+
+@pytest.mark.parametrize("loss", [Hinge(), EpsilonInsensitive(0.25)])
+def test_decomposition_bound_of_rounding_counts_every_row_of_a_pass(loss: Any) -> None:
+    """What goes into the certificate and into the bound of its rounding, over two blocks, in float64."""
+    X, y = noisy_rows(ROWS)
+    rng = np.random.default_rng(4)
+    s = rng.choice([0.0, 0.5, 2.0], ROWS).astype(np.float32)
+    top = np.array([min(loss.upper(C * float(c)), 3.0) for c in s])
+    alpha = rng.choice([0.0, 0.5, 1.0], ROWS) * top * (rng.choice([-1.0, 1.0], ROWS) if loss.numeric() else 1.0)
+    f = rng.normal(size=ROWS)
+    state = Decomposition().start(problem_of(X, loss, C, GAMMA, 1e-3))
+    state.drift, state.reach, state.intercept = 0.01, 0.5, 0.125
+    for part in (slice(0, 150), slice(150, ROWS)):
+        rows, order = {"alpha": alpha[part], "f": f[part]}, np.arange(len(y[part]), dtype=np.int32)
+        block = Block(Dense(X[part]), y[part], s[part], 0, part.start, order, 0, rows=rows)
+        add_to_bounds(state, block, rows_of(state, block))
+    x = (1.0 if loss.numeric() else y.astype(float)) * alpha
+    targets = np.abs(x) @ np.abs(y.astype(float)) if loss.numeric() else 0.0
+    assert state.support_met == np.count_nonzero(x)
+    assert state.square == pytest.approx(x @ f, rel=1e-12)
+    assert state.weight == pytest.approx(np.abs(alpha).sum(), rel=1e-12)
+    assert state.absolute == pytest.approx(np.abs(x) @ np.abs(f) + targets, rel=1e-12)
+    assert state.total == pytest.approx(float(s.sum(dtype=float)), rel=1e-12)
+    shifts = 0.125 + np.linspace(-0.5, 0.5, 129)
+    for k in (0, 64, 128):
+        m = f + shifts[k] - y if loss.numeric() else y * (f + shifts[k])
+        for sums, slack in ((state.losses, 0.0), (state.upper_losses, 0.01)):
+            worst = [max(loss.value(u - slack), loss.value(u + slack)) for u in m.astype(float)]
+            assert sums[k] == pytest.approx(C * float(s.astype(float) @ worst), rel=1e-9)
+
+
+# -- working sets --------------------------------------------------------------------------------------------------------
+
+
+def box_problem(q: int, seed: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(q, q + 3))
+    M = (A @ A.T / q + 0.1 * np.eye(q)).astype(np.float32)
+    low, high = -rng.random(q), rng.random(q)
+    return M, low, high, rng.normal(size=q)
+
+
+def objective(M: Any, p: Any, x: Any) -> float:
+    return float(0.5 * x @ M.astype(np.float64) @ x - p @ x)
+
+
+@given(st.integers(2, 40), st.integers(0, 10_000))
+def test_working_set_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
+    M, low, high, p = box_problem(q, seed)
+    x, v = np.zeros(q), p.copy()
+    steps = smo(M, x, low, high, v, 1e-9, 1_000_000)
+    assert steps < 1_000_000
+    assert abs(x.sum()) < 1e-9
+    assert (x >= low).all()
+    assert (x <= high).all()
+    np.testing.assert_allclose(v, p - M.astype(np.float64) @ x, atol=1e-6)
+    grow, shrink = v[x < high], v[x > low]
+    assert len(grow) == 0 or len(shrink) == 0 or grow.max() - shrink.min() <= 1e-9
+
+
+def pool_of(n: int = 300) -> tuple[Pool, Any]:
+    X, y = noisy_rows(n)
+    z, zero = np.ones(n), np.zeros(n)
+    p = y.astype(np.float64)
+    pool = Pool(
+        Dense(X), np.arange(n), z, zero + 0.3, np.minimum(y, 0.0) * 2.0, np.maximum(y, 0.0) * 2.0, p, zero, p.copy()
+    )
+    return pool, gram64(X, X, GAMMA) + 0.3 * np.eye(n)
+
+
+def solved(pool: Pool, working: int, tolerance: float) -> None:
+    known = Progress(10_000)
+    while violation(pool) > tolerance and not known.is_over(np.inf):
+        optimize_working_set(pool, Form(RBF(GAMMA), 4), working, known, tolerance)
+
+
+@pytest.mark.parametrize("working", [16, 64, 1000])
+def test_working_set_pool_is_solved_whatever_the_working_set(working: int) -> None:
+    pool, M = pool_of()
+    solved(pool, working, 1e-5)
+    top, bottom = extremes(pool)
+    assert top - bottom <= 1e-5
+    np.testing.assert_allclose(pool.v, pool.p - M @ pool.x, atol=1e-4)
+    assert abs(pool.x.sum()) < 1e-9
+    whole, _ = pool_of()
+    solved(whole, 1000, 1e-7)
+    assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
+
+
+def test_working_set_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
+    """What one working set moves and another takes back has been added to f twice."""
+    pool, _ = pool_of()
+    known, travel, steps = Progress(10), 0.0, 0
+    for _ in range(4):
+        before, made = pool.x.copy(), known.moves.steps
+        optimize_working_set(pool, Form(RBF(GAMMA), 4), 40, known, 1e-6)
+        travel += float(np.abs(pool.x - before).sum())
+        steps += known.moves.steps > made
+        assert known.moves.travel == pytest.approx(travel, rel=1e-12)
+    assert (known.rounds, steps) == (6, 4)
+
+
+@pytest.mark.parametrize("ridge", [0.3, 300.0])
+def test_working_set_ridge_that_hides_small_kernel_values_is_added_in_float64(ridge: float) -> None:
+    """Kernel values of 1e-9 are right to 1e-16 in float32, which has no digit of them left beside a ridge."""
+    n = 40
+    rng = np.random.default_rng(0)
+    X = (1e-4 * rng.normal(size=(n, 4))).astype(np.float32)
+    p, zero = np.where(rng.random(n) < 0.5, 1.0, -1.0), np.zeros(n)
+    bounds = np.full(n, -np.inf), np.full(n, np.inf)
+    pool = Pool(Dense(X), np.arange(n), np.ones(n), zero + ridge, *bounds, p, zero.copy(), p.copy())
+    optimize_working_set(pool, Form(Linear(), 4), n, Progress(10), 1e-6)
+    assert np.abs(pool.x).max() > 0.1 / ridge
+    K = X.astype(np.float64) @ X.T.astype(np.float64)
+    atol = 1e-6 * np.abs(K @ pool.x).max() + 1e-15
+    np.testing.assert_allclose(pool.p - pool.v - ridge * pool.x, K @ pool.x, rtol=0.0, atol=atol)
+
+
+def circle(count: int, C: float) -> tuple[Any, Any, Interval]:
+    """A smooth kernel's Gram matrix, the linear term, and the box of labels of which one in ten is wrong."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (count, 2))
+    y = np.where((np.square(X).sum(1) < 0.6) ^ (rng.random(count) < 0.1), 1.0, -1.0)
+    M = np.exp(-0.5 * np.square(X[:, None] - X[None]).sum(2))
+    return M, y, Interval(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 25), rank=st.integers(1, 25))
+def test_working_set_box_problem_descends_and_stays_in_the_box(seed: int, n: int, rank: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, p = rng.normal(size=(n, min(rank, n))), rng.normal(size=n)
+    M, box = A @ A.T, Interval(np.zeros(n), rng.choice([0.5, 2.0, 100.0], n))
+    x = rng.choice([0.0, 0.25, 0.5], n)
+    v = p - M @ x
+    before, total = objective(M, p, x), x.sum()
+    solve_free_coordinates(M, x, v, box)
+    assert objective(M, p, x) <= before + 1e-12 * (1 + abs(before))
+    assert ((x >= box.low) & (x <= box.high)).all()
+    # each of at most 50 systems is off by roundings of its solution, which the box bounds
+    assert x.sum() == pytest.approx(total, abs=1e-9 * box.high.sum())
+    np.testing.assert_allclose(v, p - M @ x, atol=1e-9 * (1 + np.abs(M).sum(1).max()))
+
+
+def test_working_set_box_problem_reaches_what_pairs_alone_do_not() -> None:
+    M, p, box = circle(150, 1e6)
+    alone, v = np.zeros(150), p.copy()
+    assert smo(M, alone, box.low, box.high, v, 1e-6, 200_000) == 200_000
+    together, v = np.zeros(150), p.copy()
+    assert solve_box(M, together, v, box, 1e-6, most=200_000, deadline=math.inf) < 200_000
+    grow, shrink = v[together < box.high].max(), v[together > box.low].min()
+    assert grow - shrink <= 1e-6
+    assert objective(M, p, together) < objective(M, p, alone)
+
+
+# -- the short model -----------------------------------------------------------------------------------------------------
+
+
+COUNT, IMPORTANCE = 30, 3.0
+
+
+def support_of(X: Any, weights: Any) -> Pool:
+    n = len(weights)
+    ridge, low, high, p = (np.zeros(n) for _ in range(4))
+    return Pool(X, np.arange(n), np.ones(n), ridge, low, high, p, weights, np.zeros(n))
+
+
+@each_value(("constant", [0.0, 1.0]), ("sparse", [False, True]))
+def test_reduced_set_is_the_closest_in_its_norm(constant: float, sparse: bool) -> None:
+    X, _ = noisy_rows(900)
+    weights = np.random.default_rng(0).normal(size=len(X))
+    K = gram64(X, X, GAMMA) + constant
+    f = K @ weights
+    support = support_of(csr_of(X) if sparse else Dense(X), weights)
+    found = fit_reduced_set(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
+    kept = found.index
+
+    def cost(c: Any) -> float:
+        difference = f - K[:, kept] @ c
+        inside = weights @ f - 2.0 * c @ f[kept] + c @ K[np.ix_(kept, kept)] @ c
+        return 0.5 * float(inside) + 0.5 * IMPORTANCE * float(difference @ difference)
+
+    normal = K[np.ix_(kept, kept)] + IMPORTANCE * K[:, kept].T @ K[:, kept]
+    best = np.linalg.solve(normal + 1e-6 * np.eye(COUNT), f[kept] + IMPORTANCE * K[:, kept].T @ f)
+    projected = np.linalg.solve(K[np.ix_(kept, kept)] + 1e-6 * np.eye(COUNT), f[kept])
+    assert cost(found.x) <= cost(best) * (1.0 + 1e-4)
+    assert cost(found.x) < cost(projected)
+
+
+def test_reduced_set_draw_from_draws_is_a_draw_from_all() -> None:
+    rng = np.random.default_rng(0)
+    index, weights = np.arange(500), rng.normal(size=500)
+    at_once = draw_by_weight(index, weights, 40)
+    parts = np.concatenate(
+        [part[draw_by_weight(index[part], weights[part], 40)] for part in np.split(index, [90, 300])]
+    )
+    np.testing.assert_array_equal(parts[draw_by_weight(index[parts], weights[parts], 40)], at_once)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [("decomposition", "epsilon_insensitive"), ("kernel_active_set", "squared")],
+)
+def test_kernel_regression_targets_far_from_0_are_the_same_problem(solver: str, loss: str) -> None:
+    """The intercept is free: what all targets have in common is its own, P and D are not touched by it."""
+    given = peers.draw_numbers(3)
+    job = FitJob("m", "m", solver=solver, loss=loss, C=given.C, kernel="rbf", gamma=GAMMA, tolerance=1e-4)
+    found = [fit_in_memory(job, peers.store_of(given._replace(y=far + given.y), 400)) for far in (0.0, 1e6)]
+    near, away = (result.training.runs[0].certificate for result in found)
+    assert near is not None
+    assert away is not None
+    assert max(near.gap, away.gap) <= 1e-4
+    assert away.rounding <= 10.0 * near.rounding
+    assert max(near.dual, away.dual) <= min(near.primal, away.primal) * (1 + 1e-8)
+    np.testing.assert_allclose(found[1].model.predict(given.X) - 1e6, found[0].model.predict(given.X), atol=1e-2)
+
+
+def test_kernel_regression_numbers_that_are_all_within_the_tube_of_one_are_refused() -> None:
+    given = peers.draw_numbers(0)
+    store = peers.store_of(given._replace(y=5.0 + np.linspace(-0.05, 0.05, len(given.X))), 400)
+    job = FitJob("m", "m", loss="epsilon_insensitive", kernel="rbf", gamma=GAMMA, max_passes=50)
+    with pytest.raises(DataError, match="the best function is the same for every row"):
+        fit_in_memory(job, store)
+
+
+@pytest.mark.parametrize("solver", ["decomposition", "kernel_active_set"])
+def test_kernel_regression_fit_of_numbers_that_is_cut_short_says_so(solver: str) -> None:
+    """No row has a coefficient after one pass of decomposition; what active sets have found is not certified yet."""
+    X, t = smooth_rows()
+    store = MemoryStore()
+    store.append(Dense(X), t, None)
+    store.commit((), 3)
+    given: dict[str, Any] = {"loss": "epsilon_insensitive", "kernel": "rbf", "gamma": GAMMA, "solver": solver}
+    if solver == "decomposition":
+        with pytest.raises(UsageError, match="before any row had a coefficient") as caught:
+            fit_in_memory(FitJob("m", "m", max_passes=1, **given), store)
+        assert "allow more passes" in str(caught.value.hint)
+        return
+    first, last = (fit_in_memory(FitJob("m", "m", max_passes=passes, **given), store) for passes in (1, 3))
+    cut, found = (result.training.runs[0].certificate for result in (first, last))
+    assert cut is not None
+    assert found is not None
+    assert (first.training.status, last.training.status) == (Status.PASSES, Status.CONVERGED)
+    assert (cut.exact, cut.primal, cut.dual) == (False, found.primal, found.dual)
+    assert found.primal > 1.0
+
+
+def smooth_rows() -> tuple[Any, Any]:
+    """Rows whose numbers are a smooth function and noise."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 3)).astype(np.float32)
+    return X, 5.0 + np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=len(X))
+
+
+@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name]().numeric()])
+def test_kernel_regression_optimum_with_a_small_pool_is_that_of_other_programs(loss: str) -> None:
+    """``tests/contract/test_optima.py`` has the usual pool."""
+    task = TASKS["numbers, rbf"]
+    smaller = {"options": {"pool": 24, "working": 12}}
+    pool = task._replace(settings=lambda given, name: {**task.settings(given, name), **smaller})
+    given = task.draw(5)
+    outcome = compared(pool, ("decomposition", loss), given, 1e-4, task.peer(given, loss))
+    assert outcome.finding == ""
+    assert outcome.converged

@@ -1,26 +1,23 @@
-"""The elastic net: optimum of a slow proximal gradient in float64 and of scikit-learn's, a bound below it, columns ruled out, pools and parts."""
+"""The elastic net: the optimum of a slow proximal gradient, columns that are ruled out for good reason, and pools of few columns."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import ElasticNet as CoordinateDescent
 
 from streamsvm.losses import LOSSES
-from streamsvm.rows import CSR, Dense
-from streamsvm.solvers.elastic_net import QuadraticModel, above_minimum, minimize_model
+from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.regularizers import proves_zero, soft_threshold
+from streamsvm.solvers.regularizers import proves_zero
 from streamsvm.types import Block, Problem
+from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
 
 SMOOTH = ("squared", "squared_hinge", "logistic", "squared_epsilon_insensitive", "huber")
-CORNERED = ("hinge", "epsilon_insensitive", "pinball")
 
 
 def values_of(name: str, m: Any) -> tuple[Any, Any]:
@@ -90,7 +87,7 @@ def optimum(name: str, X: Any, y: Any, s: Any, l1: float, C: float = 0.3) -> Any
     return w
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_elastic_net_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(seed: int) -> None:
     name = SMOOTH[seed % len(SMOOTH)]
     X, y, s = fuzzed(seed, name)
@@ -105,45 +102,6 @@ def test_elastic_net_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(see
     assert objective(name, X, y, s, w, l1)[0] == pytest.approx(found[-1].primal, rel=1e-12)
     assert state.possible[np.abs(known) > 0.0].all()
     assert np.array_equal(np.flatnonzero(np.abs(known) > 1e-4), np.flatnonzero(np.abs(w) > 1e-4))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_elastic_net_least_squares_are_those_of_coordinate_descent(seed: int) -> None:
-    X, t, s = fuzzed(seed, "squared")
-    s = np.ones_like(s)
-    n, l1 = len(X), 0.2 * largest_slope("squared", X, t, s)
-    state, _, found = solve(Newton().with_l1(), problem_of("squared", X, l1, 1e-12), X, t, s, passes=10)
-    # 1 / 2n ||t - Xw||^2 + alpha (r ||w||_1 + (1 - r) / 2 ||w||^2), times 2 C n
-    total = l1 + 1.0
-    peer = CoordinateDescent(
-        alpha=total / (0.6 * n), l1_ratio=l1 / total, fit_intercept=False, tol=1e-14, max_iter=10**5
-    )
-    peer.fit(np.column_stack([X.astype(np.float64), np.ones(n)]), t)
-    np.testing.assert_allclose(state.best, peer.coef_, atol=1e-8)
-    assert len(found) <= 4
-
-
-@pytest.mark.parametrize("name", CORNERED)
-def test_elastic_net_loss_with_a_corner_is_proved_by_slopes_of_a_rounded_one(name: str) -> None:
-    X, y, s = fuzzed(8, name)
-    problem = problem_of(name, X, 2.0, 1e-3)
-    state, _, found = solve(Newton().with_l1(), problem, X, y, s, passes=150)
-    assert found[-1].gap <= 1e-3
-    assert state.possible.all()  # no gap rules a column out
-    # the dual bound is one of every other w, too
-    rng = np.random.default_rng(0)
-    for w in (state.best + 0.1 * rng.normal(size=len(state.best)) for _ in range(20)):
-        m = (
-            X.astype(np.float64) @ w[:-1] + w[-1] - y
-            if problem.loss.numeric()
-            else y * (X.astype(np.float64) @ w[:-1] + w[-1])
-        )
-        P = (
-            0.5 * w @ w
-            + 2.0 * np.abs(w).sum()
-            + 0.3 * sum(c * problem.loss.value(v) for c, v in zip(s, m, strict=True))
-        )
-        assert P >= found[-1].dual
 
 
 def test_elastic_net_pool_of_few_columns_finds_the_same_optimum() -> None:
@@ -167,39 +125,16 @@ def test_elastic_net_pool_of_few_columns_finds_the_same_optimum() -> None:
 
 
 def test_elastic_net_sparse_rows_are_the_same_problem() -> None:
-    from scipy.sparse import csr_matrix
-
     rng = np.random.default_rng(2)
     X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
     y, s = np.where(X[:, 0] + X[:, 1] > 0.0, 1.0, -1.0).astype(np.float32), np.ones(200, np.float32)
-    stored = csr_matrix(X)
-    rows = CSR(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64), 1.0)
     for pool in (4096, 20):
         solver = replace(Newton().with_l1(), pool=pool)
         problem = problem_of("squared_hinge", X, 2.0, 1e-9)
-        one, two = (solve(solver, problem, X_, y, s, passes=60)[2][-1].primal for X_ in (Dense(X, 1.0), rows))
+        one, two = (
+            solve(solver, problem, rows, y, s, passes=60)[2][-1].primal for rows in (Dense(X, 1.0), csr_of(X, 1.0))
+        )
         assert one == pytest.approx(two, rel=1e-8)
-
-
-def test_elastic_net_parts_of_a_pass_add_up() -> None:
-    X, t, s = fuzzed(7, "squared")
-    solver, problem = Newton().with_l1(), problem_of("squared", X, 1.0, 1e-12)
-    order = np.arange(len(X), dtype=np.int32)
-    block = lambda a, b: Block(Dense(X[a:b], 1.0), t[a:b], s[a:b], 0, a, order[: b - a], 0)  # noqa: E731
-    whole, joined = solver.start(problem), solver.start(problem)
-    for _ in range(2):
-        solver.visit(whole, block(0, len(X)))
-        parts = [solver.part(joined), solver.part(copy.deepcopy(joined))]
-        for part, (a, b) in zip(parts, [(0, 11), (11, len(X))], strict=True):
-            solver.visit(part, block(a, b))
-        joined = solver.merge(parts)
-        assert joined.gram is not None
-        assert whole.gram is not None
-        np.testing.assert_allclose(joined.gram, whole.gram, rtol=1e-12)
-        np.testing.assert_allclose(joined.squares, whole.squares, rtol=1e-12)
-        one, two = solver.finish(joined), solver.finish(whole)
-        assert one.primal == pytest.approx(two.primal, rel=1e-12)
-        assert one.dual == pytest.approx(two.dual, rel=1e-9, abs=1e-9)
 
 
 def test_elastic_net_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_at_the_optimum() -> None:
@@ -221,14 +156,3 @@ def test_elastic_net_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_
             assert not (zero & (np.abs(w) > 1e-12)).any()
             ruled_out += int(zero.sum())
     assert ruled_out > 30
-
-
-def test_elastic_net_model_in_memory_ends_at_its_minimum_whatever_the_columns() -> None:
-    rng = np.random.default_rng(6)
-    for scale in (1.0, 1e3):
-        Z = rng.normal(size=(30, 50)) * np.geomspace(1.0, scale, 50)
-        model = QuadraticModel(Z.T @ Z, rng.normal(size=50) * scale, rng.normal(size=50), 0.5)
-        w = minimize_model(model, 1e-9, np.inf)
-        v = model.v - model.gram @ (w - model.center)
-        assert above_minimum(w, v, 0.5) <= 1e-9
-        np.testing.assert_allclose(w, soft_threshold(v, 0.5), atol=1e-4)

@@ -1,4 +1,4 @@
-"""Bounds of rounding of linear fits: against long doubles, and of no more than they must be."""
+"""Bounds of rounding, of linear fits and of kernel machines: against long doubles, of no more than they must be, and as their modules say."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.compute.kernel_values.rounding import DOUBLE, error_of
 from streamsvm.compute.passes.certificate import best_scale
+from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
+from streamsvm.kernels import RBF, Polynomial
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,
@@ -23,8 +26,15 @@ from streamsvm.losses import (
     SquaredHinge,
     round_corners,
 )
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.kernel.pool import Form
+from streamsvm.solvers.kernel.rounding import (
+    EPS,
+    bound_rounding,
+    error_of_values,
+    needs_certified_form,
+)
 from streamsvm.solvers.rounding import (
     UNIT,
     RowWeights,
@@ -40,6 +50,10 @@ from streamsvm.solvers.rounding import (
 )
 from streamsvm.store import create
 from streamsvm.types import Block, Certificate, Problem, Status
+from tests.axes import each_value
+
+# -- linear fits ---------------------------------------------------------------------------------------------------------
+
 
 ROWS, COLUMNS = 3000, 20
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.1)]
@@ -58,8 +72,7 @@ def exactly(problem: Problem, X: Any, y: Any, w: Any, smooth: Any) -> tuple[Any,
     return primal, t * (a - first).sum() - t * t * ((conjugate - first).sum() + v @ v / 2)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@each_value(("loss", LOSSES), ("scale", [1e-3, 1.0, 1e4]))
 def test_linear_rounding_primal_and_dual_are_within_their_bounds_of_long_doubles(loss: Any, scale: float) -> None:
     rng = np.random.default_rng(3)
     X = (scale * rng.normal(size=(ROWS, COLUMNS)) * 10.0 ** rng.uniform(-2, 2, COLUMNS)).astype(np.float32)
@@ -79,8 +92,7 @@ def test_linear_rounding_primal_and_dual_are_within_their_bounds_of_long_doubles
     assert abs(dual - found.dual) <= rounding_of_dual(problem, Certificate(found.primal, found.dual), v, weights)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
+@each_value(("loss", ["hinge", "squared_hinge"]), ("tolerance", [1e-2, 1e-5]))
 def test_linear_rounding_what_scaling_in_float32_does_is_counted_or_computed_anew(
     tmp_path: Path, loss: str, tolerance: float
 ) -> None:
@@ -172,11 +184,6 @@ def test_linear_rounding_of_two_slopes_the_steeper_counts(quantile: float) -> No
     found = rounding_of_dual(steep, Certificate(2.0, 1.5), VectorSum(2**53, running=False, spread=0.25), KNOWN)
     off = 0.25 * min(60.0, math.sqrt(4 * 0.75 * 30.0 * 60.0))
     assert found == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12)
-
-
-def test_linear_rounding_of_few_rows_only_what_they_weigh_counts() -> None:
-    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.5, 6.0) == pytest.approx(3.0, rel=1e-12, abs=0.0)
-    assert rounding_of_few(four_rows(Hinge()), 3.0, 0.0, 6.0) == pytest.approx(19 * UNIT * 3.0, rel=1e-12, abs=0.0)
 
 
 @pytest.mark.parametrize(
@@ -306,3 +313,53 @@ def test_linear_rounding_what_margins_are_off_by_is_asked_of_the_weights_of_all_
 @pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])
 def test_linear_rounding_of_a_sum_in_twice_the_precision_few_terms_count(rows: int, terms: int) -> None:
     assert two_sum_terms(rows) == terms
+
+
+# -- kernel machines -----------------------------------------------------------------------------------------------------
+
+
+NEAR = Reach(3, 4.0)
+
+
+def kernel_problem(kernel: Any = RBF(0.5), **changed: Any) -> Problem:  # noqa: B008  a record
+    return Problem(Hinge(), changed.pop("C", 1.0), 4, 3, 1, kernel=kernel, **changed)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(0.5, 1.0, 2.0)])
+def test_kernel_rounding_bounds_decision_values(kernel: Any) -> None:
+    form = Form(kernel, 3, 0.5)._replace(arithmetic=DOUBLE)
+    largest = 1.0 if isinstance(kernel, RBF) else (0.5 * 4.0 + 1.0) ** 2
+    expected = 2.0 * (error_of(kernel, NEAR, DOUBLE) + (7 + 2) * EPS * (largest + 0.5))
+    assert error_of_values(form, NEAR, 7, 2.0) == pytest.approx(expected, rel=1e-12, abs=0.0)
+    assert error_of_values(form, NEAR, 7, 1.0) == 0.5 * error_of_values(form, NEAR, 7, 2.0)
+    assert error_of_values(form, None, 7, 2.0) == error_of_values(form, NEAR, 7, 0.0) == 0.0
+
+
+def test_kernel_rounding_bounds_primal_and_dual() -> None:
+    """Of four rows; the last sum is seen where the others are 0."""
+    large = bound_rounding(kernel_problem(), 0.5, 2.0, 3.0, (1.0, 1.5))  # E sum |x| / 2 = .5, losses risen by .5
+    assert large == pytest.approx(1.0, rel=1e-12, abs=0.0)
+    assert bound_rounding(kernel_problem(), 0.5, 2.0, 3.0, (2.0, 1.5)) == pytest.approx(0.5, rel=1e-12, abs=0.0)
+    least = bound_rounding(kernel_problem(), 0.0, 2.0, 3.0, (1.5, 1.5))  # 1/2 2 n eps 3 + 2 n eps (1.5 + 2 + 3)
+    assert least == pytest.approx((12.0 + 52.0) * EPS, rel=1e-12, abs=0.0)
+
+
+def test_kernel_evaluation_is_repeated_where_rounding_is_felt() -> None:
+    asked = kernel_problem(tolerance=0.5)
+    for primal in (4.0, -4.0):
+        assert not needs_certified_form(asked, primal, 0.2)
+        assert needs_certified_form(asked, primal, 0.2001)
+    assert needs_certified_form(asked, 4.0, float("nan"))
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(0.5)])
+def test_kernel_rounding_counts_rows_in_reach_of_a_loss(loss: Any) -> None:
+    """Beyond the corner by less than the slack, and not by as much or more."""
+    slack = 0.25
+    f = np.array([0.0, 0.9, 1.0, 1.2, 1.25, 1.3, 3.0])
+    y = np.ones(len(f), np.float32)
+    found = in_reach_of_loss(f, y, loss, slack)
+    offset = np.abs(f - 1.0) + slack - 0.5 if loss.numeric() else 1.0 - (f - slack)
+    np.testing.assert_array_equal(found, offset > 0.0)
+    assert not found.all()
+    assert found.any()

@@ -1,8 +1,7 @@
-"""nu-SVM of two classes: the optimum of LIBSVM's -s 1, whatever share of the rows is kept; bounds that hold for any weights; from a store on."""
+"""One class with a free offset, and two classes by nu: the optimum of LIBSVM with few rows kept, and bounds that hold for any weights."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +12,18 @@ from sklearn.svm import NuSVC
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.rows import CSR, Dense
+from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point import InteriorPoint
 from streamsvm.solvers.nu import MARGIN, NuClasses
-from streamsvm.solvers.one_class import primal_of_weights
+from streamsvm.solvers.one_class import CORNER, OFFSET, OffsetObjective, RowSums, primal_of_weights
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Block, Problem
+from streamsvm.types import EVERY_ROW, Block, Problem
+from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
+
+# -- two classes by nu ---------------------------------------------------------------------------------------------------
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:Solver terminated early")
 BIAS = 30.0
@@ -60,7 +63,7 @@ def libsvm(X: Any, y: Any, s: Any, nu: float) -> Any:
     return np.append(found.coef_[0], found.intercept_[0])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_nu_classes_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
     X, y, s, nu = fuzzed(seed)
     solver = NuClasses(InteriorPoint(kept=2 * len(X) // 3))
@@ -99,38 +102,6 @@ def test_nu_classes_slopes_at_any_weights_are_made_a_feasible_dual_point() -> No
     assert primal_of_weights(0.5, 4.0, 3.0, np.ones(2)) == 0.0
 
 
-@pytest.mark.parametrize(("losses", "primal"), [(1.0, -1.0 / 50.0), (0.0, -4.0 / 50.0), (2.0, 0.0), (3.0, 0.0)])
-def test_nu_classes_weights_are_worth_what_the_best_multiple_of_them_is(losses: float, primal: float) -> None:
-    """1/2 q^2 ||w||^2 - nu S q + q sum s max(0, 1 - m), of which q >= 0 is the best by a grid as well."""
-    w = np.array([3.0, -4.0])
-    q = np.linspace(0.0, 1.0, 1_001)
-    assert (0.5 * 25.0 * q**2 - 0.5 * 4.0 * q + losses * q).min() == pytest.approx(primal, abs=1e-9)
-    assert primal_of_weights(0.5, 4.0, losses, w) == pytest.approx(primal, rel=1e-12)
-    assert primal_of_weights(0.5, 4.0, losses, np.zeros(2)) == 0.0
-    assert primal_of_weights(0.5, 4.0, losses, 0.1 * w) == pytest.approx(100.0 * primal, rel=1e-12)
-
-
-@pytest.mark.parametrize("bias", [0.0, 2.0])
-def test_nu_classes_sparse_rows_and_parts_are_the_same_problem(bias: float) -> None:
-    from scipy.sparse import csr_matrix
-
-    X, y, s, nu = fuzzed(3)
-    X = X * (np.random.default_rng(1).random(X.shape) < 0.6)
-    stored = csr_matrix(X)
-    rows = CSR(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64), bias)
-    solver, problem = NuClasses(InteriorPoint()), problem_of(X, nu, 1e-7, bias)
-    one, two = (solve(solver, problem, X_, y, s, passes=30) for X_ in (Dense(X, bias), rows))
-    assert one[2][-1].primal == pytest.approx(two[2][-1].primal, rel=1e-6)
-    np.testing.assert_allclose(solver.solution(one[0]).w, solver.solution(two[0]).w, rtol=1e-3, atol=1e-4)
-    assert (solver.solution(one[0]).w[-1] == 0.0) == (bias == 0.0)
-    order, parts = np.arange(len(X), dtype=np.int32), [solver.start(problem), copy.deepcopy(solver.start(problem))]
-    for part, (a, b) in zip(parts, [(0, 30), (30, len(X))], strict=True):
-        solver.visit(part, Block(Dense(X[a:b], bias), y[a:b], s[a:b], 0, a, order[: b - a], 0))
-    whole = solver.start(problem)
-    solver.visit(whole, Block(Dense(X, bias), y, s, 0, 0, order, 0))
-    assert solver.finish(solver.merge(parts)).dual == pytest.approx(solver.finish(whole).dual, rel=1e-9)
-
-
 @pytest.mark.parametrize("kept", [40, None])
 def test_nu_classes_ends_at_zero_where_classes_overlap_too_much(kept: int | None) -> None:
     X, y, s, nu = fuzzed(1)
@@ -151,9 +122,7 @@ def store_of(seed: int = 5) -> MemoryStore:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"standardize": True}, {"kernel": "rbf", "landmarks": 20}],
-    ids=["raw", "standardized", "landmarks"],
+    "settings", [{"standardize": True}, {"kernel": "rbf", "landmarks": 20}], ids=["standardized", "landmarks"]
 )
 def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(settings: dict[str, Any]) -> None:
     job = FitJob("memory", "model", nu=0.4, tolerance=1e-4, **settings)
@@ -183,3 +152,94 @@ def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(s
 def test_nu_classes_refuses_incompatible_options(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit_in_memory(FitJob("memory", "model", nu=0.4, **settings), store_of())
+
+
+@pytest.mark.parametrize("bias", [0.0, 2.0])
+def test_nu_classes_sparse_rows_are_the_same_problem(bias: float) -> None:
+    X, y, s, nu = fuzzed(3)
+    X = X * (np.random.default_rng(1).random(X.shape) < 0.6)
+    solver, problem = NuClasses(InteriorPoint()), problem_of(X, nu, 1e-7, bias)
+    one, two = (solve(solver, problem, rows, y, s, passes=30) for rows in (Dense(X, bias), csr_of(X, bias)))
+    assert one[2][-1].primal == pytest.approx(two[2][-1].primal, rel=1e-6)
+    np.testing.assert_allclose(solver.solution(one[0]).w, solver.solution(two[0]).w, rtol=1e-3, atol=1e-4)
+    assert (solver.solution(one[0]).w[-1] == 0.0) == (bias == 0.0)
+
+
+# -- one class -----------------------------------------------------------------------------------------------------------
+
+
+def far_rows(seed: int) -> tuple[Any, Any, float]:
+    """Rows with columns of several scales, one of about 0 and 1, about a point away from 0; weights, 0 among them, and nu."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(60, 120)), int(rng.integers(2, 7))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-1, 2, d)
+    X[:, -1] = (rng.random(n) < 0.3) + 0.05 * rng.normal(size=n)
+    X += rng.uniform(0.0, 3.0, d) * np.abs(X).mean(0)
+    s = rng.choice([0.0, 0.5, 1.0, 3.0], n).astype(np.float32)
+    return X.astype(np.float32), s, float(rng.choice([0.05, 0.1, 0.3, 0.5, 0.9]))
+
+
+def one_class_problem(X: Any, nu: float, tolerance: float) -> Problem:
+    return Problem(CORNER, 1.0, len(X), X.shape[1], EVERY_ROW, OFFSET, tolerance=tolerance, nu=nu)
+
+
+def one_class_primal(X: Any, s: Any, nu: float, w: Any) -> float:
+    """P(w, rho), from its definition."""
+    f, s = X.astype(np.float64) @ w[:-1], s.astype(np.float64)
+    return float(0.5 * w[:-1] @ w[:-1] - nu * s.sum() * w[-1] + s @ np.maximum(0.0, w[-1] - f))
+
+
+def optimum(X: Any, s: Any, nu: float) -> float:
+    """What LIBSVM finds; it is given no rows of weight 0, which it would leave out of what it numbers."""
+    from sklearn.svm import OneClassSVM
+
+    X, s = X[s > 0].astype(np.float64), s[s > 0].astype(np.float64)
+    found = OneClassSVM(kernel="linear", nu=nu, tol=1e-9, max_iter=300_000).fit(X, sample_weight=s)
+    v = found.dual_coef_[0] @ X[found.support_]
+    return float(-0.5 * v @ v)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_class_optimum_is_that_of_libsvm_with_few_rows_kept(seed: int) -> None:
+    X, s, nu = far_rows(seed)
+    ones = np.ones(len(X), np.float32)
+    state, _, found = solve(InteriorPoint(kept=40), one_class_problem(X, nu, 1e-6), X, ones, s, block=37, passes=60)
+    best = optimum(X, s, nu)
+    assert found[-1].gap <= 1e-6
+    assert max(one.dual for one in found) <= best * (1 - 1e-7)
+    assert found[-1].primal <= best * (1 - 2e-6)
+    assert one_class_primal(X, s, nu, state.point) == pytest.approx(found[-1].primal, rel=1e-9)
+    f = X.astype(np.float64) @ state.point[:-1] - state.point[-1]
+    edge = 1e-3 * np.abs(f).max()
+    assert s[f < -edge].sum() <= nu * s.sum() * 1.001  # few are outside
+    assert s[f <= edge].sum() >= nu * s.sum() * 0.999
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.6, 0.95])
+def test_one_class_slopes_at_any_weights_are_made_a_feasible_dual_point(nu: float) -> None:
+    X, s, _ = far_rows(7)
+    Z = np.hstack([X, np.full((len(X), 1), OFFSET)]).astype(np.float64)
+    sums, block = (
+        RowSums(Z.shape[1]),
+        Block(Dense(X, OFFSET), np.ones(len(X), np.float32), s, 0, 0, np.arange(1, dtype=np.int32), 0),
+    )
+    sums.add(one_class_problem(X, nu, 0.0), block)
+    objective, rng, best = OffsetObjective(nu, sums), np.random.default_rng(2), optimum(X, s, nu)
+    for _ in range(30):
+        w = np.append(rng.normal(size=X.shape[1]), 0.0)
+        w[-1] = np.quantile(X @ w[:-1], rng.random())
+        a = np.where(Z @ w < 0.0, s, 0.0).astype(np.float64)
+        assert objective.dual(0.0, a @ Z) <= best * (1 - 1e-7)
+        assert objective.value(w) + float(s @ np.maximum(0.0, -(Z @ w))) >= best * (1 + 1e-7)
+    assert objective.least <= best * (1 - 1e-7)
+
+
+def test_one_class_rows_around_the_origin_have_no_hyperplane_and_the_run_says_so() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(400, 3)).astype(np.float32)
+    X = np.concatenate([X, -X])
+    ones = np.ones(len(X), np.float32)
+    state, _, found = solve(InteriorPoint(), one_class_problem(X, 0.5, 1e-6), X, ones, ones, passes=10)
+    assert found[-1].final
+    assert found[-1].primal == pytest.approx(0.0, abs=1e-3)
+    assert np.abs(state.point[:-1]).max() < 1e-2 * 0.5 * len(X)

@@ -1,4 +1,4 @@
-"""Sums over rows at a point, and what is read off them: primal, gradient, and the best scaled dual point of the slopes."""
+"""Sums over rows at a point: primal, gradient and the best scaled dual point; and leave-one-out scores against fits that really leave a row out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.sparse
 
-from streamsvm.compute.blocks.operators import Factored
-from streamsvm.losses import Hinge, Huber, SquaredHinge, round_corners
+from streamsvm.compute.blocks.operators import Factored, margins
+from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, round_corners
 from streamsvm.rows import Dense
-from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, DualSums, PointSums, Sums, WeightEvaluation, slopes_at
+from streamsvm.solvers.evaluation import DualPoint, DualSums, PointSums, WeightEvaluation, slopes_at
+from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import Block, Problem
+from tests.arrays import csr_of
+from tests.axes import each_value
 from tests.solvers.problems import COLUMNS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
 WEIGHTS = np.linspace(-1.0, 0.6, COLUMNS + 1)
@@ -64,8 +69,7 @@ def test_point_evaluation_primal_dual_and_gradient_are_those_of_the_rows(loss: A
         np.testing.assert_allclose(values, found.scale * a[part], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("factored", [False, True])
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
+@each_value(("factored", [False, True]), ("loss", [Hinge(), SquaredHinge()]))
 def test_point_evaluation_value_of_given_variables_is_that_of_the_rows(loss: Any, factored: bool) -> None:
     problem, a = problem_of(loss, 0.7), slopes(round_corners(loss, 0.3), 0.7)
     sums = DualSums(COLUMNS + 1)
@@ -87,19 +91,6 @@ def test_point_evaluation_without_features_proves_nothing(which: int) -> None:
     found = parts[0].close(problem, np.zeros(COLUMNS + 1))
     assert (found.dual, found.scale) == (0.0, 0.0)
     assert found.primal > 0.0
-
-
-def test_point_evaluation_sums_are_added_and_taken_away_and_forgotten() -> None:
-    one = Sums(1.0, 2.0, 3.0, 4.0)
-    assert one.plus((10.0, 20.0, 30.0, 40.0)) == Sums(11.0, 22.0, 33.0, 44.0)
-    assert one.plus((10.0, 20.0, 30.0, 40.0), -1.0) == Sums(-9.0, -18.0, -27.0, -36.0)
-    sums, problem = PointSums(COLUMNS + 1), problem_of(Hinge())
-    np.testing.assert_array_equal(sums.vector(), 0.0)
-    sums.add(problem, round_corners(Hinge(), 0.3), epoch_blocks(0)[0], WEIGHTS)
-    assert sums.sums != NO_SUMS
-    sums.clear()
-    assert (sums.sums, sums.low) == (NO_SUMS, None)
-    np.testing.assert_array_equal(sums.v, 0.0)
 
 
 def test_point_evaluation_compensates_rounding() -> None:
@@ -134,3 +125,87 @@ def test_point_evaluation_given_weights_are_evaluated_and_do_not_move() -> None:
     assert found.dual == pytest.approx(best_scaled(slopes(SquaredHinge(), 0.7), SquaredHinge(), 0.7), rel=1e-4)
     assert found.final
     np.testing.assert_array_equal(solver.solution(state).w, WEIGHTS)
+
+
+# -- leave one out -------------------------------------------------------------------------------------------------------
+
+
+FEW, SIX = 120, 6
+
+
+def data(seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((FEW, SIX)) * [1, 1, 1, 3, 0.1, 1]).astype(np.float32)
+    y = np.where(X @ [1, -1, 0.5, 0.1, 2, 0] + 0.5 + rng.standard_normal(FEW) > 0, 1.0, -1.0).astype(np.float32)
+    return X, y
+
+
+def least(problem: Problem, X: Any, y: Any, s: Any) -> Any:
+    """The solution, by minimizing P as it is written."""
+    Z = np.concatenate([X.astype(float), np.full((len(X), 1), problem.bias)], axis=1)
+    value, slope = np.vectorize(problem.loss.value), np.vectorize(problem.loss.slope)
+
+    def P(w: Any) -> tuple[float, Any]:
+        m = y * (Z @ w)
+        return 0.5 * w @ w + problem.C * s @ value(m), w + Z.T @ (problem.C * s * slope(m) * y)
+
+    return scipy.optimize.minimize(P, np.zeros(Z.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+
+
+def scores(problem: Problem, X: Any, y: Any, weights: Any, drawn: Any, w: Any) -> tuple[Any, Any]:
+    """What is said with every row and without each."""
+    rows = SeenRows(X, y, np.ones(FEW, np.float32), weights, drawn)
+    f = margins(X, w)
+    return f, fitted(problem, rows, f).scores(rows, f)
+
+
+def fitted(problem: Problem, rows: SeenRows, f: Any, seed: int = 0) -> LeaveOneOut:
+    total = HessianSum(problem)
+    total.add(rows, f)
+    return LeaveOneOut.of(total, seed)
+
+
+@each_value(
+    ("loss", [SquaredHinge(), Huber(1.0), Logistic(2.0)]), ("weighted", [(1.0,), (1.0, 2.0, 3.0), (0.25, 0.5, 1.0)])
+)
+def test_leave_one_out_scores_are_those_of_fits_without_the_row(loss: Any, weighted: tuple[float, ...]) -> None:
+    """Of a row of weight 3 one copy is left out, of a weight below 1 all there is."""
+    X, y = data()
+    weights = np.random.default_rng(1).choice(weighted, FEW)
+    problem = Problem(loss, 0.7, FEW, SIX, 1)
+    w = least(problem, X, y, weights)
+    f, found = scores(problem, Dense(X, 1.0), y, weights, np.ones(FEW), w)
+    moved = np.flatnonzero(f != found)[:40]
+    without = [least(problem, X, y, weights - (np.arange(FEW) == i) * min(weights[i], 1.0)) for i in moved]
+    true = np.array([np.append(X[i], 1.0) @ v for i, v in zip(moved, without, strict=True)])
+    assert len(moved) > 20
+    assert np.sqrt(np.mean((found[moved] - true) ** 2)) < 0.15 * np.sqrt(np.mean((f[moved] - true) ** 2))
+
+
+def test_leave_one_out_weight_of_two_is_two_rows() -> None:
+    X, y = data()
+    problem = Problem(SquaredHinge(), 0.7, FEW, SIX, 1)
+    weights = np.ones(FEW)
+    weights[:40] = 2
+    twice = np.concatenate([np.arange(FEW), np.arange(40)])
+    w = least(problem, X, y, weights)
+    _, one = scores(problem, Dense(X, 1.0), y, weights, np.ones(FEW), w)
+    rows = SeenRows(Dense(X[twice], 1.0), y[twice], *(np.ones(len(twice), t) for t in (np.float32, float, float)))
+    f = margins(rows.X, w)
+    many = fitted(problem, rows, f).scores(rows, f)
+    assert np.allclose(many[:FEW], one, atol=1e-9)
+    assert np.allclose(many[FEW:], one[:40], atol=1e-9)
+
+
+def test_leave_one_out_rows_of_every_form_have_the_same_scores() -> None:
+    X, y = data()
+    problem, ones = Problem(SquaredHinge(), 0.7, FEW, SIX, 1), np.ones(FEW)
+    w = least(problem, X, y, ones)
+    forms = [
+        Dense(X, 1.0),
+        csr_of(X, 1.0),
+        Factored(X, np.eye(SIX, dtype=np.float32), 1.0),
+    ]
+    found = [scores(problem, form, y, ones, ones, w)[1] for form in forms]
+    assert np.allclose(found[1], found[0], atol=1e-6)
+    assert np.allclose(found[2], found[0], atol=1e-6)
