@@ -26,7 +26,7 @@ STORES = Registry(
 BACKENDS = Registry(
     "store format", {"zarr": "streamsvm.store.zarr:ZarrBackend", "hdf5": "streamsvm.store.hdf5:HDF5Backend"}
 )
-"""By format, what writes a store (``store.write.backend.StoreBackend``)."""
+"""By format, what writes a store (``store.write.writer.StoreBackend``)."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
 """The file names that choose a format; every other name is a Zarr store."""
 

@@ -41,7 +41,7 @@ from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
 from streamsvm.store.read.extents import Place, UnitArray, read_bytes
 from streamsvm.store.read.reader import DiskStore, Part
 from streamsvm.store.read.retry import of_disk
-from streamsvm.store.write.backend import ArrayCutters
+from streamsvm.store.write.cutting import UnitCutter
 
 H5Object: TypeAlias = Any
 """A file, group or dataset of h5py, which ships no types."""
@@ -134,7 +134,7 @@ class HDF5Backend:
     _specs: dict[str, ArraySpec] = field(default_factory=dict)
     _files: list[PartFile] = field(default_factory=list)
     _writer: PartWriter | KnownPart | None = None
-    _cutters: ArrayCutters | None = None
+    _cutter: UnitCutter | None = None
     _chunks: int = 0
     """Chunks in the current part."""
     _rows: int = 0
@@ -162,17 +162,17 @@ class HDF5Backend:
 
     def turn(self, values: dict[str, Array]) -> bool:
         """Close the file when the next chunk would not fit in it; return whether it did."""
-        full = self._cutters is not None and self._cutters.room(values) > self.part_bytes - INDEX_BYTES
+        full = self._cutter is not None and self._cutter.bytes_with(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
         return full
 
     def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array to the current file."""
-        if self._writer is None or self._cutters is None:
+        if self._writer is None or self._cutter is None:
             self._writer = self._next_part()
-            self._cutters = ArrayCutters(self._specs, self._writer.unit)
-        self._cutters.append(values)
+            self._cutter = UnitCutter(self._specs, self._writer.unit)
+        self._cutter.append(values)
         if INDICES in values:
             self._columns = max(self._columns, int(values[INDICES].max(initial=-1)) + 1)
         self._chunks += 1
@@ -231,11 +231,11 @@ class HDF5Backend:
 
     def _close_part(self, columns: int) -> None:
         assert self._writer is not None
-        assert self._cutters is not None
-        self._cutters.finish()
+        assert self._cutter is not None
+        self._cutter.finish()
         self._files.append(self._writer.close(self._chunks, columns))
         self._crcs.append(self._writer.crcs)
-        self._writer = self._cutters = None
+        self._writer = self._cutter = None
         self._chunks = 0
 
 

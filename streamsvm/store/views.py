@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_stack, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_where
 from streamsvm.store.format.arrays import entry_of, values_of
 from streamsvm.store.format.labels import TARGET, Numbers, class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.arrays import rows_of
 from streamsvm.store.sources.offsets import find_offsets, offsets_from, sample_rows
-from streamsvm.store.write.chunker import Chunker, Piece
+from streamsvm.store.write.cutting import Chunker, join_chunks, new_chunker
 from streamsvm.types import Chunk, Layout, Statistics, Store
 
 
@@ -48,16 +48,14 @@ class MemoryStore:
     """What is recorded of where the data came from."""
     copies: bool = False
     """Whether a row of weight k counts as k rows in the statistics, too."""
-    _chunks: list[Piece] = field(default_factory=list)
+    _chunks: list[Chunk] = field(default_factory=list)
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
         """Add rows with class codes (n,) int32, or numbers (n,) float64, and perhaps weights (n,)."""
         if self._chunker is None:
-            sparse = isinstance(X, CSR)
-            size = self.chunk_bytes // 8 if isinstance(X, CSR) else self.chunk_bytes // (4 * X.values.shape[1])
-            self._chunker = Chunker(max(1, size), nonzeros=size if sparse else None)
-        self._chunks += self._chunker.push(Piece(X, codes, weight))
+            self._chunker = new_chunker(X, self.chunk_bytes)
+        self._chunks += self._chunker.push(Chunk(X, codes, weight))
 
     def end_chunk(self) -> None:
         """Begin a new chunk with the next row."""
@@ -78,8 +76,8 @@ class MemoryStore:
         self.digest = self._hash()
         if self.layout.numeric:
             numbers = Numbers()
-            for piece in self._chunks:
-                numbers.codes(piece.codes)
+            for chunk in self._chunks:
+                numbers.codes(chunk.codes)
             self.facts = {TARGET: numbers.facts(), **self.facts}
         return self
 
@@ -90,15 +88,15 @@ class MemoryStore:
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows, or over their ``copies``."""
         moments = Moments()
-        for piece in self._chunks:
-            moments.add(piece.X)
+        for chunk in self._chunks:
+            moments.add(chunk.X)
         found = moments.result(self.layout.columns, not self.layout.dense)
         return self._of_copies(found) if self.copies and self.layout.weighted else found
 
     def _of_copies(self, found: Statistics) -> Statistics:
         """The statistics of rows that count as often as their weight says, scaled to the number of rows."""
         nowhere = np.zeros(self.layout.columns)
-        parts = [(piece.X, np.asarray(piece.weight, np.float64)) for piece in self._chunks]
+        parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self._chunks]
         weight = sum(float(s.sum()) for _, s in parts)
         mean = sum((_weighted_sums(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
         squares = sum((_weighted_sums(X, s, mean, 2) for X, s in parts), nowhere)
@@ -113,10 +111,7 @@ class MemoryStore:
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
         """Verify what was fetched and return it as rows."""
-        piece = self._chunks[chunk]
-        X = piece.X
-        copy = Dense(X.values.copy()) if isinstance(X, Dense) else CSR(X.data.copy(), X.indices.copy(), X.indptr.copy())
-        return Chunk(copy, piece.codes.copy(), None if piece.weight is None else piece.weight.copy())
+        return _copy_chunk(self._chunks[chunk])
 
     def expect(self, chunk: int) -> None:
         """Do nothing: there is nothing to read."""
@@ -128,7 +123,7 @@ class MemoryStore:
         """The digest of the same chunks on disk."""
         layout = self.layout
         kind = "dense" if layout.dense else "csr"
-        entries = [entry_of(piece, values_of(piece)) for piece in self._chunks]
+        entries = [entry_of(chunk, values_of(chunk)) for chunk in self._chunks]
         return content_digest(kind, layout.columns, list(layout.classes), entries)
 
 
@@ -187,7 +182,7 @@ class CachedChunks(_InMemory):
         except IndexError:
             buffers = self._store.buffers()
         self._store.fetch(chunk, buffers)
-        self._chunks[chunk] = _prepare_chunk(self._store.check(chunk, buffers), self._prepare)
+        self._chunks[chunk] = _copy_chunk(self._store.check(chunk, buffers), self._prepare)
         if None in self._chunks:
             self._spare.append(buffers)
         else:
@@ -248,22 +243,14 @@ class Resident(_InMemory):
         for number in range(len(self._store.layout.chunks)):
             self._store.expect(number + 1)
             self._store.fetch(number, buffers)
-            parts.append(_prepare_chunk(self._store.check(number, buffers), self._prepare))
-        return _join_chunks(parts)
+            parts.append(_copy_chunk(self._store.check(number, buffers), self._prepare))
+        return join_chunks(parts)
 
 
-def _prepare_chunk(found: Chunk, prepare: Callable[[Rows], Rows]) -> Chunk:
-    """A copy of a chunk, its rows prepared."""
-    weight = None if found.weight is None else found.weight.copy()
-    return Chunk(prepare(copy_rows(found.X)), found.codes.copy(), weight)
-
-
-def _join_chunks(parts: list[Chunk]) -> Chunk:
-    if len(parts) == 1:
-        return parts[0]
-    weights = [part.weight for part in parts if part.weight is not None]
-    codes = np.concatenate([part.codes for part in parts])
-    return Chunk(row_stack([part.X for part in parts]), codes, np.concatenate(weights) if weights else None)
+def _copy_chunk(chunk: Chunk, prepare: Callable[[Rows], Rows] = lambda X: X) -> Chunk:
+    """Return a copy of a chunk, its rows prepared."""
+    weight = None if chunk.weight is None else chunk.weight.copy()
+    return Chunk(prepare(copy_rows(chunk.X)), chunk.codes.copy(), weight)
 
 
 class _SomeChunks:

@@ -28,7 +28,7 @@ from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, items
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray
 from streamsvm.store.read.reader import DiskStore, Part
-from streamsvm.store.write.backend import ArrayCutters
+from streamsvm.store.write.cutting import UnitCutter
 
 ZARR_JSON = "zarr.json"
 
@@ -89,7 +89,7 @@ class ZarrBackend:
     """The codec of each compressed array."""
     name: str = "zarr"
     _directory: Path = Path()
-    _cutters: ArrayCutters | None = None
+    _cutter: UnitCutter | None = None
     _crcs: dict[str, list[int]] = field(default_factory=dict)
     _stored: dict[str, list[int]] = field(default_factory=dict)
     _unsynced: list[Path] = field(default_factory=list)
@@ -107,7 +107,7 @@ class ZarrBackend:
             durable.make_directory(directory / name)
         self._crcs = {name: [] for name in specs}
         self._stored = {name: [] for name in specs if name in self.packed}
-        self._cutters = ArrayCutters(specs, self._write_unit)
+        self._cutter = UnitCutter(specs, self._write_unit)
 
     def compress(self, packed: dict[str, str]) -> None:
         """Use these codecs, by array."""
@@ -119,7 +119,7 @@ class ZarrBackend:
 
     def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array. Raises StorageError."""
-        self._arrays.append(values)
+        self._units.append(values)
 
     def sync(self) -> bool:
         """Make the units written so far durable, and return True."""
@@ -129,9 +129,9 @@ class ZarrBackend:
 
     def finish(self, columns: int) -> None:
         """Complete the last units and write the metadata of the arrays."""
-        self._arrays.finish()
-        items = {name: cutter.items for name, cutter in self._arrays.of.items()}
-        metadata = metadata_files(self._arrays.specs, items, columns, manifests.FORMAT, self.packed)
+        units = self._units
+        units.finish()
+        metadata = metadata_files(units.specs, units.items, columns, manifests.FORMAT, self.packed)
         for name, content in metadata.items():
             durable.write_file(self._directory / name, content)
         self.sync()
@@ -148,8 +148,7 @@ class ZarrBackend:
         """Go on after ``rows`` rows whose units are those of ``saved``."""
         self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
         self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
-        for cutter in self._arrays.of.values():
-            cutter.skip(rows)
+        self._units.skip(rows)
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
         """Take over the checksums of units that are on disk, so that equal ones are not written again."""
@@ -169,9 +168,9 @@ class ZarrBackend:
         """Do nothing: no file is open."""
 
     @property
-    def _arrays(self) -> ArrayCutters:
-        assert self._cutters is not None
-        return self._cutters
+    def _units(self) -> UnitCutter:
+        assert self._cutter is not None
+        return self._cutter
 
     def _write_unit(self, spec: ArraySpec, index: int, values: Array, _: int) -> None:
         payload: Any = values

@@ -107,7 +107,7 @@ class Layout:
 
 
 class Chunk(NamedTuple):
-    """What a store hands out: views into the buffer it was given, valid until that buffer is read into again."""
+    """Rows with their classes and weights. What a store hands out are views into the buffer it was given, valid until it is read into again."""
 
     X: Rows
     """The features, (n, columns) float32, dense or CSR."""

@@ -166,7 +166,7 @@ def manifest_first(patch: pytest.MonkeyPatch) -> None:
     late: list[Callable[[], None]] = []
 
     def postponed(backend: ZarrBackend, columns: int) -> None:
-        backend._arrays.finish()
+        backend._units.finish()
         late.append(lambda: finish(backend, columns))
 
     def mutant(self: writer.StoreWriter, *arguments: Any) -> Any:

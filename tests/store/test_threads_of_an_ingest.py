@@ -16,7 +16,7 @@ from streamsvm.errors import StorageError
 from streamsvm.rows import Dense, Rows
 from streamsvm.store import create
 from streamsvm.store.sources.ahead import in_order
-from streamsvm.store.write import chunker
+from streamsvm.store.write import cutting
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.store.zarr import ZarrBackend
 
@@ -75,13 +75,13 @@ def test_ingest_threads_chunk_is_not_joined_before_the_one_before_is_written(
         under_way.clear()
 
     watch(monkeypatch, slowly)
-    joining, free = chunker.row_stack, list[bool]()
+    joining, free = cutting.row_stack, list[bool]()
 
     def joined(parts: list[Rows]) -> Rows:
         free.append(not under_way.is_set())
         return joining(parts)
 
-    monkeypatch.setattr(chunker, "row_stack", joined)
+    monkeypatch.setattr(cutting, "row_stack", joined)
     append(writer, 12)
     writer.commit(("a", "b"), 2, {})
     assert free == [True] * 6

@@ -33,7 +33,7 @@ from streamsvm.types import Batch, Report
 STRATUM = 100
 """Rows of a class of which the share that is held out is exact, to the row."""
 SHUFFLE_BYTES = 6 * RUN_BYTES
-"""The most bytes a shuffle holds: a run or a bucket, as pieces, joined and sorted."""
+"""The most bytes a shuffle holds: a run or a bucket, in parts, joined and sorted."""
 
 
 @dataclass(slots=True)
@@ -228,8 +228,8 @@ class Shuffling:
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
         if self._spool is not None:
-            for piece, ids in self._spool.drain():
-                self._writer.append(piece.X, piece.codes, piece.weight)
+            for chunk, ids in self._spool.drain():
+                self._writer.append(chunk.X, chunk.codes, chunk.weight)
                 if self._ids is not None and ids is not None:
                     self._ids.append(ids)
             self._close()

@@ -1,4 +1,4 @@
-"""The arrays a store consists of: names, types, units, what of a piece goes into which, and memory to read them into.
+"""The arrays a store consists of: names, types, units, what of a chunk goes into which, and memory to read them into.
 
 X                               dense: rows as float32, or as an ``Encoding`` has them
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
@@ -19,7 +19,7 @@ from streamsvm.rows import CSR, Dense, row_count
 from streamsvm.store.format.column_encoding import KINDS, Encoding
 from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import ChunkEntry
-from streamsvm.store.write.chunker import Piece
+from streamsvm.types import Chunk
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
@@ -81,23 +81,23 @@ def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
     return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
-def values_of(piece: Piece, encoding: Encoding | None = None) -> dict[str, Array]:
+def values_of(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array]:
     """Return what of a chunk goes into each array, by name; the indptr begins at 0."""
-    X = piece.X
+    X = chunk.X
     if isinstance(X, Dense):
         parts: ByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
     else:
         parts = {DATA: X.data, INDICES: X.indices, INDPTR: X.indptr}
-    parts["y"] = piece.codes
-    return parts if piece.weight is None else parts | {"weight": piece.weight}
+    parts["y"] = chunk.codes
+    return parts if chunk.weight is None else parts | {"weight": chunk.weight}
 
 
-def entry_of(piece: Piece, values: dict[str, Array]) -> ChunkEntry:
+def entry_of(chunk: Chunk, values: dict[str, Array]) -> ChunkEntry:
     """Return what the manifest says of a chunk."""
-    counts = class_counts(piece.codes)
+    counts = class_counts(chunk.codes)
     crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
-    nonzeros = len(piece.X.data) if isinstance(piece.X, CSR) else None
-    return ChunkEntry(row_count(piece.X), nonzeros, counts, crc)
+    nonzeros = len(chunk.X.data) if isinstance(chunk.X, CSR) else None
+    return ChunkEntry(row_count(chunk.X), nonzeros, counts, crc)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.aliases import Array, DType
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
-from streamsvm.store.write.chunker import Piece
+from streamsvm.types import Chunk
 
 RUN_BYTES = 16 << 20
 """Bytes of rows that are collected for a run, and about those of a bucket."""
@@ -36,7 +36,7 @@ COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
 class SpooledRows(NamedTuple):
     """Some rows in the order of their hashes."""
 
-    piece: Piece
+    chunk: Chunk
     ids: Array | None
     """Their ids (n,), integers or objects of text; None where they have none."""
 
@@ -71,7 +71,7 @@ class Spool:
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None, ids: Array | None = None) -> None:
         """Add rows; all or none have weights, and ids. Raises StorageError."""
-        arrays = _arrays(Piece(X, codes, weight)) | _id_arrays(ids)
+        arrays = _arrays(Chunk(X, codes, weight)) | _id_arrays(ids)
         self._pending.append(arrays)
         self._held += sum(values.nbytes for values in arrays.values())
         if self._held >= RUN_BYTES:
@@ -121,14 +121,14 @@ class Spool:
         return found
 
 
-def _arrays(piece: Piece) -> dict[str, Array]:
+def _arrays(chunk: Chunk) -> dict[str, Array]:
     """Rows as arrays by name, of which each has the numbers of row after row."""
-    found: dict[str, Array] = {"codes": piece.codes}
-    if piece.weight is not None:
-        found["weight"] = piece.weight
-    if isinstance(piece.X, Dense):
-        return found | {"values": piece.X.values}
-    return found | {"lengths": np.diff(piece.X.indptr), "data": piece.X.data, "indices": piece.X.indices}
+    found: dict[str, Array] = {"codes": chunk.codes}
+    if chunk.weight is not None:
+        found["weight"] = chunk.weight
+    if isinstance(chunk.X, Dense):
+        return found | {"values": chunk.X.values}
+    return found | {"lengths": np.diff(chunk.X.indptr), "data": chunk.X.data, "indices": chunk.X.indices}
 
 
 def _id_arrays(ids: Array | None) -> dict[str, Array]:
@@ -156,7 +156,7 @@ def _places(counts: Int64, order: Int64) -> Int64:
 
 
 def _rows(arrays: dict[str, Array]) -> SpooledRows:
-    return SpooledRows(_piece(arrays), _ids(arrays))
+    return SpooledRows(_chunk(arrays), _ids(arrays))
 
 
 def _ids(arrays: dict[str, Array]) -> Array | None:
@@ -166,11 +166,11 @@ def _ids(arrays: dict[str, Array]) -> Array | None:
     return np.array([content[start:end].decode() for start, end in pairwise([0, *ends])], dtype=object)
 
 
-def _piece(arrays: dict[str, Array]) -> Piece:
+def _chunk(arrays: dict[str, Array]) -> Chunk:
     if "values" in arrays:
         X: Rows = Dense(arrays["values"])
     else:
         indptr = np.concatenate([[0], np.cumsum(arrays["lengths"])]).astype(np.int64)
         X = CSR(arrays["data"], arrays["indices"], indptr)
     assert row_count(X) == len(arrays["codes"])
-    return Piece(X, arrays["codes"], arrays.get("weight"))
+    return Chunk(X, arrays["codes"], arrays.get("weight"))

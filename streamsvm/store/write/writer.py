@@ -15,14 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, StorageError
@@ -32,17 +32,78 @@ from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import entry_of, specs_of, values_of
+from streamsvm.store.format.arrays import ArraySpec, entry_of, specs_of, values_of
 from streamsvm.store.format.column_encoding import Encoding
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
-from streamsvm.store.write.backend import StoreBackend
-from streamsvm.store.write.chunker import Chunker, Piece
+from streamsvm.store.write.cutting import Chunker, new_chunker
+from streamsvm.types import Chunk
 
 MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
 SYNC_EVERY = 16
 """Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
 LARGEST_JOURNAL = 1 << 30
+
+
+class StoreBackend(Protocol):
+    """Writes the arrays of a store in a format. The writer calls ``begin``, then for each chunk ``turn`` and ``write``,
+    then ``finish``.
+    """
+
+    name: str
+    """The name of the format in ``STORES``."""
+
+    def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
+        """Make room for arrays; nothing that is there already is removed."""
+        ...
+
+    def compress(self, packed: dict[str, str]) -> None:
+        """Use these codecs, by array. It is called before ``begin``; raises UsageError where the format has none."""
+        ...
+
+    def turn(self, values: dict[str, Array]) -> bool:
+        """Begin a new file if the next chunk needs one; return whether the file before was closed and made durable."""
+        ...
+
+    def write(self, values: dict[str, Array]) -> None:
+        """Add what a chunk has of each array. Raises StorageError."""
+        ...
+
+    def sync(self) -> bool:
+        """Make what was written durable; return whether a build could be resumed from here."""
+        ...
+
+    def finish(self, columns: int) -> None:
+        """Complete the arrays and make them durable. Raises StorageError."""
+        ...
+
+    def manifest_fields(self) -> JsonObject:
+        """Return the fields of the manifest that are the format's own."""
+        ...
+
+    def progress(self) -> Handle:
+        """Return what ``resume`` needs, as plain JSON."""
+        ...
+
+    def resume(self, saved: Handle, rows: int) -> None:
+        """Continue after ``rows`` rows of a dense store; ``saved`` is what ``progress`` returned."""
+        ...
+
+    def reuse(self, notes: list[Handle], *, repair: bool) -> None:
+        """Do not write units again that are on disk: those in the ``notes`` of an earlier build, or all of a committed
+        store.
+
+        With ``repair`` units are read to see whether they are whole.
+        """
+        ...
+
+    def note(self) -> Handle:
+        """Return what has become durable since the last note, as plain JSON; called after ``sync``."""
+        ...
+
+    def abort(self) -> None:
+        """Close open files."""
+        ...
 
 
 @dataclass(slots=True)
@@ -88,15 +149,15 @@ class StoreWriter:
         if self._chunker is None:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
-        for piece in self._chunker.push(Piece(X, codes, weight)):
-            self._hand_over(piece)
+        for chunk in self._chunker.push(Chunk(X, codes, weight)):
+            self._hand_over(chunk)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY", hint="check the source and its format")
-        for piece in self._chunker.rest():
-            self._hand_over(piece)
+        for chunk in self._chunker.rest():
+            self._hand_over(chunk)
         self._wait()
         self.backend.finish(columns)
         manifest = self._manifest(classes, columns, facts)
@@ -156,7 +217,7 @@ class StoreWriter:
         building = self.directory
         if self.compression != "none":
             self.backend.compress(
-                compression.choose_codecs(self.compression, values_of(Piece(X, NO_CODES, None), self.encoding))
+                compression.choose_codecs(self.compression, values_of(Chunk(X, NO_CODES, None), self.encoding))
             )
         notes = None if self.journal is None else self.journal.begin(building)
         unfinished = self.replaces or not (building / manifests.FILE).exists()
@@ -188,39 +249,35 @@ class StoreWriter:
 
     def open(self, X: Rows, *, weighted: bool, numeric: bool) -> None:
         """Make directories and a writer for each array; nothing that is there already is removed."""
-        if isinstance(X, Dense):
-            columns = X.values.shape[1]
-            rows = max(1, self.chunk_bytes // (4 * columns))
-            self._chunker = Chunker(rows, before_joining=self._wait)
-        else:
-            rows, columns = self.chunk_bytes // 8, 0
-            self._chunker = Chunker(rows, nonzeros=rows, before_joining=self._wait)
-        self.backend.begin(self.directory, specs_of(self._kind, columns, rows, weighted=weighted, numeric=numeric))
+        self._chunker = new_chunker(X, self.chunk_bytes, self._wait)
+        columns = X.values.shape[1] if isinstance(X, Dense) else 0
+        specs = specs_of(self._kind, columns, self._chunker.rows, weighted=weighted, numeric=numeric)
+        self.backend.begin(self.directory, specs)
 
     @property
     def _kind(self) -> str:
         return "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
 
-    def _hand_over(self, piece: Piece) -> None:
+    def _hand_over(self, chunk: Chunk) -> None:
         if self.background is None:
-            self._write_chunk(piece)
+            self._write_chunk(chunk)
         else:
-            self.background.call(partial(self._write_chunk, piece))
+            self.background.call(partial(self._write_chunk, chunk))
 
     def _wait(self) -> None:
         """Wait for the chunk that is being written. Raises what was raised there."""
         if self.background is not None:
             self.background.wait()
 
-    def _write_chunk(self, piece: Piece) -> None:
-        values = values_of(piece, self.encoding)
-        entry = entry_of(piece, values)
+    def _write_chunk(self, chunk: Chunk) -> None:
+        values = values_of(chunk, self.encoding)
+        entry = entry_of(chunk, values)
         self._check(entry)
         if self.backend.turn(values):
             self._saved = None if self.sparse else self._snapshot()
             self._note()
         self.backend.write(values)
-        self._moments.add(piece.X)
+        self._moments.add(chunk.X)
         self._chunks.append(entry)
         if len(self._chunks) % SYNC_EVERY == 0:
             self._note()
