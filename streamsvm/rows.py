@@ -237,3 +237,37 @@ class Reach(NamedTuple):
     def joined(self, other: Reach) -> Reach:
         """Return the reach of the rows of both."""
         return Reach(max(self.entries, other.entries), max(self.square, other.square), self.dense)
+
+
+def to_matrix(X: Rows, columns: int) -> Float32:
+    """Return the rows as a matrix (n, columns) float32; of dense rows their own numbers, not copied."""
+    if isinstance(X, Dense):
+        return X.values
+    values = np.zeros((row_count(X), columns), np.float32)
+    values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
+    return values
+
+
+def to_csr(X: Dense) -> CSR:
+    """Return dense rows as CSR, without their zeros."""
+    filled = X.values != 0
+    indptr = np.zeros(len(X.values) + 1, np.int64)
+    np.cumsum(np.count_nonzero(filled, axis=1), out=indptr[1:])
+    return CSR(X.values[filled], np.nonzero(filled)[1].astype(np.int32), indptr, X.bias)
+
+
+def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
+    """Return the rows as CSR if ``sparse``, else dense with ``columns`` columns."""
+    if sparse:
+        return to_csr(X) if isinstance(X, Dense) else X
+    if isinstance(X, Dense):
+        return X
+    assert columns is not None
+    return Dense(to_matrix(X, columns), X.bias)
+
+
+def density(X: Rows, columns: int) -> float:
+    """Return the share of entries that are stored."""
+    if isinstance(X, Dense):
+        return 1.0
+    return len(X.data) / max(1, columns * (len(X.indptr) - 1))

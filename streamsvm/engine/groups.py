@@ -32,7 +32,7 @@ from streamsvm.engine.training import Position, Run, Training
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
-from streamsvm.store.read.retry import retries
+from streamsvm.store.extents import count_retries
 from streamsvm.store.views import CachedChunks, Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, RowState, State, Store, Visit
 
@@ -261,7 +261,7 @@ class _Spent(NamedTuple):
     @staticmethod
     def now(waited: float) -> _Spent:
         """Return the costs at this moment."""
-        return _Spent(time.perf_counter(), waited, retries())
+        return _Spent(time.perf_counter(), waited, count_retries())
 
     def since(self, before: _Spent) -> tuple[float, float, int]:
         """Return seconds, seconds of waiting, and repeated reads since ``before``."""
@@ -421,7 +421,7 @@ class LocalGroupTrainer(GroupTrainer):
         self.result.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
         if fit.work.driver_state is not None:
             self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result.runs)
-        self._retries = retries()
+        self._retries = count_retries()
         self._in_memory: set[int] = set()
         """The groups that are in memory since an earlier pass of this run."""
 
@@ -449,7 +449,7 @@ class LocalGroupTrainer(GroupTrainer):
         begun = Round(result.passes, states, bounds={})
         found = self._visit_groups(begun, checkpointer)
         self._count_costs(found)
-        result.reads_repeated = retries() - self._retries  # threads see each other's
+        result.reads_repeated = count_retries() - self._retries  # threads see each other's
         result.passes, result.index, result.partials, result.under_way = result.passes + 1, 0, [], None
         visitor = BlockVisitor(self._solver, self._fit.work.features)
         visitor.join_gathered(found.states)

@@ -27,7 +27,7 @@ from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
-from streamsvm.store.read.retry import retries
+from streamsvm.store.extents import count_retries
 from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop, Store
 
 _WISHES: ContextVar[list[bool] | None] = ContextVar("wishes", default=None)
@@ -263,14 +263,14 @@ class StreamTrainer(FitLoop):
         """Read ahead from the next chunk on, epoch after epoch."""
         settings, result = self._settings, self.result
         order = visits(self._store.layout, settings.seed, self._solver.shuffled, result.passes, result.index)
-        self._waited, self._retries = result.waited, retries()
+        self._waited, self._retries = result.waited, count_retries()
         with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
             yield
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the remaining chunks of the pass and close it."""
         self.one_pass(self._stream, checkpointer)
-        self.result.reads_repeated = retries() - self._retries
+        self.result.reads_repeated = count_retries() - self._retries
 
     def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> StreamTrainer:
         """Return a loop for another solver over the same rows."""

@@ -23,8 +23,8 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.machine import wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
+from streamsvm.store.extents import count_retries
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.read.retry import retries
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent
 
@@ -129,7 +129,7 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
-    stopwatch, repeated = Stopwatch(), retries()
+    stopwatch, repeated = Stopwatch(), count_retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0
     for chunk, count in enumerate(layout.chunks):
         try:
@@ -143,7 +143,7 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
             report({"event": "verify", "rows": rows, "of": layout.rows, "seconds": stopwatch.seconds})
     bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
-    facts["reads_repeated"] = retries() - repeated
+    facts["reads_repeated"] = count_retries() - repeated
     return {"path": str(path), "kind": "store", "seconds": stopwatch.seconds, **facts, "bad": bad}
 
 

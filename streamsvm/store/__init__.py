@@ -10,7 +10,7 @@ from streamsvm.errors import ExistsError, SecurityError
 from streamsvm.registry import Registry
 
 if TYPE_CHECKING:
-    from streamsvm.store.format.column_encoding import Encoding
+    from streamsvm.store.format.arrays import Encoding
     from streamsvm.store.write.writer import StoreWriter
     from streamsvm.types import Chunk, Store, StoredFiles
 

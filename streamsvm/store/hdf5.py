@@ -35,12 +35,11 @@ from streamsvm import durable
 from streamsvm.aliases import Array, BytesLike, Handle, JsonObject
 from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, StreamSVMError, UsageError, quote
 from streamsvm.regular import open_regular
+from streamsvm.store.extents import Place, UnitArray, is_disk_error, read_bytes
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDICES, INDPTR, MATRIX, PAGE, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
-from streamsvm.store.read.extents import Place, UnitArray, read_bytes
-from streamsvm.store.read.reader import DiskStore, Part
-from streamsvm.store.read.retry import of_disk
+from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.write.cutting import UnitCutter
 
 H5Object: TypeAlias = Any
@@ -462,7 +461,7 @@ def open_h5(path: Path) -> Iterator[H5Object]:
     try:
         yield file
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        if of_disk(error):
+        if is_disk_error(error):
             raise StorageError(f"reading {path} failed: {os.strerror(errno.EIO)}", hint="check the disk") from error
         raise DataError(f"{path} is damaged: {quote(str(error), 160)}", code="E-HDF5", hint=HINT_CLOSED) from error
     finally:

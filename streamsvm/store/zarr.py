@@ -22,12 +22,12 @@ from crc32c import crc32c
 from streamsvm import durable
 from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError
+from streamsvm.store.extents import CRC_BYTES, Place, UnitArray
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import Manifest
-from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray
-from streamsvm.store.read.reader import DiskStore, Part
+from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.write.cutting import UnitCutter
 
 ZARR_JSON = "zarr.json"

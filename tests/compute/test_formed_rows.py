@@ -10,10 +10,9 @@ import pytest
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows
-from streamsvm.compute.blocks.selection import to_matrix
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.kernels import RBF
-from streamsvm.rows import Dense
+from streamsvm.rows import Dense, to_matrix
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 

@@ -9,11 +9,11 @@ import pytest
 
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.compute.blocks.operators import decision_values
-from streamsvm.compute.blocks.selection import take_rows, to_matrix
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
-from streamsvm.rows import Dense, Labeled
+from streamsvm.rows import Dense, Labeled, to_matrix
 from streamsvm.types.problem import has_box
 from tests.arrays import csr_of, sparse_values
 

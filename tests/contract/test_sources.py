@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.store.format.row_layout import in_layout
+from streamsvm.rows import in_layout
 from streamsvm.store.sources import SOURCES, Source, SourceOptions, open_source, options_from
 from streamsvm.store.sources.foreign import digest_of_tree, size_of
 from streamsvm.types import Batch

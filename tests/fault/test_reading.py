@@ -21,8 +21,8 @@ from streamsvm.jobs.fit import driver as fitting
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.schedule.stream import Stream, epoch_visits
+from streamsvm.store import extents as retry
 from streamsvm.store import open_store
-from streamsvm.store.read import retry
 from streamsvm.types import Store
 from tests.axes import each_value
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed, write_table

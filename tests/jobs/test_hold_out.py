@@ -18,8 +18,8 @@ from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.stores import HoldOut
+from streamsvm.rows import in_layout
 from streamsvm.store import open_store, read_chunk
-from streamsvm.store.format.row_layout import in_layout
 from tests.axes import each_value
 
 ROWS = [

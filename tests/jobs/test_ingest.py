@@ -15,10 +15,9 @@ from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest, ingest_from
 from streamsvm.jobs.ingest.stores import HoldOut
-from streamsvm.rows import CSR
+from streamsvm.rows import CSR, in_layout
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
-from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
 from streamsvm.types import Chunk, Store
 

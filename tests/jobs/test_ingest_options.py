@@ -15,10 +15,9 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError, MissingError, StreamSVMError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.rows import CSR, Dense
+from streamsvm.rows import CSR, Dense, in_layout
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import open_source, options_from
 from streamsvm.store.write.shuffle import Spool
 

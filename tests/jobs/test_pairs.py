@@ -23,7 +23,7 @@ from streamsvm.model import Model, load, predict_codes
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store import create
-from streamsvm.store.read.reader import DiskStore
+from streamsvm.store.reader import DiskStore
 from tests.arrays import csr_of
 from tests.stopping import goes_on_to_the_same_bytes
 

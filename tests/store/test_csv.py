@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import StreamSVMError
-from streamsvm.store.format.row_layout import in_layout
+from streamsvm.rows import in_layout
 from streamsvm.store.sources import SourceOptions, csv_parsing, open_source
 from streamsvm.store.sources import csv as csv_source
 

@@ -8,8 +8,8 @@ import io
 import numpy as np
 import pytest
 
-from streamsvm.store.format import line_text
-from streamsvm.store.format.line_text import join_columns, line_bytes, texts_of
+from streamsvm.store.format import predictions as line_text
+from streamsvm.store.format.predictions import join_columns, line_bytes, texts_of
 
 ROWS = 30_000
 

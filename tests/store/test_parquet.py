@@ -18,8 +18,7 @@ import pytest
 
 import streamsvm as sv
 from streamsvm.errors import BudgetError, DataError, StreamSVMError
-from streamsvm.rows import CSR
-from streamsvm.store.format.row_layout import in_layout
+from streamsvm.rows import CSR, in_layout
 from streamsvm.store.sources import SourceOptions, open_source
 from streamsvm.store.sources.parquet import BUFFER, PAGE, encoded_columns, row_groups
 from streamsvm.store.sources.parquet import read as read_rows

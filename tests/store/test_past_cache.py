@@ -14,10 +14,9 @@ import pytest
 from streamsvm.errors import DataError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.store import open_store, read_chunk
+from streamsvm.store import extents, open_store, read_chunk
+from streamsvm.store.extents import ALIGNED, read_past_cache
 from streamsvm.store.format.arrays import page_aligned
-from streamsvm.store.read import extents
-from streamsvm.store.read.past_cache import ALIGNED, read_past_cache
 from tests.axes import each_value
 
 CONTENT = np.random.default_rng(0).bytes(6 * ALIGNED + 77)

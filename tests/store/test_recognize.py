@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.rows import CSR
-from streamsvm.store.format.row_layout import to_dense
+from streamsvm.rows import to_matrix
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.planning import recognize_text
 
@@ -64,7 +63,7 @@ def read(path: Path, **options: Any) -> tuple[dict[str, list[float]], Any]:
     source = open_source([path], options_from(**settings) if "encoding" in settings else SourceOptions(**settings))
     batches = [batch.X for batch in source.batches()]
     assert source.columns is not None
-    X = np.concatenate([(to_dense(X, source.columns) if isinstance(X, CSR) else X).values for X in batches])
+    X = np.concatenate([to_matrix(X, source.columns) for X in batches])
     assert source.names is not None
     return {name: X[:, j].tolist() for j, name in enumerate(source.names)}, source
 

@@ -8,8 +8,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.rows import CSR, Dense, row_where
-from streamsvm.store.format.row_layout import density, in_layout, to_csr, to_dense
+from streamsvm.rows import CSR, Dense, density, in_layout, row_where, to_csr, to_matrix
 
 
 def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -28,7 +27,7 @@ def test_row_layout_dense_to_sparse_and_back(seed: int, rows: int, columns: int)
     assert (sparse.data.tolist(), sparse.indices.tolist()) == (expected.data.tolist(), expected.indices.tolist())
     assert sparse.indptr.tolist() == expected.indptr.tolist()
     assert [part.dtype.str for part in (sparse.data, sparse.indices, sparse.indptr)] == ["<f4", "<i4", "<i8"]
-    assert np.array_equal(to_dense(sparse, columns).values, values)
+    assert np.array_equal(to_matrix(sparse, columns), values)
 
 
 @cases
@@ -39,7 +38,7 @@ def test_row_layout_takes_rows_in_order(seed: int, rows: int, columns: int) -> N
     assert isinstance(dense, Dense)
     assert isinstance(sparse, CSR)
     assert np.array_equal(dense.values, values[chosen])
-    assert np.array_equal(to_dense(sparse, columns).values, values[chosen])
+    assert np.array_equal(to_matrix(sparse, columns), values[chosen])
     assert sparse.indptr.dtype == np.int64
 
 

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
-from streamsvm.rows import CSR
-from streamsvm.store.format.row_layout import to_dense
+from streamsvm.rows import to_matrix
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.schema import TEXT, Column
 from streamsvm.store.sources.text import DocumentCounts, document_counts_from, terms_of, text_hash, weigh
@@ -113,7 +112,7 @@ def read(path: Path, **options: Any) -> tuple[Any, Any]:
     source = open_source([path], SourceOptions(**options) if encoding is None else options_from(encoding, **options))
     assert source.columns is not None
     parts = [batch.X for batch in source.batches()]
-    X = np.concatenate([(to_dense(X, source.columns) if isinstance(X, CSR) else X).values for X in parts])
+    X = np.concatenate([to_matrix(X, source.columns) for X in parts])
     return X, source
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
+from streamsvm.rows import CSR, Dense, Rows
 
 
 def take_rows(X: Rows, chosen: Array) -> Rows:
@@ -18,15 +18,6 @@ def take_rows(X: Rows, chosen: Array) -> Rows:
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.repeat(X.indptr[:-1][chosen] - indptr[:-1], lengths) + np.arange(indptr[-1])
     return CSR(X.data[places], X.indices[places], indptr, X.bias)
-
-
-def to_matrix(X: Rows, columns: int) -> Float32:
-    """Return the rows as a matrix (n, columns) float32; of dense rows their own numbers, not copied."""
-    if isinstance(X, Dense):
-        return X.values
-    values = np.zeros((row_count(X), columns), np.float32)
-    values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
-    return values
 
 
 def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None, entry: int = 4) -> int:

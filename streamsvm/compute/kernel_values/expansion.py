@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.selection import to_matrix
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import in_strips, share_out, threads
-from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice
+from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice, to_matrix
 
 TILE_ROWS = 512
 TILE_POINTS = 512

@@ -19,7 +19,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_of_source, source_options
 from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_dask, is_dask_frame
 from streamsvm.model import Model
-from streamsvm.rows import Dense, Float64, Rows, row_count
+from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.arrays import rows_of
 from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, spill
 from streamsvm.store.sources.blocks import TABLE, frame_source
@@ -49,12 +49,12 @@ def parts_of(model: Model, X: Any) -> Float64:
     ``X``: an array, a sparse matrix, or a table like the one the model's store was made of. Raises DataError,
     UsageError for rows too many to be told of one by one.
     """
-    coef, found, size = model.coef, list[Float64](), 0
+    coef, found, size = model.coef, list[Float32](), 0
     for X_stored in iterate_stored_rows(model, X):
         size += row_count(X_stored)
         _check_size(size, coef)
-        found.append(_values(X_stored, model.columns))
-    values = np.concatenate(found) if found else np.empty((0, model.columns))
+        found.append(to_matrix(X_stored, model.columns))
+    values = np.concatenate(found).astype(np.float64) if found else np.empty((0, model.columns))
     offsets = offsets_from(model.provenance.get("encoding"))
     values[:, offsets.columns] += offsets.values
     return values[:, None, :] * coef[None, :, :]
@@ -138,12 +138,3 @@ def _check_size(rows: int, coef: Float64) -> None:
         most = max(1, MOST_BYTES // (8 * coef.size))
         found = f"the parts of {rows} rows in {coef.shape[1]} columns take {mib(8 * rows * coef.size)}"
         raise UsageError(found, hint=f"explain {most} rows at a time")
-
-
-def _values(X: Rows, columns: int) -> Float64:
-    """Return rows in full, (n, columns)."""
-    if isinstance(X, Dense):
-        return X.values.astype(np.float64)
-    values = np.zeros((row_count(X), columns))
-    values[np.repeat(np.arange(len(values)), np.diff(X.indptr)), X.indices] = X.data
-    return values

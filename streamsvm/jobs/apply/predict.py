@@ -44,8 +44,15 @@ from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count
 from streamsvm.schedule.machine import wanted_threads
-from streamsvm.store.format.line_text import Texts, join_columns, line_bytes, quote_field, texts_of
-from streamsvm.store.format.row_ids import parquet_pieces, parquet_tables
+from streamsvm.store.format.predictions import (
+    Texts,
+    join_columns,
+    line_bytes,
+    parquet_pieces,
+    parquet_tables,
+    quote_field,
+    texts_of,
+)
 from streamsvm.store.sources.input import standard_input
 from streamsvm.types import Report, silent
 

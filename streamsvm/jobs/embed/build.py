@@ -69,7 +69,7 @@ from streamsvm.schedule.machine import wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
-from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter

@@ -33,7 +33,7 @@ from streamsvm.jobs.ingest.stores import SHUFFLE_BYTES, HoldOut, IngestCounts, S
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
-from streamsvm.rows import CSR, row_count
+from streamsvm.rows import CSR, density, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store import create
@@ -49,7 +49,6 @@ from streamsvm.store.format.labels import (
     similar_texts,
     type_to_record,
 )
-from streamsvm.store.format.row_layout import DENSE_FROM, density
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.files import expand
@@ -70,6 +69,8 @@ CHUNKS_PER_WRITER = 3
 Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
 PARSER_BYTES = 16 << 20
 """Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
+DENSE_FROM = 0.5
+"""From this share of entries on dense rows are smaller: 4 bytes for each against 8."""
 ELSEWHERE = (
     "store",
     "test_store",

@@ -19,11 +19,10 @@ from streamsvm.compute import threading
 from streamsvm.durable import temporary_beside
 from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import DataError, InterruptedRun, StorageError
-from streamsvm.rows import Float32, Rows, row_count, row_where
+from streamsvm.rows import Float32, Rows, in_layout, row_count, row_where
 from streamsvm.store.format.labels import Labels, add_counts, note_labels
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
-from streamsvm.store.format.row_layout import in_layout
 from streamsvm.store.sources import SourceFile
 from streamsvm.store.write.building import Opener
 from streamsvm.store.write.shuffle import RUN_BYTES, Spool, hashes

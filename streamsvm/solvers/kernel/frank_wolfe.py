@@ -26,13 +26,13 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.compute.blocks.selection import take_rows, to_matrix
+from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option, Quantity
-from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack
+from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.frank_wolfe_steps import TAKE_WEIGHT, Iterations, StepsFromSamples
 from streamsvm.solvers.kernel.pool import Form, Pool

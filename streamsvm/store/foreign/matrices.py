@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.aliases import Array, ByName, DType
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
-from streamsvm.store.read.retry import of_disk
+from streamsvm.store.extents import is_disk_error
 from streamsvm.store.sources.arrays import KINDS, as_numbers
 
 CSR_MATRIX, CSC_MATRIX = "csr_matrix", "csc_matrix"
@@ -488,7 +488,7 @@ def _refuse_missing(name: str, row: int) -> NoReturn:
 
 def read_error(error: Exception, what: str, code: str, hint: str) -> DataError | StorageError:
     """Return a StorageError for an error of a library that the disk caused, else a DataError."""
-    if of_disk(error):
+    if is_disk_error(error):
         return StorageError(f"{what}: {os.strerror(errno.EIO)}", hint="check the disk")
     return DataError(f"{what}: {quote(str(error), 120)}", code=code, hint=hint)
 

@@ -1,4 +1,6 @@
-"""The arrays a store consists of: names, types, units, what of a chunk goes into which, and memory to read them into.
+"""The arrays a store consists of: names, types and units, what of a chunk goes into which, and memory to read them into.
+
+The numbers of a dense store may lie on disk as float16 or int8 (``Encoding``); what is read is float32 again.
 
 X                               dense: rows as float32, or as an ``Encoding`` has them
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
@@ -14,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import Array, ByName
-from streamsvm.rows import CSR, Dense, row_count
-from streamsvm.store.format.column_encoding import KINDS, Encoding
+from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float32, row_count
 from streamsvm.store.format.labels import class_counts
-from streamsvm.store.format.manifest import ChunkEntry
+from streamsvm.store.format.manifest import KINDS, ChunkEntry
 from streamsvm.types import Chunk
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
@@ -31,6 +33,50 @@ FILL: ByName = {"float32": "NaN", "float64": "NaN", "float16": "NaN", "int8": -1
 """What a missing unit reads as for other programs: never something plausible."""
 LEAST_UNIT = 1024
 PAGE = 4096
+
+
+class Encoding(NamedTuple):
+    """How numbers of a dense store are written: float16 as it is, int8 times a scale for each column."""
+
+    dtype: str
+    """'float16' or 'int8'."""
+    scale: Float32
+    """The scale of each column (columns,); empty for float16."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of store, as its manifest names it."""
+        return f"dense-{self.dtype}"
+
+    def encode(self, values: Float32) -> Array:
+        """Return what is written of rows (n, columns)."""
+        if self.dtype == "float16":
+            return values.astype(np.float16)
+        from streamsvm.compute.blocks.column_scaling import to_int8
+
+        stored = np.empty(values.shape, np.int8)
+        to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
+        return stored
+
+    def decode(self, stored: Array, out: Float32) -> None:
+        """Write the rows as float32 to ``out`` (n, columns)."""
+        if self.dtype == "float16":
+            out[:] = stored
+            return
+        from streamsvm.compute.blocks.column_scaling import from_int8
+
+        from_int8(stored, self.scale, out)
+
+
+def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
+    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError for an unusable scale."""
+    if kind not in KINDS or kind == "dense":
+        return None
+    dtype = KINDS[kind]
+    scale = np.asarray(facts.get("scale", ()), np.float32)
+    if dtype == "int8" and not (scale.shape == (columns,) and np.isfinite(scale).all() and (scale > 0).all()):
+        raise DataError("the scale of the columns is not usable", code="E-META", hint="build the store again")
+    return Encoding(dtype, scale)
 
 
 class ArraySpec(NamedTuple):

@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError
+from streamsvm.store.extents import CRC_BYTES, Place, UnitArray, find_segments, read_place
 from streamsvm.store.format.arrays import ENTRIES, MATRIX, ArraySpec
-from streamsvm.store.read.extents import CRC_BYTES, Place, UnitArray, read_place, segments
 
 LZ4 = "lz4"
 CHOICES = ("auto", "none", LZ4)
@@ -96,7 +96,7 @@ def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any
     """
     packed, scratch, into = buffers
     at = out = 0
-    for segment in segments(array.spec, start, stop):
+    for segment in find_segments(array.spec, start, stop):
         place = array.place(segment.unit)
         unit = packed[at : at + place.nbytes]
         if segment.nbytes == array.spec.unit_bytes:
@@ -127,4 +127,4 @@ def _unpack_unit(place: Place, packed: Array, into: Array) -> None:
 
 
 def _places(array: UnitArray, start: int, stop: int) -> list[Place]:
-    return [array.place(segment.unit) for segment in segments(array.spec, start, stop)]
+    return [array.place(segment.unit) for segment in find_segments(array.spec, start, stop)]

@@ -13,7 +13,6 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib, size_text
 from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, quote
 from streamsvm.regular import is_folder, read_whole
-from streamsvm.store.format.column_encoding import KINDS
 from streamsvm.store.format.labels import MOST_CLASSES
 from streamsvm.types import Layout
 from streamsvm.types.data import check_recorded
@@ -22,6 +21,8 @@ FILE = "manifest.json"
 JOURNAL_FILE = "ingest.journal"
 """Lies in a store that is being written, and is gone when it is committed."""
 FORMAT = 1
+KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8"}
+"""By kind of dense store, the type of its numbers on disk."""
 LARGEST_MANIFEST = 256 << 20
 """The largest manifest that is read, in bytes: some two million chunks."""
 READ_BYTES = 9

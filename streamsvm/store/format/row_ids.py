@@ -7,21 +7,18 @@ store whose manifest has a fact ``ids``; programs that do not know of it pass it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonMapping
+from streamsvm.aliases import Array
 from streamsvm.errors import DataError
 
 FILE = "ids.parquet"
 COLUMN = "id"
 GROUP_ROWS = 1 << 16
-PREDICTIONS = b"streamsvm.predictions"
-"""The mark in the metadata of a Parquet file of predictions."""
 
 
 class IdWriter:
@@ -87,62 +84,3 @@ class IdReader:
             hint = "ingest again, or predict from the files"
             raise DataError(f"the ids in {self._path} cannot be read", code="E-CRC", hint=hint) from error
         return np.concatenate(found) if len(found) != 1 else found[0]
-
-
-class GrowingFile(RawIOBase):
-    """Takes what is written to it and hands it out again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.content, self._position = bytearray(), 0
-
-    def writable(self) -> bool:
-        """Return True: it is a stream for writing."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Add bytes."""
-        self.content += data
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        """Return how many bytes were written."""
-        return self._position
-
-    def take_content(self) -> bytes:
-        """Return what was written since the last call."""
-        found, self.content = bytes(self.content), bytearray()
-        return found
-
-
-def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of predictions from tables, each columns by name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink, writer = GrowingFile(), None
-    for columns in tables:
-        table = pa.table({name: pa.array(values) for name, values in columns.items()})
-        if writer is None:
-            writer = pq.ParquetWriter(sink, table.schema.with_metadata({PREDICTIONS: b"1"}), write_page_checksum=True)
-        writer.write_table(table.cast(writer.schema), row_group_size=GROUP_ROWS)
-        yield sink.take_content()
-    if writer is not None:
-        writer.close()
-        yield sink.take_content()
-
-
-def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
-    """Yield what ``parquet_pieces`` made a file of, a row group at a time; nothing of an empty file.
-
-    Raises StorageError when it cannot be read.
-    """
-    import pyarrow.parquet as pq
-
-    if path.stat().st_size == 0:
-        return
-    with durable.explain_errors("reading", path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, use_threads=False)
-            yield {name: table.column(name).to_numpy() for name in table.schema.names}

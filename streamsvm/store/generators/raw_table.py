@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from streamsvm.rows import Float64
-from streamsvm.store.generators.draws import rule_generator
+from streamsvm.store.generators.simple import rule_generator
 
 DRAW_ROWS = 65_536
 """Rows of one draw, the unit of random numbers."""

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.rows import Dense, Float32
-from streamsvm.store.generators.draws import cut, signs
+from streamsvm.store.generators.simple import cut, signs
 from streamsvm.types import Batch
 
 SCALE, OFFSET = 1.7, 0.15

@@ -24,7 +24,7 @@ import numpy as np
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
-from streamsvm.store.generators.draws import cut, rule_generator, signs
+from streamsvm.store.generators.simple import cut, rule_generator, signs
 from streamsvm.types import Batch
 
 SMALL_VARIABLES = (8, 50, 300, 2_000, 8_000)

@@ -32,7 +32,7 @@ from streamsvm.kinds_of_rows import (
     is_lazy_frame,
     is_stored_table,
 )
-from streamsvm.store.format.row_ids import GrowingFile
+from streamsvm.store.format.predictions import GrowingFile
 from streamsvm.store.sources.arrays import KINDS
 from streamsvm.store.sources.cells import as_stored, stored_type
 from streamsvm.store.sources.source import SourceFile

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamsvm.store.sources.cells import BadCell, amounts_of, as_text, by_value, dates, is_text, numbers
-from streamsvm.store.sources.missing_words import MissingWords
+from streamsvm.store.sources.cells import BadCell, MissingWords, amounts_of, as_text, by_value, dates, is_text, numbers
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.planning import (
     ALMOST_UNIQUE,

@@ -32,6 +32,7 @@ from streamsvm.store.sources.cells import (
     UTC_ZONE,
     Arrow,
     BadCell,
+    MissingWords,
     amounts,
     amounts_of,
     booleans,
@@ -51,7 +52,6 @@ from streamsvm.store.sources.cells import (
     weights_of,
     years,
 )
-from streamsvm.store.sources.missing_words import MissingWords
 from streamsvm.store.sources.offsets import LARGEST_EXACT
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (

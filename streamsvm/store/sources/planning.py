@@ -21,9 +21,19 @@ from pyarrow import types
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.store.sources.cells import DATES, ISO, TRUE, amounts_of, booleans_of, dates_of, is_text, zone_of
+from streamsvm.store.sources.cells import (
+    DATES,
+    ISO,
+    NUMBER_WORDS,
+    TRUE,
+    WORDS,
+    amounts_of,
+    booleans_of,
+    dates_of,
+    is_text,
+    zone_of,
+)
 from streamsvm.store.sources.census import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
-from streamsvm.store.sources.missing_words import NUMBER_WORDS, WORDS
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     ALL_TEXT,

@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import DigestBeside
-from streamsvm.store.sources.cells import Arrow, BadCell, by_value
+from streamsvm.store.sources.cells import Arrow, BadCell, by_value, with_words_missing
 from streamsvm.store.sources.census import new_census, note_alike
 from streamsvm.store.sources.encoding import TableEncoder, batch_rows
 from streamsvm.store.sources.files import refuse_partitions
-from streamsvm.store.sources.missing_words import with_words_missing
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.planning import (
     Samples,

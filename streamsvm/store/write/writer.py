@@ -32,8 +32,7 @@ from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import ArraySpec, entry_of, specs_of, values_of
-from streamsvm.store.format.column_encoding import Encoding
+from streamsvm.store.format.arrays import ArraySpec, Encoding, entry_of, specs_of, values_of
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
 from streamsvm.store.write.cutting import Chunker, new_chunker
 from streamsvm.types import Chunk

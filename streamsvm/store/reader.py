@@ -17,11 +17,10 @@ from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
+from streamsvm.store.extents import UnitArray, advise, padded_stop, read_range
 from streamsvm.store.format import compression, statistics
-from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, page_aligned
-from streamsvm.store.format.column_encoding import encoding_of
+from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, encoding_of, page_aligned
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
-from streamsvm.store.read.extents import UnitArray, advise, padded_stop, read_range
 from streamsvm.types import Chunk, Statistics
 
 DECODED = "decoded"

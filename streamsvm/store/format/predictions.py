@@ -1,6 +1,6 @@
-"""Columns as lines of text, by several threads at once.
+"""Files of predictions: columns as lines of text, by several threads at once, or as Parquet.
 
-pyarrow writes the columns of large blocks: it gives up the interpreter's lock, and numbers take a sixth of the time
+pyarrow writes the columns of large blocks as text: it gives up the interpreter's lock, and numbers take a sixth of the time
 that ``repr`` takes. Of few rows its import would cost more than it saves. The text is the same either way.
 """
 
@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import RawIOBase
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm import durable
+from streamsvm.aliases import Array, JsonMapping
+from streamsvm.store.format.row_ids import GROUP_ROWS
 
 MANY = 1 << 15
 """From this number of rows on pyarrow is worth its import."""
+PREDICTIONS = b"streamsvm.predictions"
+"""The mark in the metadata of a Parquet file of predictions."""
 Texts: TypeAlias = Any
 """The text of each of some rows: a list of str or, of many rows, an array of strings of pyarrow."""
 LEAST, MOST = 1e-4, 1e10
@@ -87,3 +93,62 @@ def _of_numbers(column: Array) -> Texts:
     if not other.any():
         return texts
     return pc.replace_with_mask(texts, pa.array(other), pa.array(list(map(repr, values[other].tolist())), pa.string()))
+
+
+class GrowingFile(RawIOBase):
+    """Takes what is written to it and hands it out again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content, self._position = bytearray(), 0
+
+    def writable(self) -> bool:
+        """Return True: it is a stream for writing."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Add bytes."""
+        self.content += data
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._position
+
+    def take_content(self) -> bytes:
+        """Return what was written since the last call."""
+        found, self.content = bytes(self.content), bytearray()
+        return found
+
+
+def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet file of predictions from tables, each columns by name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink, writer = GrowingFile(), None
+    for columns in tables:
+        table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        if writer is None:
+            writer = pq.ParquetWriter(sink, table.schema.with_metadata({PREDICTIONS: b"1"}), write_page_checksum=True)
+        writer.write_table(table.cast(writer.schema), row_group_size=GROUP_ROWS)
+        yield sink.take_content()
+    if writer is not None:
+        writer.close()
+        yield sink.take_content()
+
+
+def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
+    """Yield what ``parquet_pieces`` made a file of, a row group at a time; nothing of an empty file.
+
+    Raises StorageError when it cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        return
+    with durable.explain_errors("reading", path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, use_threads=False)
+            yield {name: table.column(name).to_numpy() for name in table.schema.names}
