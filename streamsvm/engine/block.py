@@ -18,6 +18,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
 from streamsvm.schedule.stream import Loaded
 from streamsvm.types import AnySolver, Block, Certificate, FeatureMap, FeaturePart, Problem, State
+from streamsvm.types.problem import class_factors
 
 
 def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *, reused: bool = False) -> Block | None:
@@ -28,8 +29,8 @@ def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *,
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     codes, weight = loaded.chunk.codes[span], None if weight is None else weight[span]
     order, X, places = order_within(loaded.order, part, reused=reused), part.X, None
-    if problem.negative is not None:
-        chosen = (codes == problem.positive) | (codes == problem.negative)
+    chosen = problem.kind.select(codes)
+    if chosen is not None:
         if not chosen.any():
             return None
         places, X, codes = np.flatnonzero(chosen), operators.where(X, chosen), codes[chosen]
@@ -50,12 +51,11 @@ def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) 
 
     Weights are float32 but for those of classes that float32 does not hold, and products of both kinds: float64.
     """
-    task = problem.task
-    s = task.factors(codes)
+    y, s = problem.kind.targets(codes), class_factors(codes, problem.weights)
     if weight is None:
-        return task.targets(codes), s
+        return y, s
     plain = s.dtype == np.float32 and bool((s == 1.0).all())
-    return task.targets(codes), (s if plain else s.astype(np.float64)) * weight
+    return y, (s if plain else s.astype(np.float64)) * weight
 
 
 def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:
@@ -102,7 +102,7 @@ class BlockVisitor:
         """
         shown = [problem for problem in active if chunk not in problem.problem.held_out]
         for part in self._parts(loaded.chunk.X, shown):
-            whole = [one.state for one in shown if one.problem.negative is None]
+            whole = [one.state for one in shown if not one.problem.kind.selects_rows]
             if whole:
                 self.solver.prepare_shared(whole, part.X)
             copies: dict[bytes, RowRecord] | None = {} if len(shown) > 1 else None

@@ -43,7 +43,7 @@ StateClass: TypeAlias = Any
 
 PLAIN = (bool, int, float, str, type(None))
 
-FORMAT = 2
+FORMAT = 3
 """The version of the header. Files of another one are refused."""
 GENERATIONS = ("ckpt-A", "ckpt-B")
 """The two files of a directory; a checkpoint is written over the older one."""

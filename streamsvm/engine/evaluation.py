@@ -7,22 +7,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamsvm.compute import threading as cores
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.engine.block import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
 from streamsvm.engine.groups import lend_map
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.training import RowNumbers
-from streamsvm.losses import round_corners, threshold
+from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
-from streamsvm.solvers.evaluation import DualSums, PointSums, margins_to_next
+from streamsvm.solvers.evaluation import WIDTHS
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 
 T = TypeVar("T")
@@ -30,8 +29,6 @@ DEPTH = 1
 """Blocks read ahead by each thread."""
 WAITING_BYTES = 16 << 20
 """What parts of a sum may hold together while they wait to be joined."""
-WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a corner."""
 COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
 """Chunks, and rows of each of them, that are mapped twice to see what float32 does."""
 
@@ -198,104 +195,6 @@ class _RowsInOrder:
         return taken
 
 
-class Evaluation:
-    """What is summed over all rows for one problem, at its weights (p,)."""
-
-    def __init__(self, problem: Problem, weights: Float64, unit: float = 1.0) -> None:
-        loss = problem.loss
-        self.problem, self.weights, self.unit = problem, weights, unit
-        self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
-        """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
-        self.own: DualSums | None = None
-        """Of the solver's dual variables, where it has some."""
-
-    def add(self, block: Block, alpha: Float64 | None) -> None:
-        """Count a block, with the dual variables (n,) of its rows."""
-        loss = self.problem.loss
-        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in WIDTHS]
-        for sums, one in zip(self.slopes, smooth, strict=True):
-            sums.add(self.problem, one, block, self.weights)
-        if alpha is not None:
-            self.own = self.own or DualSums(len(self.weights))
-            self.own.add(self.problem, block, alpha)
-
-    def merge(self, other: Evaluation) -> None:
-        """Add what was summed over other rows."""
-        for mine, theirs in zip(self.slopes, other.slopes, strict=True):
-            mine.merge(theirs)
-        if self.own is not None and other.own is not None:
-            self.own.merge(other.own)
-        self.own = self.own or other.own
-
-    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
-        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
-        self.weights = weights
-        for sums in self.slopes:
-            sums.v, sums.low = change(sums.vector()), None
-            if sums.rows is not None:
-                sums.rows.v = change(sums.rows.v)
-        if self.own is not None:
-            self.own.v, self.own.low = change(self.own.vector()), np.zeros(len(weights))
-
-    def values(self) -> tuple[float, list[float]]:
-        """Return P, and D of every dual point there is."""
-        found = [sums.close(self.problem, self.weights) for sums in self.slopes]
-        return found[0].primal, [point.dual for point in found] + ([self.own.value()] if self.own else [])
-
-    def vector(self) -> Float64:
-        """Return sum a_i y_i x_i (p,) of the dual point whose D is largest."""
-        best, found = 0.0, np.zeros(len(self.weights))
-        for sums in self.slopes:
-            point = sums.close(self.problem, self.weights)
-            if point.dual > best:
-                best, found = point.dual, point.scale * point.v
-        return self.own.vector() if self.own is not None and self.own.value() > best else found
-
-
-class MultinomialEvaluation:
-    """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
-
-    Problem and dual: ``compute.passes.dcd.multinomial_sweep``.
-    """
-
-    def __init__(self, problem: Problem, weights: Float64) -> None:
-        self.problem, self.weights = problem, weights
-        self._v = np.zeros_like(weights)
-        """(classes, p) sum_i a_ik x_i."""
-        self._losses = self._gain = 0.0
-
-    def add(self, block: Block, alpha: Float64 | None) -> None:
-        """Count a block, with the dual variables (n, classes) of its rows."""
-        problem = self.problem
-        values = operators.margins(block.X, self.weights.T)
-        self._losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
-        if alpha is not None:
-            alpha = np.ascontiguousarray(alpha)
-            self._v += operators.adjoint(block.X, alpha, problem.columns).T
-            self._gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
-
-    def merge(self, other: MultinomialEvaluation) -> None:
-        """Add what was summed over other rows."""
-        self._v += other._v
-        self._losses, self._gain = self._losses + other._losses, self._gain + other._gain
-
-    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
-        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
-        self.weights, self._v = weights, np.array([change(v) for v in self._v])
-
-    def values(self) -> tuple[float, list[float]]:
-        """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
-        return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
-
-    def vector(self) -> Float64:
-        """Return sum_i a_ik x_i (classes, p) of the dual variables."""
-        return self._v
-
-
-AnyEvaluation: TypeAlias = Evaluation | MultinomialEvaluation
-"""What is summed for one problem."""
-
-
 def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     store: Store,
     features: FeatureMap,
@@ -304,7 +203,7 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     dual: RowNumbers | None,
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
     working: int = 0,
-) -> list[AnyEvaluation]:
+) -> list[Any]:
     """Return the sums of every problem at its weights, and at the dual variables of all rows if there are any.
 
     ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out.
@@ -313,13 +212,12 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     rows = RowsInGroups(store, features, problems, dual, working)
     units = _units(rows, weights)
 
-    def fresh() -> list[AnyEvaluation]:
+    def fresh() -> list[Any]:
         return [
-            MultinomialEvaluation(problem, w) if problem.classes else Evaluation(problem, w, unit)
-            for problem, w, unit in zip(problems, weights, units, strict=True)
+            problem.kind.evaluation(problem, w, unit) for problem, w, unit in zip(problems, weights, units, strict=True)
         ]
 
-    def add(found: list[AnyEvaluation], one: ProblemBlock) -> None:
+    def add(found: list[Any], one: ProblemBlock) -> None:
         k, block, alpha = one
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
@@ -327,15 +225,15 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     return sum_groups(rows, Summation(fresh, add, _merge_evaluations, vectors))
 
 
-def _merge_evaluations(one: list[AnyEvaluation], other: list[AnyEvaluation]) -> list[AnyEvaluation]:
+def _merge_evaluations(one: list[Any], other: list[Any]) -> list[Any]:
     for mine, theirs in zip(one, other, strict=True):
-        mine.merge(theirs)  # type: ignore[arg-type]  # both are of one problem
+        mine.merge(theirs)
     return one
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
     """In which widths are said of each problem: 1, of margins that have no unit how large they are in its first block."""
-    units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.nu is None}
+    units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.regularizer.has_scale}
     for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
         if k not in units:
             found = float(np.abs(operators.margins(block.X, weights[k])).mean()) if len(block.y) else 0.0
@@ -388,7 +286,8 @@ def weight_that_costs(
 
     def add(found: list[float], one: ProblemBlock) -> None:
         k, block, _ = one
-        problem, m = problems[k], _margins(problems[k], block, weights[k])
+        problem = problems[k]
+        m = problem.kind.margins(operators.margins(block.X, weights[k].T), block.y)
         near = m < threshold(problem.loss) + off[k]
         found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
 
@@ -396,10 +295,3 @@ def weight_that_costs(
         lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]
     )
     return sum_groups(RowsInGroups(store, features, problems), sums)
-
-
-def _margins(problem: Problem, block: Block, weights: Float64) -> Float64:
-    """The margins m_i (n,) of a block's rows."""
-    if problem.classes:
-        return margins_to_next(operators.margins(block.X, weights.T), block.y.astype(np.int32))[0]
-    return block.y * operators.margins(block.X, weights)

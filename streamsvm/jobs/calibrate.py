@@ -100,7 +100,7 @@ def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
     classes, which vote.
     """
     loss, found = plan.problems[0].loss, dict[float, Calibrated]()
-    if not isinstance(loss, Logistic) or plan.problems[0].negative is not None:
+    if not isinstance(loss, Logistic) or plan.problems[0].kind.votes:
         return {}
 
     for mine in group_outcomes(plan.problems, plan.class_names):
@@ -191,7 +191,7 @@ class Outcomes:
 def group_outcomes(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
     """Return those of each C. ``class_names``: two of one decision value, else one for each."""
     found = []
-    values = [(problem.C, code) for problem in problems for code in problem.positives]
+    values = [(problem.C, code) for problem in problems for code in problem.kind.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
         mine = [k for k, (cost, _) in enumerate(values) if cost == C]
         if len(mine) > 1:
@@ -207,7 +207,7 @@ def choose_folds(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int
     from streamsvm.solvers.leave_one_out import applies
 
     p = problems[0].columns + 1
-    able = not solver.exact_kernel and not problems[0].classes and applies(problems[0])
+    able = not solver.exact_kernel and not problems[0].kind.classes and applies(problems[0])
     able = able and 8 * p * p * len(problems) <= MOST_BYTES
     return None if able else FOLDS
 
@@ -231,7 +231,7 @@ def calibration_terms(
     from streamsvm.solvers.leave_one_out import leave_one_out_bytes
 
     folds = choose_folds(job, solver, problems)
-    values = sum(len(problem.positives) for problem in problems)
+    values = sum(len(problem.kind.positives) for problem in problems)
     tables = table_bytes(values) + 8 * layout.largest_chunk * (values + 8)
     if folds is None:
         why = "scores in bins, by each thread, a matrix for each problem"
@@ -270,11 +270,10 @@ def _ratio(problem: Problem, layout: Layout) -> float:
     """Return the weight of the positive class over the mean weight of the others' rows."""
     if not problem.weights:
         return 1.0
-    others = [code for code in range(len(layout.classes)) if code != problem.positive]
+    positive = problem.kind.positives[0]
+    others = [code for code in range(len(layout.classes)) if code != positive]
     rows = [layout.counts[code] for code in others]
-    return problem.weights[problem.positive] / float(
-        np.average([problem.weights[code] for code in others], weights=rows)
-    )
+    return problem.weights[positive] / float(np.average([problem.weights[code] for code in others], weights=rows))
 
 
 def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:

@@ -162,7 +162,7 @@ def _joined(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreTable]:
 
 def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
     """Return the rows of a part of a block as a problem sees them."""
-    y = np.where(codes == problem.positive, 1.0, -1.0).astype(np.float32)
+    y = problem.kind.targets(codes)
     factors = np.asarray(problem.weights, np.float32)[codes] if problem.weights else np.ones(len(codes), np.float32)
     return SeenRows(part.X, y, factors, weights, drawn)
 
@@ -294,7 +294,7 @@ def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
         fits.time.whole(training)
         solutions = [plan.solver.solution(run.state) for run in training.runs]
         linear = [
-            problem.decision_weights(solution.w)
+            problem.kind.decision_weights(solution.w)
             for problem, solution in zip(plan.problems, solutions, strict=True)
             if isinstance(solution, LinearSolution)
         ]

@@ -21,7 +21,8 @@ from streamsvm.jobs.tune.job import LossWeight
 from streamsvm.rows import Int32
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import EVERY_ROW, Layout, Problem, Store, Term
+from streamsvm.types import Layout, Problem, Store, Term
+from streamsvm.types.problem import class_factors
 
 CHUNKS_PER_FOLD = 8
 """The least number of chunks of a fold."""
@@ -98,7 +99,7 @@ class Trial(NamedTuple):
     @property
     def values(self) -> int:
         """How many decision values its models have."""
-        return sum(len(problem.positives) for problem in self.problems)
+        return sum(len(problem.kind.positives) for problem in self.problems)
 
     def outcomes(self, codes: Array) -> Array:
         """Return the outcomes (n,) of the problems that are right about rows of these classes, as
@@ -107,14 +108,8 @@ class Trial(NamedTuple):
         Numbers are what they are. Of one class 1 stands for rows that it is learned from, 0 for all others.
         """
         first = self.problems[0]
-        if first.loss.numeric():
-            return codes
-        if first.positive == EVERY_ROW:
-            return (first.task.factors(codes) > 0.0).astype(np.int32)
-        right = np.array([codes == code for problem in self.problems for code in problem.positives])
-        if len(right) == 1:
-            return right[0].astype(np.int32)
-        return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
+        positives = [code for problem in self.problems for code in problem.kind.positives]
+        return first.kind.outcomes(codes, positives, class_factors(codes, first.weights))
 
 
 def build_trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout, fold: Int32, number: int) -> Trial:
@@ -122,5 +117,7 @@ def build_trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout,
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)
     C = 1.0 if weight.C is None else float(weight.C)
-    shown = (replace(one, C=C, nu=weight.nu, rows=layout.rows - rows, held_out=chunks) for one in problems)
+    shown = [replace(one, C=C, rows=layout.rows - rows, held_out=chunks) for one in problems]
+    if weight.nu is not None:
+        shown = [replace(one, regularizer=one.regularizer.with_nu(weight.nu)) for one in shown]
     return Trial(tuple(shown), chunks)

@@ -158,7 +158,7 @@ class ActiveSet(Solver[ActiveSetState]):
         part, places = block.members(state.row)
         alpha = np.zeros(len(block.y))
         alpha[places] = state.a[part]
-        entries = alpha * state.problem.task.signs(block.y)
+        entries = alpha * state.problem.kind.signs(block.y)
         state.v += operators.adjoint(block.X, entries, state.problem.columns)
         state.gain += dual_sum(alpha, block.y, block.s, state.problem.C, state.problem.loss)
         if DUAL in block.rows:
@@ -242,7 +242,7 @@ def solve_exactly(
     finished = method.run(deadline)
     a = join_sides(loss, sides)
     support = np.flatnonzero(a)
-    entries = (problem.task.signs(rows.y) * a)[support]
+    entries = (problem.kind.signs(rows.y) * a)[support]
     return ExactOptimum(space.weights(support, entries), a, finished, method.exchanges)
 
 
@@ -276,7 +276,7 @@ def _dual_variables_at(problem: Problem, rows: GatheredRows, w: Float64) -> Floa
     slopes, h = np.empty(len(rows.y)), np.empty(len(rows.y))
     cost = RowLoss(problem.C, problem.loss, problem.loss)
     slopes_pass(rows.y, rows.s.astype(np.float64), operators.margins(rows.X, w), cost, slopes, h)
-    found: Float64 = slopes * problem.task.signs(rows.y)
+    found: Float64 = slopes * problem.kind.signs(rows.y)
     return found
 
 

@@ -77,7 +77,6 @@ from streamsvm.compute.passes.stochastic import gradient_moments
 from streamsvm.compute.random import shuffle
 from streamsvm.compute.targets import lower
 from streamsvm.config.options import Bounds, Option
-from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import PointSums, margins_to_next, slopes_of
 from streamsvm.tags import saved_as
@@ -337,7 +336,7 @@ class DualAscent(Solver[DCDState]):
         joint.dual += dual_sum(before, block.y, block.s, problem.C, problem.loss)
         cost = RowLoss(problem.C, problem.loss, problem.loss)
         proposals_pass(block.y, block.s, cost, before, ways, joint.linear, joint.quadratic)
-        joint.vectors += operators.adjoint(block.X, ways * problem.task.signs(block.y)[:, None], problem.columns).T
+        joint.vectors += operators.adjoint(block.X, ways * problem.kind.signs(block.y)[:, None], problem.columns).T
 
     def losses_at(self, problem: Problem, block: Block, w: Float64) -> float:
         """Return sum C_i l(m_i) of a block at w (components,)."""
@@ -353,7 +352,7 @@ class DualAscent(Solver[DCDState]):
         smooth = slopes_of(p.loss)
         f = warm_sums.add(p, smooth, block, state.w)
         slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
-        block.rows["alpha"][:] = slopes * p.task.signs(block.y)
+        block.rows["alpha"][:] = slopes * p.kind.signs(block.y)
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
         for k, w in enumerate(state.candidates):
@@ -509,13 +508,6 @@ class DCD(DualAscent):
             "paper's online setting."
         ),
     ] = False
-
-    def of_classes(self, classes: int) -> MultinomialDCD:
-        """Raises UsageError where its own settings are given: the descent for all classes has neither."""
-        if self.shrinking or self.online:
-            what = "shrinking" if self.shrinking else "online"
-            raise UsageError(f"all classes in one problem are not solved with {what}", hint=f"leave out {what}")
-        return MultinomialDCD(self.sweeps, self.parts, classes=classes)
 
     def row_names(self) -> tuple[str, ...]:
         return (*DualAscent.row_names(self), *((RESTING,) if self.shrinking else ()))
@@ -688,11 +680,11 @@ class MultinomialDCD(DualAscent):
 
     def candidate(self, state: DCDState) -> Float64:
         """Return the mean over passes, (classes, columns + 1)."""
-        return state.problem.shaped(state.tail).copy()
+        return state.problem.kind.shape(state.tail).copy()
 
     def solution(self, state: DCDState) -> LinearSolution:
         """Return the best of the weights that were evaluated so far, (classes, columns + 1)."""
-        return LinearSolution(state.problem.shaped(state.best).copy(), state.problem.bias)
+        return LinearSolution(state.problem.kind.shape(state.best).copy(), state.problem.bias)
 
 
 # -- joining the proposals of several workers
@@ -757,7 +749,7 @@ def common_direction(problem: Problem, block: Block) -> Float64:
     room = np.minimum(np.minimum(below - bottom, top - above), SHIFT_SHARE * problem.C * block.s.astype(np.float64))
     if problem.loss.numeric():  # both sides of the corner at 0 are no one parabola
         room = np.minimum(room, np.maximum(below, -above))
-    direction: Float64 = np.maximum(room, 0.0) * problem.task.signs(block.y)
+    direction: Float64 = np.maximum(room, 0.0) * problem.kind.signs(block.y)
     return direction
 
 

@@ -125,7 +125,7 @@ class ElasticNetState:
 
 
 @dataclass(frozen=True, slots=True)
-class ElasticNet(ColumnPoolSolver):
+class ProximalNewton(ColumnPoolSolver):
     """Settings of the proximal Newton's method."""
 
     narrowing: float = 0.24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,13 +11,12 @@ import numpy as np
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows, two_sum
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
-from streamsvm.compute.passes.certificate import RowLoss, best_scale, dual_at
-from streamsvm.compute.passes.dcd import multinomial_loss_sum
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.compute.passes.newton import look_pass, second_derivatives_pass, slopes_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Int32
-from streamsvm.solvers.one_class import OffsetObjective, RowSums, primal_of_weights
-from streamsvm.solvers.regularizers import best_multiple_in_ball, best_multiple_with_l1, elastic_net_value
+from streamsvm.solvers.one_class import RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
@@ -33,6 +33,8 @@ from streamsvm.types import (
 
 CORNER_WIDTH = 0.1
 """Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
+WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
+"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a corner."""
 
 
 @saved_as("evaluation.block")
@@ -120,8 +122,8 @@ class PointSums:
         """Count a block at w, and return X w."""
         if self.low is None:
             self.low = np.zeros_like(self.v)
-        if problem.nu is not None:
-            self.rows = self.rows or RowSums(self.components)
+        self.rows = self.rows or problem.regularizer.row_sums(self.components)
+        if self.rows is not None:
             self.rows.add(problem, block)
         self.unformed = self.unformed or isinstance(block.X, UnformedRows)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
@@ -149,23 +151,10 @@ class PointSums:
         half, square, gradient = 0.5 * float(w @ w), float(v @ v), w - v
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
-        scale = best_scale(problem.loss, linear, quadratic, square)
-        dual = dual_at(scale, linear, quadratic, square)
-        if problem.nu is not None and self.rows is not None:
-            objective = OffsetObjective(problem.nu, self.rows, problem.origin)
-            half, dual = objective.value(w), objective.dual(0.0, v)
-            if problem.two_classes_by_nu:  # the slopes are those of a margin of 1, so that their sum is ``linear``
-                half = primal_of_weights(problem.nu, self.rows.total, losses, w) - losses
-                dual = objective.dual_of(linear, v, self.rows.v)
-        if problem.l1_ball is not None:
-            half = 0.0
-            scale, dual = best_multiple_in_ball(problem.l1_ball, linear, quadratic, v)
-        if problem.l1 is not None:
-            half = elastic_net_value(w, problem.l1)
-            scale, dual = best_multiple_with_l1(problem, linear, quadratic, v)
+        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, self.rows)
         if self.unformed:
             scale = dual = 0.0
-        return PointEvaluation(half + losses, dual, scale, smoothing, half + smoothed, gradient, self.sums, v)
+        return PointEvaluation(value + losses, dual, scale, smoothing, value + smoothed, gradient, self.sums, v)
 
 
 class DualSums:
@@ -178,7 +167,7 @@ class DualSums:
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Count a block's rows with their variables (n,)."""
-        entering = alpha * problem.task.signs(block.y)
+        entering = alpha * problem.kind.signs(block.y)
         if isinstance(block.X, operators.Factored):
             self.v += operators.adjoint(block.X, entering, problem.columns)
         else:
@@ -225,7 +214,7 @@ def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
     slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
     cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, dual_point.mu))
     slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-    return dual_point.t * slopes * problem.task.signs(block.y)
+    return dual_point.t * slopes * problem.kind.signs(block.y)
 
 
 def row_curvatures(problem: Problem, smooth: Loss, block: Block, f: Float64) -> Float64:
@@ -245,6 +234,100 @@ def add_sums(total: Float64 | None, found: Float64 | None) -> Float64 | None:
     if total is None or found is None:
         return found if total is None else total
     return total + found
+
+
+class Evaluation:
+    """What is summed over all rows for one problem, at its weights (p,)."""
+
+    def __init__(self, problem: Problem, weights: Float64, unit: float = 1.0) -> None:
+        loss = problem.loss
+        self.problem, self.weights, self.unit = problem, weights, unit
+        self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
+        """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
+        self.own: DualSums | None = None
+        """Of the solver's dual variables, where it has some."""
+
+    def add(self, block: Block, alpha: Float64 | None) -> None:
+        """Count a block, with the dual variables (n,) of its rows."""
+        loss = self.problem.loss
+        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in WIDTHS]
+        for sums, one in zip(self.slopes, smooth, strict=True):
+            sums.add(self.problem, one, block, self.weights)
+        if alpha is not None:
+            self.own = self.own or DualSums(len(self.weights))
+            self.own.add(self.problem, block, alpha)
+
+    def merge(self, other: Evaluation) -> None:
+        """Add what was summed over other rows."""
+        for mine, theirs in zip(self.slopes, other.slopes, strict=True):
+            mine.merge(theirs)
+        if self.own is not None and other.own is not None:
+            self.own.merge(other.own)
+        self.own = self.own or other.own
+
+    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
+        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        self.weights = weights
+        for sums in self.slopes:
+            sums.v, sums.low = change(sums.vector()), None
+            if sums.rows is not None:
+                sums.rows.v = change(sums.rows.v)
+        if self.own is not None:
+            self.own.v, self.own.low = change(self.own.vector()), np.zeros(len(weights))
+
+    def values(self) -> tuple[float, list[float]]:
+        """Return P, and D of every dual point there is."""
+        found = [sums.close(self.problem, self.weights) for sums in self.slopes]
+        return found[0].primal, [point.dual for point in found] + ([self.own.value()] if self.own else [])
+
+    def vector(self) -> Float64:
+        """Return sum a_i y_i x_i (p,) of the dual point whose D is largest."""
+        best, found = 0.0, np.zeros(len(self.weights))
+        for sums in self.slopes:
+            point = sums.close(self.problem, self.weights)
+            if point.dual > best:
+                best, found = point.dual, point.scale * point.v
+        return self.own.vector() if self.own is not None and self.own.value() > best else found
+
+
+class MultinomialEvaluation:
+    """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
+
+    Problem and dual: ``compute.passes.dcd.multinomial_sweep``.
+    """
+
+    def __init__(self, problem: Problem, weights: Float64) -> None:
+        self.problem, self.weights = problem, weights
+        self._v = np.zeros_like(weights)
+        """(classes, p) sum_i a_ik x_i."""
+        self._losses = self._gain = 0.0
+
+    def add(self, block: Block, alpha: Float64 | None) -> None:
+        """Count a block, with the dual variables (n, classes) of its rows."""
+        problem = self.problem
+        values = operators.margins(block.X, self.weights.T)
+        self._losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+        if alpha is not None:
+            alpha = np.ascontiguousarray(alpha)
+            self._v += operators.adjoint(block.X, alpha, problem.columns).T
+            self._gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
+
+    def merge(self, other: MultinomialEvaluation) -> None:
+        """Add what was summed over other rows."""
+        self._v += other._v
+        self._losses, self._gain = self._losses + other._losses, self._gain + other._gain
+
+    def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
+        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        self.weights, self._v = weights, np.array([change(v) for v in self._v])
+
+    def values(self) -> tuple[float, list[float]]:
+        """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
+        return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
+
+    def vector(self) -> Float64:
+        """Return sum_i a_ik x_i (classes, p) of the dual variables."""
+        return self._v
 
 
 @saved_as("evaluation.state")
@@ -274,7 +357,7 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of two vectors of weights, and of a decision value a row of a block."""
-        return Cost(fixed=2 * 8 * problem.components, per_block_row=8 * max(1, problem.classes))
+        return Cost(fixed=2 * 8 * problem.components, per_block_row=8 * max(1, problem.kind.classes))
 
     def start(self, problem: Problem) -> WeightEvaluationState:
         """Begin at the weights the problem starts from."""
@@ -283,12 +366,7 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
         """Add the block to both sums."""
         problem = state.problem
-        if problem.classes:  # P alone: slopes would be a poor dual point where the solver has a better one
-            values = operators.margins(block.X, problem.shaped(state.point).T)
-            losses = multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
-            state.evaluation.sums = state.evaluation.sums.plus((losses, losses, 0.0, 0.0))
-        else:
-            state.evaluation.add(problem, problem.loss, block, state.point)
+        problem.kind.evaluate(state.evaluation, problem, block, state.point)
 
     def finish(self, state: WeightEvaluationState) -> Certificate:
         """Return both bounds; there is nothing else to do, so the certificate is final."""
@@ -310,7 +388,7 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
 
     def solution(self, state: WeightEvaluationState) -> LinearSolution:
         """The weights it was given."""
-        return LinearSolution(state.problem.shaped(state.point).copy(), state.problem.bias)
+        return LinearSolution(state.problem.kind.shape(state.point).copy(), state.problem.bias)
 
 
 def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:

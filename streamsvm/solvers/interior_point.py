@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,22 +35,17 @@ from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.newton import keys_pass, leverages, squares
 from streamsvm.config.options import Bounds, Option
-from streamsvm.errors import UsageError
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
 from streamsvm.solvers.evaluation import DualPoint, add_sums, block_hessian, slopes_at
-from streamsvm.solvers.interior_point_multinomial import MultinomialInteriorPoint
 from streamsvm.solvers.newton.all_rows import AllRows
 from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
 from streamsvm.solvers.newton.rows_in_memory import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
-from streamsvm.solvers.one_class import OFFSET, OffsetObjective, RowSums
-from streamsvm.solvers.segment import NORM, STEPS, BestPoint, Regularizer, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
+from streamsvm.solvers.segment import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
-
-if TYPE_CHECKING:
-    from streamsvm.solvers.nu import NuClasses
+from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
 
 SPARE = 2.0
 """Multiple of ``limit`` of the rows that may be held before some are thrown out."""
@@ -263,7 +258,7 @@ class ReducedProblem:
 
     problem: Problem
     """Of all rows."""
-    objective: ClassVar[Regularizer] = NORM
+    objective: ClassVar[Regularizer] = SQUARED_NORM
 
     def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
         problem = self.problem
@@ -309,7 +304,7 @@ class NumberProblem:
 
     problem: Problem
     """Of all rows; its loss has corners."""
-    objective: ClassVar[Regularizer] = NORM
+    objective: ClassVar[Regularizer] = SQUARED_NORM
 
     def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
         problem, s = self.problem, near.s.astype(np.float64)
@@ -514,9 +509,10 @@ class InteriorPointState(SegmentState):
         """What is solved in memory; of one class with a free offset once the first pass is over."""
         if self.problem.loss.numeric() and not self.problem.loss.smooth():
             return NumberProblem(self.problem)
-        if self.problem.nu is None or self.rows is None:
+        regularizer = self.problem.regularizer
+        if self.rows is None or not isinstance(regularizer, FreeOffset):
             return ReducedProblem(self.problem)
-        return OffsetProblem(self.problem, OffsetObjective(self.problem.nu, self.rows, self.problem.origin))
+        return OffsetProblem(self.problem, OffsetObjective(regularizer.nu, self.rows, regularizer.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +529,6 @@ class InteriorPoint(SegmentSolver):
     ] = None
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: rows near a corner are what is kept."""
-    free_offset: ClassVar[bool] = True
     halved: ClassVar[str] = "kept"
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
@@ -560,7 +555,7 @@ class InteriorPoint(SegmentSolver):
     def start(self, problem: Problem) -> InteriorPointState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
         p, point = problem.columns + 1, problem.first_weights()
-        near, rows = NearestRows(self.held(problem)), None if problem.nu is None else RowSums(p)
+        near, rows = NearestRows(self.held(problem)), problem.regularizer.row_sums(p)
         return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
 
     def visit(self, state: InteriorPointState, block: Block) -> None:
@@ -599,7 +594,7 @@ class InteriorPoint(SegmentSolver):
         state.sums.clear()
         state.near.clear()
         state.gram, state.weight = None, 0.0
-        return Certificate(state.primal, state.dual, final=objective.degenerate(state.dual), facts=dict(state.facts))
+        return Certificate(state.primal, state.dual, final=objective.is_degenerate(state.dual), facts=dict(state.facts))
 
     def _done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
@@ -626,17 +621,6 @@ class InteriorPoint(SegmentSolver):
             state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
         return solved.w
 
-    def of_classes(self, classes: int) -> MultinomialInteriorPoint:
-        """Raises UsageError: all rows are kept where classes are told apart together."""
-        if self.kept is not None:
-            raise UsageError("all classes in one problem are solved with all rows", hint="leave out kept")
-        return MultinomialInteriorPoint(classes)
-
-    def for_two_classes(self) -> NuClasses:
-        from streamsvm.solvers.nu import NuClasses
-
-        return NuClasses(self)
-
     def keeping_dual_point(self) -> InteriorPoint:
         """The same: where the bound comes from is always known."""
         return self
@@ -653,7 +637,7 @@ class InteriorPoint(SegmentSolver):
         Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
         """
         proven = state.proven
-        if state.problem.nu is not None:
+        if not state.problem.regularizer.has_scale:
             return None
         if proven is None:
             return np.zeros(len(block.y))

@@ -131,7 +131,7 @@ def terms_of(problem: Problem, rows: GatheredRows) -> Terms:
     loss: Any = problem.loss
     C = problem.C * rows.s.astype(np.float64)
     own = rows.y.astype(np.int64)
-    others = np.ones((len(own), problem.classes))
+    others = np.ones((len(own), problem.kind.classes))
     others[np.arange(len(own)), own] = 0.0
     h, upper = (np.array([part(c) for c in C.tolist()], np.float64) for part in (loss.curvature, loss.upper))
     at_zero = loss.value(0.0) * float(C.sum())
@@ -354,7 +354,7 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
     def visit(self, state: MultinomialState, block: Block) -> None:
         """Add the block to both bounds; gather its rows, or tell them their dual variables."""
         problem = state.problem
-        values = operators.margins(block.X, problem.shaped(state.point).T)
+        values = operators.margins(block.X, problem.kind.shape(state.point).T)
         state.losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
         if not state.solved:
             state.gatherer.add(block)
@@ -404,4 +404,4 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
 
     def solution(self, state: MultinomialState) -> LinearSolution:
         """The weights of the least P that a pass has evaluated, (classes, columns + 1)."""
-        return LinearSolution(state.problem.shaped(state.best).copy(), state.problem.bias)
+        return LinearSolution(state.problem.kind.shape(state.best).copy(), state.problem.bias)

@@ -192,9 +192,9 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
                 "every row has the same decision value: all dual variables are 0",
                 hint="check labels and weights: a class may have none; numbers may all be within epsilon of one",
             )
-        coefficients = (state.problem.task.signs(rows.y) * state.a)[support]
+        coefficients = (state.problem.kind.signs(rows.y) * state.a)[support]
         return SupportSolution(
-            take_rows(rows.X, support), rows.row[support], coefficients, state.intercept + state.problem.center
+            take_rows(rows.X, support), rows.row[support], coefficients, state.intercept + state.problem.kind.center
         )
 
 
@@ -215,7 +215,7 @@ def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: For
     """Return P and D of the present a and intercept, and a bound of their rounding."""
     problem, rows, loss = state.problem, state.rows, state.problem.loss
     assert rows is not None  # they were gathered for the method
-    signs, f = problem.task.signs(rows.y), method.at.f[: len(rows.y)]
+    signs, f = problem.kind.signs(rows.y), method.at.f[: len(rows.y)]
     x, residual = signs * state.a, f + state.intercept - (rows.y if loss.numeric() else 0.0)
     margins, weight = signs * residual, float(np.abs(x).sum())
     error = error_of_values(form, state.reach, int(np.count_nonzero(x)), weight)

@@ -38,7 +38,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_sums
 from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations, StepsFromSamples
-from streamsvm.solvers.regularizers import dual_in_ball
+from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 
@@ -356,7 +356,7 @@ class OnL1Ball(ColumnPoolSolver):
         """Close the pass: both bounds are exact; begin iterations in memory, or choose the columns to sum up next."""
         problem, found = state.problem, state.evaluation.close(state.problem, state.point)
         t, v = _radius(problem), found.v
-        gap = found.primal - dual_in_ball(t, found.sums.linear, found.sums.quadratic, v)
+        gap = found.primal - (found.sums.linear - t * float(np.abs(v).max()) - found.sums.quadratic)
         if found.primal < state.primal:
             state.primal, state.best = found.primal, state.point.copy()
         state.dual = max(state.dual, found.dual)
@@ -463,5 +463,5 @@ class OnL1Ball(ColumnPoolSolver):
 
 def _radius(problem: Problem) -> float:
     """Return the radius r."""
-    assert problem.l1_ball is not None  # what makes this solver of another one
-    return problem.l1_ball
+    assert isinstance(problem.regularizer, L1Ball)  # what makes this solver of another one
+    return problem.regularizer.radius

@@ -35,7 +35,7 @@ from streamsvm.compute.blocks.operators import Factored, Operand, projected_squa
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import round_corners
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int64
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets
 from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
 from streamsvm.types.problem import has_box
@@ -62,8 +62,8 @@ class SeenRows(NamedTuple):
 
     X: Operand
     """The features."""
-    y: Float32
-    """(n,) +1 or -1."""
+    y: Targets
+    """(n,) float32, +1 or -1."""
     factors: Float32
     """(n,) the factor of C of each row's class."""
     weights: Float64
@@ -74,7 +74,7 @@ class SeenRows(NamedTuple):
 
 def applies(problem: Problem) -> bool:
     """Whether these scores are good ones: always where the loss is curved, else where rows are many; never of weights in a ball, beside an l1 term, or where C is found by nu."""
-    if problem.l1_ball is not None or problem.l1 is not None or problem.nu is not None:
+    if not problem.regularizer.is_squared_norm:
         return False
     straight = has_box(problem.loss) and problem.loss.quadratic()
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)
@@ -86,7 +86,7 @@ def leave_one_out_bytes(problems: list[Problem], threads: int, entry: int = 4) -
     return 8 * p * p * (len(problems) + 3) + threads * (operators.gram_bytes(p, entry=entry) + 16 * TILE * p)
 
 
-def terms(problem: Problem, y: Float32, s: Float32, f: Float64) -> tuple[Float64, Float64]:
+def terms(problem: Problem, y: Targets, s: Float32, f: Float64) -> tuple[Float64, Float64]:
     """Return a and b (n,) each of rows with decision values f, by the loss with its corner rounded."""
     cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, WIDTH))
     slopes, bends = np.empty(len(f)), np.empty(len(f))
@@ -144,7 +144,7 @@ class LeaveOneOut:
         if q is None:
             root = solve_lower(hessian, np.eye(p))
         else:
-            signs = np.random.default_rng((seed, problem.positive)).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
+            signs = np.random.default_rng((seed, problem.kind.positives[0])).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
             root = solve_lower_transposed(hessian, signs).T
         root *= scale
         precise, least = q is None and p <= operators.MOST_FLOAT64_COMPONENTS, LEAST if q is None else LEAST_RANDOM

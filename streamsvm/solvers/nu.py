@@ -20,33 +20,89 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
-from streamsvm.solvers.interior_point import InteriorPointState
-from streamsvm.solvers.one_class import CORNER, OFFSET
+from streamsvm.solvers.kinds import OneClass
+from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, OffsetObjective, RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import (
-    EVERY_ROW,
+    AnySolver,
     Block,
     Certificate,
     Cost,
     Layout,
     LinearSolution,
+    Loss,
     LossRequirement,
     Problem,
+    Regularizer,
     RowState,
     Solver,
 )
+from streamsvm.types.problem import Bounds
 
 if TYPE_CHECKING:
-    from streamsvm.solvers.interior_point import InteriorPoint
+    from streamsvm.solvers.interior_point import InteriorPoint, InteriorPointState
 
 
 MARGIN = Hinge(margin=1.0)
 """The loss of a row at w."""
 PATIENCE = 8
 """Readings after which a run that has found nothing better than w = 0 ends: classes overlap more than nu allows, or nearly so."""
+
+
+@saved_as("regularizer.nu_margin")
+@dataclass(frozen=True, slots=True)
+class NuMargin(Regularizer):
+    """1/2 ||u||^2 - nu S rho, of weights w = u / rho with margins of 1, at their best multiple."""
+
+    nu: float
+    """The share of sum s_i that a sums up to."""
+    is_squared_norm: ClassVar[bool] = False
+    has_scale: ClassVar[bool] = False
+    refusal: ClassVar[str] = "does not find C by nu"
+    instead: ClassVar[str] = "--C in place of --nu, or "
+
+    def bounds(
+        self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: RowSums | None = None
+    ) -> Bounds:
+        """Return what R is at the best multiple of w, and D; the slopes are those of a margin of 1, so that their sum is linear."""
+        plain = Regularizer.bounds(self, loss, sums, w, v)
+        if rows is None:
+            return plain
+        losses, linear, _ = sums
+        value = primal_of_weights(self.nu, rows.total, losses, w) - losses
+        return Bounds(value, plain.scale, OffsetObjective(self.nu, rows).dual_of(linear, v, rows.v))
+
+    def row_sums(self, components: int) -> RowSums:
+        return RowSums(components)
+
+    def sum_of_dual(self, total: float) -> float:
+        return self.nu * total
+
+    def cancellation(self, w: Float64, total: float, unit: float) -> float:
+        """Return twice nu S rho, which P has with a minus."""
+        return 2.0 * self.nu * total * unit
+
+    def unit(self, facts: JsonObject) -> float:
+        """Return rho."""
+        return max(0.0, float(facts["rho"]))
+
+    def with_nu(self, nu: float) -> Regularizer:
+        return replace(self, nu=nu)
+
+    def form(self, solver: AnySolver) -> AnySolver | None:
+        from streamsvm.solvers.interior_point import InteriorPoint
+
+        return NuClasses(solver) if isinstance(solver, InteriorPoint) else None
+
+
+def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:
+    """Return P at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
+    lack, square = nu * total - losses, float(w @ w)
+    return -0.5 * lack * lack / square if lack > 0.0 and square > 0.0 else 0.0
 
 
 @saved_as("nu_classes.state")
@@ -134,13 +190,14 @@ def _signed(problem: Problem) -> Problem:
     """Return the problem of one class that rows with signs make, the constant feature among their columns."""
     more = problem.bias != 0.0
     nonzeros = None if problem.nonzeros is None else problem.nonzeros + more * problem.rows
+    assert isinstance(problem.regularizer, NuMargin)  # what makes this solver of another one
     return replace(
         problem,
         loss=CORNER,
         columns=problem.columns + more,
-        positive=EVERY_ROW,
+        kind=OneClass(),
+        regularizer=FreeOffset(problem.regularizer.nu),
         bias=OFFSET,
         nonzeros=nonzeros,
         weights=(),
-        negative=None,
     )

@@ -20,7 +20,7 @@ x_i - o and are x_i all the same: with rho' = rho - o.w a row's term is that of 
     P(w, rho') = 1/2 ||w||^2 - nu S (rho' + o.w) + sum_i s_i max(0, rho' - w.(x_i - o)),
     D(a)       = -1/2 ||sum_i a_i (x_i - o) + nu S o||^2,
 
-as sum_i a_i = nu S: what differs is a term that is linear in w. ``Problem.origin`` is o.
+as sum_i a_i = nu S: what differs is a term that is linear in w. ``FreeOffset.origin`` is o.
 
 **Rows far from 0.** With m the mean row and d the root mean square of x_i - m both values are -1/2 ||nu S m||^2 and something of the order of
 (nu S)^2 ||m|| d, which is all that tells one row from another. A gap relative to P says nothing of it where d is small beside ||m||: there the
@@ -37,7 +37,8 @@ it is this problem with nu = 1 / (C n), and its scores are those of this one up 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +46,8 @@ from streamsvm.compute.blocks import operators
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, Problem
+from streamsvm.types import AnySolver, Block, Loss, Problem, Regularizer
+from streamsvm.types.problem import Bounds
 
 OFFSET = -1.0
 """The value of the constant feature whose weight is rho."""
@@ -92,7 +94,7 @@ class RowSums:
         self.total += float(s.sum())
         self.squares += float(s @ s)
         self.largest = max(self.largest, float(s.max(initial=0.0)))
-        self.v = self.v + operators.adjoint(block.X, s * problem.task.signs(block.y), problem.columns)
+        self.v = self.v + operators.adjoint(block.X, s * problem.kind.signs(block.y), problem.columns)
         if squares is not None:
             self.energy += float(squares[:-1].sum())
 
@@ -112,9 +114,55 @@ class RowSums:
         return {"weight": self.total, "squared_weights": self.squares, "largest_weight": self.largest}
 
 
+@saved_as("regularizer.free_offset")
 @dataclass(frozen=True, slots=True)
-class OffsetObjective:
-    """What of P and D is no sum of losses."""
+class FreeOffset(Regularizer):
+    """1/2 ||w||^2 - nu S rho, of one class, where sum a_i is nu S."""
+
+    nu: float
+    """The share of sum s_i that a sums up to."""
+    origin: Float64 | None = field(default=None, compare=False, repr=False)
+    """(columns,) o, the rows of the problem less the rows that are read; None: they are the same."""
+    is_squared_norm: ClassVar[bool] = False
+    has_scale: ClassVar[bool] = False
+    refusal: ClassVar[str] = "has no free offset, required by one-class with nu"
+    instead: ClassVar[str] = "--C in place of --nu, which every solver takes, or "
+
+    def bounds(
+        self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: RowSums | None = None
+    ) -> Bounds:
+        plain = Regularizer.bounds(self, loss, sums, w, v)
+        if rows is None:
+            return plain
+        objective = OffsetObjective(self.nu, rows, self.origin)
+        return Bounds(objective.value(w), plain.scale, objective.dual(0.0, v))
+
+    def row_sums(self, components: int) -> RowSums:
+        return RowSums(components)
+
+    def sum_of_dual(self, total: float) -> float:
+        return self.nu * total
+
+    def cancellation(self, w: Float64, total: float, unit: float) -> float:
+        """Return twice nu S rho, which P has with a minus."""
+        rho = abs(float(w[-1]))
+        if self.origin is not None:
+            rho += float(np.abs(self.origin) @ np.abs(w[:-1]))
+        return 2.0 * self.nu * total * rho
+
+    def with_nu(self, nu: float) -> Regularizer:
+        return replace(self, nu=nu)
+
+    def form(self, solver: AnySolver) -> AnySolver | None:
+        from streamsvm.solvers.interior_point import InteriorPoint
+        from streamsvm.solvers.kernel.decomposition import Decomposition
+
+        return solver if isinstance(solver, InteriorPoint | Decomposition) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetObjective(Regularizer):
+    """The same once the sums over all rows are known."""
 
     nu: float
     """The share of the weight that a sums up to."""
@@ -169,12 +217,6 @@ class OffsetObjective:
         inner = self._with_origin(inner)
         return -0.5 * float(inner @ inner)
 
-    def degenerate(self, dual: float) -> bool:
+    def is_degenerate(self, dual: float) -> bool:
         """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the origin."""
         return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.usual
-
-
-def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:
-    """Return P of two classes (``solvers.nu``) at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
-    lack, square = nu * total - losses, float(w @ w)
-    return -0.5 * lack * lack / square if lack > 0.0 and square > 0.0 else 0.0

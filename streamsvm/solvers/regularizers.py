@@ -31,28 +31,19 @@ A loss with a corner has no such b. Of all losses ||w - w*||^2 <= 2 gap, as P is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.rows import Float64
-from streamsvm.types import Problem
-from streamsvm.types.problem import has_box
+from streamsvm.tags import saved_as
+from streamsvm.types import AnySolver, Loss, Problem, Regularizer
+from streamsvm.types.problem import Bounds, has_box
 
 SLACK = 1e-9
 """Share of l1 and of P that is allowed for rounding where columns are ruled out."""
-
-
-def dual_in_ball(radius: float, linear: float, quadratic: float, v: Float64) -> float:
-    """Return D over the l1 ball at the slopes themselves; v (p,)."""
-    return linear - radius * float(np.abs(v).max()) - quadratic
-
-
-def best_multiple_in_ball(radius: float, linear: float, quadratic: float, v: Float64) -> tuple[float, float]:
-    """Return the u >= 0 at which D(u a) over the l1 ball is largest, and D there; v (p,)."""
-    gain = linear - radius * float(np.abs(v).max())
-    if gain <= 0.0 or quadratic <= 0.0:
-        return 0.0, 0.0
-    return 0.5 * gain / quadratic, 0.25 * gain * gain / quadratic
 
 
 def soft_threshold(v: Float64, l1: float) -> Float64:
@@ -72,22 +63,90 @@ def elastic_net_conjugate(v: Float64, l1: float) -> float:
     return 0.5 * float(u @ u)
 
 
-def best_multiple_with_l1(problem: Problem, linear: float, quadratic: float, v: Float64) -> tuple[float, float]:
-    """Return the feasible t >= 0 at which D(t a) of an elastic net is largest, and D there; v (p,)."""
-    l1, size = l1_of(problem), np.sort(np.abs(v))[::-1]
-    size = size[size > 0.0]
-    most = 1.0 if has_box(problem.loss) else np.inf
-    ends = l1 / size  # rising: up to the k-th of them k components count
-    sums = np.concatenate([[0.0], np.cumsum(size)])
-    squares = np.concatenate([[0.0], np.cumsum(size * size)])
-    slopes = linear + l1 * sums[:-1] - ends * (2.0 * quadratic + squares[:-1])
-    k = int(np.argmax(slopes <= 0.0)) if (slopes <= 0.0).any() else len(ends)
-    curvature = 2.0 * quadratic + float(squares[k])
-    if linear <= 0.0 or curvature <= 0.0:
-        t = most if linear > 0.0 and np.isfinite(most) else 0.0
-    else:
-        t = min(most, (linear + l1 * float(sums[k])) / curvature)
-    return t, t * linear - t * t * quadratic - elastic_net_conjugate(t * v, l1)
+@saved_as("regularizer.l1_ball")
+@dataclass(frozen=True, slots=True)
+class L1Ball(Regularizer):
+    """||w||_1 <= radius, in the place of 1/2 ||w||^2."""
+
+    radius: float
+    """r."""
+    is_squared_norm: ClassVar[bool] = False
+    refusal: ClassVar[str] = "does not minimize over an l1 ball"
+
+    def value(self, w: Float64) -> float:
+        """Return 0, of w in the ball."""
+        return 0.0
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """Return D at the slopes themselves."""
+        return gain - self.radius * float(np.abs(v).max())
+
+    def bounds(self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: Any = None) -> Bounds:
+        _, linear, quadratic = sums
+        gain = linear - self.radius * float(np.abs(v).max())
+        if gain <= 0.0 or quadratic <= 0.0:
+            return Bounds(0.0, 0.0, 0.0)
+        return Bounds(0.0, 0.5 * gain / quadratic, 0.25 * gain * gain / quadratic)
+
+    def slope_of_dual(self, length: float) -> float:
+        return self.radius
+
+    def form(self, solver: AnySolver) -> AnySolver | None:
+        """Return the same method of Frank and Wolfe on the vertices of the ball, ``pool`` columns at a time."""
+        from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe
+        from streamsvm.solvers.l1_ball import OnL1Ball
+
+        if not isinstance(solver, FrankWolfe):
+            return None
+        return OnL1Ball(
+            solver.pool,
+            solver.variant,
+            solver.step == "open",
+            solver.sample,
+            solver.iterations,
+            solver.epsilon,
+            solver.seed,
+            solver.away,
+        )
+
+
+@saved_as("regularizer.elastic_net")
+@dataclass(frozen=True, slots=True)
+class ElasticNet(Regularizer):
+    """1/2 ||w||^2 + l1 ||w||_1."""
+
+    l1: float
+    is_squared_norm: ClassVar[bool] = False
+    refusal: ClassVar[str] = "does not minimize with an l1 term"
+
+    def value(self, w: Float64) -> float:
+        return elastic_net_value(w, self.l1)
+
+    def dual(self, gain: float, v: Float64) -> float:
+        return gain - elastic_net_conjugate(v, self.l1)
+
+    def bounds(self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: Any = None) -> Bounds:
+        _, linear, quadratic = sums
+        l1, size = self.l1, np.sort(np.abs(v))[::-1]
+        size = size[size > 0.0]
+        most = 1.0 if has_box(loss) else np.inf
+        ends = l1 / size  # rising: up to the k-th of them k components count
+        totals = np.concatenate([[0.0], np.cumsum(size)])
+        squares = np.concatenate([[0.0], np.cumsum(size * size)])
+        slopes = linear + l1 * totals[:-1] - ends * (2.0 * quadratic + squares[:-1])
+        k = int(np.argmax(slopes <= 0.0)) if (slopes <= 0.0).any() else len(ends)
+        curvature = 2.0 * quadratic + float(squares[k])
+        if linear <= 0.0 or curvature <= 0.0:
+            t = most if linear > 0.0 and np.isfinite(most) else 0.0
+        else:
+            t = min(most, (linear + l1 * float(totals[k])) / curvature)
+        return Bounds(self.value(w), t, t * linear - t * t * quadratic - elastic_net_conjugate(t * v, l1))
+
+    def form(self, solver: AnySolver) -> AnySolver | None:
+        from streamsvm.solvers.elastic_net import ProximalNewton
+        from streamsvm.solvers.newton.solver import Newton
+
+        return ProximalNewton(narrowing=solver.narrowing) if isinstance(solver, Newton) else None
 
 
 def proves_zero(problem: Problem, gap: float, v: Float64, squares: Float64) -> NDArray[np.bool_]:
@@ -105,5 +164,5 @@ def proves_zero(problem: Problem, gap: float, v: Float64, squares: Float64) -> N
 
 def l1_of(problem: Problem) -> float:
     """Return the weight of ||w||_1 of an elastic net."""
-    assert problem.l1 is not None  # what makes these functions of another problem
-    return problem.l1
+    assert isinstance(problem.regularizer, ElasticNet)  # what makes these functions of another problem
+    return problem.regularizer.l1

@@ -28,9 +28,9 @@ changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
-**l1 ball** (``solvers.l1_ball.regularizer``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
+**l1 ball** (``regularizers.L1Ball``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
 
-**Elastic net** (``solvers.elastic_net``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive; ||v||^2 / 2 of D is
+**Elastic net** (``regularizers.ElasticNet``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive; ||v||^2 / 2 of D is
 ||soft(v)||^2 / 2, whose slope is soft(v): all of the above holds with soft(v) for v but in dv, as D(a) is the least of a function of
 w that is strongly convex around soft(v).
 
@@ -132,8 +132,9 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
 def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs nothing; or M."""
     found, k = steepness(problem, primal, weights), threshold(problem.loss)
-    if problem.nu is not None:
-        return min(found, problem.nu * weights.total) if weights else found
+    total = problem.regularizer.sum_of_dual(weights.total if weights else math.inf)
+    if total is not None:
+        return min(found, total)
     if problem.loss.numeric() or not math.isfinite(k):
         return found
     return min(found, 2.0 * primal / k)
@@ -179,10 +180,8 @@ def rounding_of_dual(
         start = _first_primal(problem, primal, weights, size)
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
     else:
-        off = UNIT * v.updates * heavy * v.spread * (2.0 if problem.classes else 1.0)
-    if problem.l1_ball is not None:
-        length = problem.l1_ball
-    return off * (length + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
+        off = UNIT * v.updates * heavy * v.spread * problem.kind.entries
+    return off * (problem.regularizer.slope_of_dual(length) + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
 def _products(problem: Problem, primal: float, most: float, weights: RowWeights) -> float:
@@ -219,10 +218,8 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
         return steepness(problem, primal, None), steepness(problem, primal, None)
     if has_box(problem.loss):
         ends = problem.loss.quadratic() and not problem.loss.numeric()
-        if problem.nu is not None:
-            total = problem.nu * weights.total
-        else:
-            total = min((primal + most) / k, steep) if ends else steep
+        fixed = problem.regularizer.sum_of_dual(weights.total)
+        total = fixed if fixed is not None else min((primal + most) / k, steep) if ends else steep
         return min(steep, math.sqrt(problem.rows * _steepest(problem) * problem.C * weights.largest * total)), total
     total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
     return steep, total

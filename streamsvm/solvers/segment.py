@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamsvm.config.options import field_values
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import add_sums
 from streamsvm.tags import saved_as
-from streamsvm.types import Block, LinearSolution, LossRequirement, Problem, RowState, Solver
+from streamsvm.types import SQUARED_NORM, Block, LinearSolution, LossRequirement, Problem, Regularizer, RowState, Solver
 
 STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
 """Shares of the way to the candidate that are looked at: the whole first, which is nearly always the best."""
@@ -41,51 +41,6 @@ class BestPoint(NamedTuple):
     """(p,) sum a_i y_i x_i of the slopes at the point."""
     gain: float
     """sum a_i - conjugate(a_i) of those slopes."""
-
-
-class Regularizer(Protocol):
-    """What of P and D is no sum over rows."""
-
-    @property
-    def least(self) -> float:
-        """Return a D that needs no slopes."""
-        ...
-
-    def value(self, w: Float64) -> float:
-        """Return P at w (p,) less the losses there."""
-        ...
-
-    def degenerate(self, dual: float) -> bool:
-        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding, so that there is nothing to be
-        found.
-        """
-        ...
-
-    def dual(self, gain: float, v: Float64) -> float:
-        """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain`` and whose sum a_i y_i x_i is v (p,)."""
-        ...
-
-
-class SquaredNorm:
-    """1/2 ||w||^2: of all problems but those with a free offset."""
-
-    least = 0.0
-    """D at a = 0."""
-
-    def value(self, w: Float64) -> float:
-        """1/2 ||w||^2."""
-        return 0.5 * float(w @ w)
-
-    def degenerate(self, dual: float) -> bool:
-        """Return False: w = 0 has losses."""
-        return False
-
-    def dual(self, gain: float, v: Float64) -> float:
-        """Return gain - 1/2 ||v||^2."""
-        return gain - 0.5 * float(v @ v)
-
-
-NORM = SquaredNorm()
 
 
 @saved_as("interior_point.segment")
@@ -146,7 +101,7 @@ class SegmentSums:
         found: Float64 = self.v + self.low + self.apart
         return found if self.lows is None else found + self.lows
 
-    def close(self, w: Float64, d: Float64, objective: Regularizer = NORM) -> BestPoint:
+    def close(self, w: Float64, d: Float64, objective: Regularizer = SQUARED_NORM) -> BestPoint:
         """The best of the points that were looked at, all blocks counted."""
         points = [w + t * d for t in STEPS]
         v = self._vectors()

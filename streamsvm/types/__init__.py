@@ -6,7 +6,7 @@ hidden). ``Solver`` is a base class; ``Loss``, ``Kernel``, ``Store`` and ``Featu
 """
 
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles, Visit
-from streamsvm.types.problem import EVERY_ROW, Block, Certificate, Kernel, Loss, Problem
+from streamsvm.types.problem import SQUARED_NORM, Block, Certificate, Kernel, Kind, Loss, Problem, Regularizer
 from streamsvm.types.solver import (
     DUAL,
     AnySolver,
@@ -30,7 +30,7 @@ from streamsvm.types.solver import (
 
 __all__ = [
     "DUAL",
-    "EVERY_ROW",
+    "SQUARED_NORM",
     "AnySolver",
     "Batch",
     "Block",
@@ -42,11 +42,13 @@ __all__ = [
     "FeaturePart",
     "Kernel",
     "KernelSolution",
+    "Kind",
     "Layout",
     "LinearSolution",
     "Loss",
     "LossRequirement",
     "Problem",
+    "Regularizer",
     "Report",
     "RowState",
     "S",

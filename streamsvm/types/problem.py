@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,8 +14,6 @@ from streamsvm.errors import DefectError, UsageError
 from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
 from streamsvm.tags import saved_as
 
-EVERY_ROW = -1
-"""``Problem.positive`` of a one-class problem: all rows are of the class."""
 TWO = 2
 """The number of classes that one decision value tells apart."""
 
@@ -83,6 +82,37 @@ def has_box(loss: Loss) -> bool:
     return isfinite(loss.upper(1.0))
 
 
+class Bounds(NamedTuple):
+    """What a pass says of a point, but for the sum of losses."""
+
+    value: float
+    """R(w)."""
+    scale: float
+    """The t of the best multiple t a of the slopes."""
+    dual: float
+    """D there."""
+
+
+def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> float:
+    """Return the feasible t at which D(t a) = t linear - t^2 (quadratic + square / 2) is largest; square = ||v||^2.
+
+    A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better. D is linear in t where v = 0 and the
+    loss has corners alone, as at the optimum w = 0: then a itself is best.
+    """
+    curvature = 2.0 * quadratic + square
+    if linear <= 0.0:
+        return 0.0
+    if curvature <= 0.0:
+        return 1.0 if has_box(loss) else 0.0
+    t = linear / curvature
+    return min(t, 1.0) if has_box(loss) else t
+
+
+def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
+    """Return D(t a)."""
+    return t * linear - t * t * (quadratic + 0.5 * square)
+
+
 class Kernel(Protocol):
     """A Mercer kernel k(x, z), or a similarity that is taken for one.
 
@@ -143,97 +173,186 @@ def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64
     return short[codes] if np.array_equal(short, exact) else exact[codes]
 
 
-class OneAgainstRest(NamedTuple):
-    """The task of a class (+1) against all others (-1)."""
+class Kind(ABC):
+    """What a problem tells apart: how it reads the codes of rows, and what the weights that come of it mean.
 
-    positive: int
-    """The code of the class that is +1."""
-    weights: tuple[float, ...]
-    """The factor of s_i for the rows of each class; empty: 1 for all."""
+    A code is a class (n,) int32, or a number to be predicted (n,) float64, as a store holds it of a row. Implementations are
+    frozen dataclasses with tags (``solvers.kinds``); what has a default here is so for most of them.
+    """
 
+    __slots__ = ()
+
+    entries: ClassVar[float] = 1.0
+    """sum_k |a_ik| / a_i: how often a row of dual variable a_i enters the weights."""
+    selects_rows: ClassVar[bool] = False
+    """Whether rows of some classes alone belong to it (``select``)."""
+    votes: ClassVar[bool] = False
+    """Whether each of its problems has a vote for one of two classes, and the class with most votes is predicted."""
+    one_class: ClassVar[bool] = False
+    """Whether it asks where rows are, whatever their classes."""
+    refusal: ClassVar[str] = ""
+    """What a solver without a form for it does not do, as the end of a sentence that begins with the solver."""
+
+    @property
+    def classes(self) -> int:
+        """The number of classes told apart by one problem, each by weights of its own; 0: one decision function does."""
+        return 0
+
+    @property
+    def center(self) -> float:
+        """What is subtracted from every target, and added to the intercept in the end."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def positives(self) -> tuple[int, ...]:
+        """The code that each decision value of the model speaks for."""
+
+    @abstractmethod
     def targets(self, codes: Array) -> Targets:
-        """Return y (n,) float32, +1 and -1."""
-        y = (codes == self.positive).astype(np.float32)
-        y *= 2  # a quarter of the time of np.where
-        y -= 1
-        return y
+        """Return what m_i is made of (n,), float32 for classes: +1 or -1, the number, or the code itself."""
 
-    def factors(self, codes: Array) -> Float32 | Float64:
-        """Return the factor (n,) of each row's weight that its code decides."""
-        return class_factors(codes, self.weights)
+    def select(self, codes: Array) -> Array | None:
+        """Return which rows belong to the problem, bools (n,); None: all."""
+        return None
 
     def signs(self, y: Targets) -> Float64:
         """Return with what sign (n,) rows of targets y (n,) enter w: that of the class."""
         return y.astype(np.float64)
 
+    def margins(self, f: Float64, y: Targets) -> Float64:
+        """Return m_i (n,) of rows with decision values f, (n,) or (n, classes)."""
+        return y * f
 
-class OneClass(NamedTuple):
-    """The task of one-class problems: all rows are +1, whatever their codes."""
+    def shape(self, w: Float64) -> Float64:
+        """Return the weights w (components,) as a solution has them: (columns + 1,), or (classes, columns + 1)."""
+        return w
 
-    weights: tuple[float, ...]
-    """The factor of s_i for the rows of each class; empty: 1 for all."""
+    def decision_weights(self, w: Float64) -> Float64:
+        """Return the weights of the model's decision values (decision values, columns + 1) for those of a solution."""
+        return w[None, :]
 
-    def targets(self, codes: Array) -> Targets:
-        """Return y (n,) float32, all 1."""
-        return np.ones(len(codes), np.float32)
+    def margin_of_model(self, loss: Loss) -> float:
+        """Return what the model subtracts from f."""
+        return 0.0
 
-    def factors(self, codes: Array) -> Float32 | Float64:
-        """Return the factor (n,) of each row's weight that its code decides."""
-        return class_factors(codes, self.weights)
+    def outcomes(self, codes: Array, positives: list[int], factors: Float32 | Float64) -> Array:
+        """Return what a model that is always right predicts (n,), as ``model.predict_codes`` has it.
 
-    def signs(self, y: Targets) -> Float64:
-        """Return with what sign (n,) rows of targets y (n,) enter w: that of the class."""
-        return y.astype(np.float64)
+        ``positives``: the codes of all decision values of the model; ``factors`` (n,): of the rows' weights.
+        """
+        right = np.array([codes == code for code in positives])
+        if len(right) == 1:
+            return right[0].astype(np.int32)
+        return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
 
+    def facts(self) -> JsonObject:
+        """Return what a certificate says of the problem it is of, as plain JSON."""
+        return {"positive": self.positives[0]}
 
-class AllClasses(NamedTuple):
-    """The task of telling all classes apart in one problem; codes stand for themselves."""
+    def form(self, solver: Any) -> Any:
+        """Return the solver (``types.Solver``) that solves such problems with the settings of this one; None: it cannot."""
+        return solver
 
-    weights: tuple[float, ...]
-    """The factor of s_i for the rows of each class; empty: 1 for all."""
+    @abstractmethod
+    def evaluation(self, problem: Problem, w: Float64, unit: float) -> Any:
+        """Return sums of no rows yet that bound the optimum by w, shaped as a solution has it (``solvers.evaluation``).
 
-    def targets(self, codes: Array) -> Targets:
-        """Return the codes (n,) as float32."""
-        return codes.astype(np.float32)
+        ``unit``: what margins are measured in.
+        """
 
-    def factors(self, codes: Array) -> Float32 | Float64:
-        """Return the factor (n,) of each row's weight that its code decides."""
-        return class_factors(codes, self.weights)
-
-    def signs(self, y: Targets) -> Float64:
-        """Return with what sign (n,) rows of targets y (n,) enter w: +1 in the weights of the row's own class."""
-        return np.ones(len(y))
-
-
-class Regression(NamedTuple):
-    """The task of predicting numbers."""
-
-    center: float = 0.0
-    """Subtracted from all of them."""
-
-    def targets(self, codes: Array) -> Targets:
-        """Return the numbers (n,) float64, less the center; not copied where that is 0."""
-        return codes - self.center if self.center else codes
-
-    def factors(self, codes: Array) -> Float32 | Float64:
-        """Return the factor (n,) of each row's weight that its code decides: 1, as there are no classes."""
-        return np.ones(len(codes), np.float32)
-
-    def signs(self, y: Targets) -> Float64:
-        """Return with what sign (n,) rows of targets y (n,) enter w: as they are."""
-        return np.ones(len(y))
+    def evaluate(self, sums: Any, problem: Problem, block: Block, w: Float64) -> None:
+        """Count a block at w (components,) in sums that know P, and D where slopes at w make a good dual point (``PointSums``)."""
+        sums.add(problem, problem.loss, block, w)
 
 
-LearningTask: TypeAlias = OneAgainstRest | OneClass | AllClasses | Regression
-"""How a problem reads the class codes (n,) int32, or the numbers (n,) float64, that a store holds of its rows."""
+@saved_as("regularizer.squared_norm")
+@dataclass(frozen=True, slots=True)
+class Regularizer:
+    """R(w) = 1/2 ||w||^2, what P has beside the sum of losses, and what D has beside sum_i (a_i - conjugate(a_i)).
+
+    A subclass is another one, and lives with its mathematics in ``solvers``. v = sum_i a_i z_i x_i, z the signs of the rows.
+    """
+
+    is_squared_norm: ClassVar[bool] = True
+    """Whether R is 1/2 ||w||^2 alone: curved alike in all directions."""
+    has_scale: ClassVar[bool] = True
+    """Whether margins have the unit of the loss; else any multiple of (w, offset) is as good, and P can be 0 or less."""
+    refusal: ClassVar[str] = ""
+    """What a solver without a form for it does not do, as the end of a sentence that begins with the solver."""
+    instead: ClassVar[str] = ""
+    """What the user may do in place of choosing another solver, as the begin of a hint."""
+
+    @property
+    def least(self) -> float:
+        """D at the dual point that is feasible whatever the rows: a = 0."""
+        return 0.0
+
+    def value(self, w: Float64) -> float:
+        """Return R(w)."""
+        return 0.5 * float(w @ w)
+
+    def dual(self, gain: float, v: Float64) -> float:
+        """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain``, made feasible where they are not; v (p,)."""
+        return gain - 0.5 * float(v @ v)
+
+    def bounds(self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: Any = None) -> Bounds:
+        """Return R(w), and the best dual point among the multiples t a of the slopes at w.
+
+        ``sums``: sum C_i l(m_i); linear and quadratic, where sum_i (t a_i - conjugate(t a_i)) is t linear - t^2 quadratic.
+        ``rows``: the ``row_sums`` of all rows.
+        """
+        _, linear, quadratic = sums
+        square = float(v @ v)
+        scale = best_scale(loss, linear, quadratic, square)
+        return Bounds(self.value(w), scale, dual_at(scale, linear, quadratic, square))
+
+    def is_degenerate(self, dual: float) -> bool:
+        """Return whether the optimum, which is ``dual`` at least, is 0 but for rounding."""
+        return False
+
+    def row_sums(self, components: int) -> Any:
+        """Return empty sums over all rows, whatever the weights, that it needs to know; None: none (``solvers.one_class.RowSums``)."""
+        return None
+
+    def sum_of_dual(self, total: float) -> float | None:
+        """Return what sum a_i is at every feasible point, of rows with sum s_i = ``total``; None: no constraint says."""
+        return None
+
+    def slope_of_dual(self, length: float) -> float:
+        """Return by how much D changes for a change of v of length 1, at most; ``length`` is that of v."""
+        return length
+
+    def cancellation(self, w: Float64, total: float, unit: float) -> float:
+        """Return by how much the sum of the absolute values of what P is made of exceeds |P|, at most.
+
+        ``total``: sum s_i; ``unit``: that of margins.
+        """
+        return 0.0
+
+    def unit(self, facts: JsonObject) -> float:
+        """Return what a margin of the weights is in the units of P; ``facts`` are those of the certificate."""
+        return 1.0
+
+    def with_nu(self, nu: float) -> Regularizer:
+        """Return the same for another nu, where it has one."""
+        return self
+
+    def form(self, solver: Any) -> Any:
+        """Return the solver (``types.Solver``) that minimizes with it, with the settings of this one; None: it cannot."""
+        return solver
+
+
+SQUARED_NORM = Regularizer()
 
 
 @saved_as("problem")
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """P(w) = 1/2 ||w||^2 + C sum_i s_i l(m_i): one class against the rest, or regression, with one C.
+    """P(w) = R(w) + C sum_i s_i l(m_i), with one C.
 
-    m_i = y_i w.x_i in classification, w.x_i - t_i in regression (``Loss.numeric``).
+    R is 1/2 ||w||^2 unless a regularizer says otherwise. m_i = y_i w.x_i in classification, w.x_i - t_i in regression
+    (``Loss.numeric``); other kinds have margins of their own (``Kind.margins``).
 
     Several problems (classes, values of C) can be solved on one reading of the data.
     """
@@ -245,9 +364,9 @@ class Problem:
     rows: int
     """The number of rows it is solved on: n."""
     columns: int
-    """Features, without the constant one: ``w`` has ``columns + 1`` components."""
-    positive: int
-    """The class code that is +1; ``EVERY_ROW``: all rows are, whatever their codes; 0 in regression."""
+    """Features, without the constant one: a decision function has ``columns + 1`` weights."""
+    kind: Kind
+    """What is told apart; one of regression where, and only where, the loss is numeric."""
     bias: float = 1.0
     """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
     weights: tuple[float, ...] = ()
@@ -259,64 +378,18 @@ class Problem:
     held_out: tuple[int, ...] = ()
     """Chunks that are not shown to it; ``rows`` are those of the others."""
     warm: Float64 | None = field(default=None, compare=False, repr=False)
-    """Weights (columns + 1,) to start from, as the solver sees them; None: from nothing."""
+    """Weights (components,) to start from, as the solver sees them; None: from nothing."""
     reach: Reach | None = field(default=None, compare=False)
     """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
     nonzeros: int | None = None
     """Stored entries of all rows; None where rows are dense."""
-    nu: float | None = None
-    """In one-class problems with a free offset (``solvers.one_class``), sum a_i is this share of sum s_i; with two classes it is the nu of
-    nu-SVM (``solvers.nu``). None: neither form."""
-    classes: int = 0
-    """The number of classes told apart by one problem, each by weights of its own (``solvers.dcd``): m_i is how far the
-    decision value of a row's class is above all others. 0: ``positive`` against the rest."""
-    negative: int | None = None
-    """In one-vs-one problems, the class code that is -1; rows of other classes do not belong to the problem. None: all others are -1."""
-    l1_ball: float | None = None
-    """The t of least squares subject to ||w||_1 <= t, which takes the place of 1/2 ||w||^2; None: no such bound."""
-    l1: float | None = None
-    """The weight of ||w||_1 beside 1/2 ||w||^2 (elastic net, ``solvers.elastic_net``); None: no such term."""
-    center: float = 0.0
-    """In regression with a free intercept, subtracted from every target, and added to the intercept in the end. As sum a_i = 0 neither P
-    nor D changes; without it both are differences of large numbers where targets are far from 0."""
-    origin: Float64 | None = field(default=None, compare=False, repr=False)
-    """In one-class problems with a free offset, (columns,): the rows of the problem less the rows that are read; None: they are the same."""
-
-    @property
-    def task(self) -> LearningTask:
-        """How the codes of rows are read."""
-        if self.loss.numeric():
-            return Regression(self.center)
-        if self.classes:
-            return AllClasses(self.weights)
-        return OneClass(self.weights) if self.positive == EVERY_ROW else OneAgainstRest(self.positive, self.weights)
-
-    @property
-    def two_classes_by_nu(self) -> bool:
-        """Whether it is the nu-SVM of two classes."""
-        return self.nu is not None and self.positive != EVERY_ROW
+    regularizer: Regularizer = SQUARED_NORM
+    """R, and what D has in its place."""
 
     @property
     def components(self) -> int:
         """The number of weights: ``columns + 1``, of each class where classes are told apart together."""
-        return (self.classes or 1) * (self.columns + 1)
-
-    @property
-    def positives(self) -> tuple[int, ...]:
-        """The class code that each decision value of the model speaks for: one of two classes, else one a class."""
-        return tuple(range(self.classes)) if self.classes > TWO else (self.positive,)
-
-    def shaped(self, w: Float64) -> Float64:
-        """Return the weights w (components,) as a solution has them: (classes, columns + 1) where classes are told apart together."""
-        return w.reshape(self.classes, -1) if self.classes else w
-
-    def decision_weights(self, w: Float64) -> Float64:
-        """Return the weights of the model's decision values (decision values, columns + 1) for those of the problem, w (components,).
-
-        Of two classes that are told apart together it is the difference of both.
-        """
-        rows = w.reshape(-1, self.columns + 1)
-        return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
+        return (self.kind.classes or 1) * (self.columns + 1)
 
     def first_weights(self) -> Float64:
         """Return a copy of ``warm``, or zeros."""

@@ -334,24 +334,7 @@ class Solver(ABC, Generic[S]):
         Of a solver that was not asked to keep it, those of the best point that it knows in this way; None where it knows none.
         """
 
-    # -- other kinds of problems
-
-    def of_classes(self, classes: int) -> AnySolver | None:
-        """Return the solver that tells so many classes apart in one problem (``Problem.classes``), with the same settings."""
-
-    def in_l1_ball(self) -> AnySolver | None:
-        """Return the solver of least squares over an l1 ball (``Problem.l1_ball``), with the same settings."""
-
-    def with_l1(self) -> AnySolver | None:
-        """Return the solver of problems with an l1 term (``Problem.l1``), with the same settings."""
-
-    def for_two_classes(self) -> AnySolver | None:
-        """Return the solver that finds the C of two classes by ``Problem.nu`` (nu-SVM), with the same settings."""
-
-    @property
-    def free_offset(self) -> bool:
-        """Whether it solves one-class problems with a free offset (``Problem.nu``, ``solvers.one_class``)."""
-        return False
+    # -- kernels
 
     @property
     def exact_kernel(self) -> bool:

@@ -11,6 +11,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.rounding import UNIT, two_sum_terms
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
@@ -50,7 +51,7 @@ def test_a_sum_is_as_good_as_its_products(sparse: bool) -> None:
 def test_a_pass_sums_so_too_and_so_do_those_who_share_it(workers: int) -> None:
     values, a = cancelling()
     y, ones = np.sign(a).astype(np.float32), np.abs(a).astype(np.float32)
-    problem, w = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, 1), np.zeros(COLUMNS + 1)
+    problem, w = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, OneAgainstRest(1)), np.zeros(COLUMNS + 1)
     copies = [PointSums(COLUMNS + 1) for _ in range(workers)]
     for k, start in enumerate(range(0, ROWS, 500)):
         rows = slice(start, start + 500)

@@ -9,6 +9,9 @@ import pytest
 from streamsvm.kernels import KERNELS
 from streamsvm.losses import LOSSES
 from streamsvm.solvers import SOLVERS, check_solver, losses_of
+from streamsvm.solvers.kinds import Multinomial
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.types import AnySolver, Kernel, Loss, Solver
 
 METHODS_OF_FLAGS = {
@@ -22,7 +25,7 @@ METHODS_OF_FLAGS = {
 def variants(name: str) -> list[AnySolver]:
     """A registered solver, and those it gives for other kinds of problems."""
     solver = SOLVERS[name]()
-    others = (solver.of_classes(3), solver.in_l1_ball(), solver.with_l1(), solver.for_two_classes())
+    others = (part.form(solver) for part in (Multinomial(3), L1Ball(1.0), ElasticNet(1.0), NuMargin(0.5)))
     return [solver, *(other for other in others if other is not None)]
 
 

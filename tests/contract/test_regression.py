@@ -27,6 +27,7 @@ from streamsvm.solvers.dcd import DCD, Joint
 from streamsvm.store.format.labels import Numbers
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem, Stop
+from tests.solvers.problems import kind_of
 
 ROWS, COLUMNS, C = 200, 4, 0.3
 CERTIFIED = {
@@ -107,7 +108,7 @@ def fresh(joint: Joint | None) -> Joint:
 @pytest.mark.parametrize("name", NUMERIC)
 def test_regression_groups_that_move_at_once_never_fall_and_know_their_dual_value(name: str) -> None:
     (X, t, weight), loss = data(True), LOSSES[name]()
-    problem = Problem(loss, C, ROWS, COLUMNS, 0)
+    problem = Problem(loss, C, ROWS, COLUMNS, kind_of(loss))
     s, Z = weight.astype(np.float32), np.column_stack([X.astype(np.float64), np.ones(ROWS)])
     solver, parts = DCD(parts=3, sweeps=2), np.array_split(np.arange(ROWS), 3)
     state, rows, a = solver.start(problem), {name: np.zeros(ROWS) for name in ("alpha", "before")}, np.zeros(ROWS)

@@ -17,6 +17,7 @@ from streamsvm.solvers.cutting_plane import CuttingPlane
 from streamsvm.solvers.evaluation import WeightEvaluation
 from streamsvm.solvers.interior_point import InteriorPoint
 from streamsvm.solvers.kernel_active_set import KernelActiveSet
+from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Problem
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of
@@ -114,7 +115,7 @@ def given(state: Any, number: float, names: str) -> Any:
     return state
 
 
-KERNEL_PROBLEM = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, 1, kernel=RBF(0.5))
+KERNEL_PROBLEM = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, OneAgainstRest(1), kernel=RBF(0.5))
 
 
 def test_merge_of_kernel_active_set_gathers_rows_and_reach() -> None:

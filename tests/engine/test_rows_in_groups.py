@@ -24,6 +24,7 @@ from streamsvm.features.scaling import Raw
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
 from streamsvm.store import open_store
 from streamsvm.types import Problem, RowState, Store
 
@@ -40,8 +41,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def problems(store: Store) -> list[Problem]:
     columns = store.layout.columns
     return [
-        Problem(Hinge(), 1.0, ROWS, columns, 1),
-        Problem(SquaredHinge(), 0.3, ROWS, columns, 1, held_out=(2,)),
+        Problem(Hinge(), 1.0, ROWS, columns, OneAgainstRest(1)),
+        Problem(SquaredHinge(), 0.3, ROWS, columns, OneAgainstRest(1), held_out=(2,)),
     ]
 
 
@@ -95,9 +96,9 @@ def test_final_sums_rows_that_cost_something_are_those_short_of_their_margin(sto
     """Of two classes y f; of a problem of all classes how far the row's own is ahead. By as much more as margins are off."""
     columns, rng = store.layout.columns, np.random.default_rng(3)
     given = [
-        Problem(Hinge(), 0.5, ROWS, columns, 1),
-        Problem(Hinge(), 2.0, ROWS, columns, 1, classes=2),
-        Problem(Hinge(), 2.0, ROWS, columns, 1, classes=2),
+        Problem(Hinge(), 0.5, ROWS, columns, OneAgainstRest(1)),
+        Problem(Hinge(), 2.0, ROWS, columns, Multinomial(2, 1)),
+        Problem(Hinge(), 2.0, ROWS, columns, Multinomial(2, 1)),
     ]
     weights = [rng.normal(size=columns + 1), rng.normal(size=(2, columns + 1)), rng.normal(size=(2, columns + 1))]
     X, codes = np.zeros((ROWS, columns + 1)), np.zeros(ROWS, int)

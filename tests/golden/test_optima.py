@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.types import Problem
+from streamsvm.types import Kind, Regularizer
+from tests.contract.kinds import saved_subclasses
 from tools.fuzz import optima_peers as peers
-from tools.fuzz.optima import FORMS, NO_FORMS, TASKS, compared, on_the_way
+from tools.fuzz.optima import FORMS, TASKS, compared, on_the_way
 
 SOME = {
     "classes": ("newton", "hinge"),
@@ -29,7 +28,7 @@ def test_optima_fuzzer_every_solver_has_a_task_for_each_of_its_losses() -> None:
 
 
 def test_optima_fuzzer_every_form_of_a_problem_has_a_task() -> None:
-    assert {one.name for one in fields(Problem)} == set(FORMS) | NO_FORMS
+    assert set(saved_subclasses(Kind) + saved_subclasses(Regularizer)) == set(FORMS)
     assert all(TASKS[task].pairs() for task in FORMS.values())
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.engine.evaluation import Evaluation, MarginChange, margins_apart
+from streamsvm.engine.evaluation import MarginChange, margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
@@ -19,7 +18,11 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
+from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.kernel.blended import Blended
+from streamsvm.solvers.kinds import OneAgainstRest
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.one_class import FreeOffset
 from streamsvm.solvers.rounding import (
     UNIT,
     RowWeights,
@@ -31,7 +34,8 @@ from streamsvm.solvers.rounding import (
     steepness,
 )
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import DUAL, EVERY_ROW, Certificate, LinearSolution, Problem, Status
+from streamsvm.types import DUAL, Certificate, LinearSolution, Problem, Regularizer, Status
+from tests.solvers.problems import kind_of
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
 """Root mean squares 3 and sqrt(8), largest 3 and 4."""
@@ -57,7 +61,7 @@ class Given:
 
 
 def problem(loss: Any = None, **changed: Any) -> Problem:
-    return Problem(loss or SquaredHinge(), 0.5, 4, 2, 1, bias=2.0, **changed)
+    return Problem(loss or SquaredHinge(), 0.5, 4, 2, kind_of(loss or SquaredHinge()), bias=2.0, **changed)
 
 
 def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
@@ -206,12 +210,12 @@ def test_certificate_takes_the_best_dual_value_computed_anew(off: float) -> None
 def test_certificate_bounds_the_squares_of_optimal_dual_variables() -> None:
     """Of the hinge sum a_i^2 <= C max s sum a_i, of its square a_i = 2 C xi_i and sum a_i^2 = 4 C L; sum a_i <= 2 P both times."""
     weights = RowWeights(400.0, 900.0, 3.0)
-    hinge, square = (Problem(loss(), 0.5, 100, 2, 1) for loss in (Hinge, SquaredHinge))
+    hinge, square = (Problem(loss(), 0.5, 100, 2, kind_of(loss())) for loss in (Hinge, SquaredHinge))
     assert pull_at_optimum(hinge, 7.0, weights) == 14.0
     assert root_pull_at_optimum(hinge, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(14.0 * 0.5 * 3.0)))
     assert root_pull_at_optimum(square, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(4 * 0.5 * 3.0 * 7.0)))
     assert root_pull_at_optimum(hinge, 7.0, None) == pull_at_optimum(hinge, 7.0, None)
-    outliers = Problem(Hinge(), 1.0, 100, 2, 0, nu=0.01)
+    outliers = Problem(Hinge(), 1.0, 100, 2, OneAgainstRest(0), regularizer=FreeOffset(0.01))
     assert pull_at_optimum(outliers, 7.0, weights) == pytest.approx(4.0)
 
 
@@ -226,15 +230,16 @@ def test_certificate_compares_margins_of_two_feature_maps(shape: tuple[int, ...]
     assert found == pytest.approx((values * np.abs(change).max(), usual), rel=1e-12)
 
 
-@pytest.mark.parametrize("positive", [EVERY_ROW, 1])
-def test_certificate_of_nu_counts_its_negative_term_by_size(positive: int) -> None:
+@pytest.mark.parametrize("regularizer", [FreeOffset(0.125), NuMargin(0.125)])
+def test_certificate_of_nu_counts_its_negative_term_by_size(regularizer: Regularizer) -> None:
     """P = |w|^2 / 2 + losses - nu W rho; rho is the offset of one class, and a fact of two."""
     square, losses, taken = 5.0, 2.0, 0.125 * 16.0 * 2.0
-    weights, w = RowWeights(16.0, 20.0, 2.0), np.array([1.0, -3.0, -2.0 if positive == EVERY_ROW else 0.25])
-    one = replace(problem(Hinge(), nu=0.125), positive=positive)
-    run = Run(one, None, Certificate(square + losses - taken, 0.0, facts={"rho": 2.0}))
-    assert sum_of_terms(run, w, weights) == square + losses + taken
-    assert sum_of_terms(run, w, None) == square + losses - taken
+    one_class = isinstance(regularizer, FreeOffset)
+    weights, w = RowWeights(16.0, 20.0, 2.0), np.array([1.0, -3.0, -2.0 if one_class else 0.25])
+    one, primal = problem(Hinge(), regularizer=regularizer), square + losses - taken
+    run = Run(one, None, Certificate(primal, 0.0, facts={"rho": 2.0}))
+    assert sum_of_terms(run, primal, w, weights) == square + losses + taken
+    assert sum_of_terms(run, primal, w, None) == primal
     below = Run(one, None, Certificate(-1.0, -2.0, facts={"rho": -2.0}))
-    assert sum_of_terms(below, w, weights) == (1.0 + 2.0 * taken if positive == EVERY_ROW else 1.0)
-    assert sum_of_terms(Run(problem(), None, Certificate(-3.0, -4.0)), w, weights) == 3.0
+    assert sum_of_terms(below, 1.0, w, weights) == (1.0 + 2.0 * taken if one_class else 1.0)
+    assert sum_of_terms(Run(problem(), None, Certificate(-3.0, -4.0)), 3.0, w, weights) == 3.0

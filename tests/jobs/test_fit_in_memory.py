@@ -24,6 +24,7 @@ from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Layout, Problem
+from tests.solvers.problems import kind_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Planned:
 
 
 def planned(solver: Any, loss: Any, count: int = 1, *, rows: int = 20, tolerance: float = 1e-3, **changed: Any) -> Any:
-    problem = Problem(loss, 1.0, rows, 4, 1, tolerance=tolerance, **changed)
+    problem = Problem(loss, 1.0, rows, 4, kind_of(loss), tolerance=tolerance, **changed)
     layout = Layout(4, (6, rows - 6), None, ("a", "b"), (10, rows - 10))
     return Planned(solver, [problem] * count, layout, tolerance)
 

@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm.losses import LOSSES
 from streamsvm.types import Certificate, Problem
 from tests.solvers.kernel_problems import solve
+from tests.solvers.problems import kind_of
 
 
 class DrawnRows(NamedTuple):
@@ -20,7 +21,7 @@ class DrawnRows(NamedTuple):
     C: float
 
     def problem_of(self, loss: Any, tolerance: float) -> Problem:
-        return Problem(loss, self.C, len(self.X), self.X.shape[1], 1, tolerance=tolerance)
+        return Problem(loss, self.C, len(self.X), self.X.shape[1], kind_of(loss), tolerance=tolerance)
 
     def primal(self, loss: Any, w: Any) -> float:
         """P(w), from its definition; of numbers the targets are ``y``."""

@@ -10,6 +10,7 @@ from streamsvm.engine.training import steps_between
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, Rows, row_count, row_slice
 from streamsvm.types import Block, Certificate, Problem
+from tests.solvers.problems import kind_of
 
 
 def noisy_rows(n: int = 400, d: int = 4, seed: int = 3) -> tuple[Any, Any]:
@@ -68,4 +69,4 @@ def closed(solver: Any, state: Any) -> Certificate:
 
 def problem_of(X: Any, loss: Any, C: float, gamma: float, tolerance: float = 1e-5) -> Problem:
     n, d = X.shape
-    return Problem(loss, C, n, d, 1, 1.0, (), tolerance, RBF(gamma))
+    return Problem(loss, C, n, d, kind_of(loss), 1.0, (), tolerance, RBF(gamma))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.rows import Dense
-from streamsvm.types import Block, Problem
+from streamsvm.solvers.kinds import OneAgainstRest, Regression
+from streamsvm.types import Block, Kind, Problem
 
 ROWS, COLUMNS = 300, 6
 
@@ -19,8 +20,13 @@ def rows_of(seed: int = 5) -> tuple[Any, Any, Any]:
     return X, y, rng.choice([0.0, 0.5, 1.0, 2.0], ROWS).astype(np.float32)
 
 
+def kind_of(loss: Any, positive: int = 1) -> Kind:
+    """Return regression for a loss of numbers, else a class against the rest."""
+    return Regression() if loss.numeric() else OneAgainstRest(positive)
+
+
 def problem_of(loss: Any, C: float = 0.5) -> Problem:
-    return Problem(loss, C, ROWS, COLUMNS, 1, tolerance=1e-12)
+    return Problem(loss, C, ROWS, COLUMNS, kind_of(loss), tolerance=1e-12)
 
 
 def epoch_blocks(epoch: int) -> list[Block]:

@@ -21,6 +21,7 @@ from tests.arrays import csr_of
 from tests.axes import each_value
 from tests.solvers.drawn_rows import DrawnRows, solve_as_liblinear
 from tests.solvers.kernel_problems import gram64, solve
+from tests.solvers.problems import kind_of
 
 GAMMA = 0.5
 EXACT_GAP = 1e-11
@@ -42,11 +43,11 @@ def small(seed: int) -> DrawnRows:
 
 
 def linear_problem(X: Any, loss: Any, C: float) -> Problem:
-    return Problem(loss, C, len(X), X.shape[1], 1, tolerance=0.0)
+    return Problem(loss, C, len(X), X.shape[1], kind_of(loss), tolerance=0.0)
 
 
 def kernel_problem(X: Any, loss: Any, C: float, tolerance: float = 0.0) -> Problem:
-    return Problem(loss, C, len(X), X.shape[1], 1, tolerance=tolerance, kernel=RBF(GAMMA))
+    return Problem(loss, C, len(X), X.shape[1], kind_of(loss), tolerance=tolerance, kernel=RBF(GAMMA))
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.engine.block import targets_and_weights
-from streamsvm.engine.evaluation import MultinomialEvaluation
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.row_state import RowStates
@@ -30,13 +29,14 @@ from streamsvm.losses import (
 )
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import DCD, MPU, Joint, MPUState, MultinomialDCD
-from streamsvm.solvers.evaluation import slopes_of
+from streamsvm.solvers.evaluation import MultinomialEvaluation, slopes_of
+from streamsvm.solvers.kinds import Multinomial
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Problem, Stop
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 from tests.solvers.problems import ROWS as SMALL_ROWS
-from tests.solvers.problems import epoch_blocks, explicit_dual
+from tests.solvers.problems import epoch_blocks, explicit_dual, kind_of
 from tests.solvers.problems import problem_of as small_problem
 
 RECORDS = {name: LOSSES[name]() for name in ("hinge", "squared_hinge", "huber")}
@@ -73,7 +73,7 @@ def case(
     values = sparse_values(rng, rows, columns)
     codes = (values @ rng.normal(size=columns) + 0.8 * rng.normal(size=rows) > 0.3).astype(np.int32)
     weight = rng.choice([0.0, 0.5, 1.0, 3.0], rows).astype(np.float32) if weighted else None
-    return Case(values, codes, weight, Problem(loss, C, rows, columns, 1, bias, factors, tolerance))
+    return Case(values, codes, weight, Problem(loss, C, rows, columns, kind_of(loss), bias, factors, tolerance))
 
 
 def stored(given: Case, *, sparse: bool = False, chunks: int = 4) -> MemoryStore:
@@ -299,7 +299,7 @@ def test_cocoa_joined_dual_is_that_of_the_rows_and_never_falls(loss: Any, sigma:
     s = rng.choice([0.0, 0.5, 2.0], n).astype(np.float32)
     counted = s > 0.0
     Z = np.hstack([X.astype(np.float64), np.ones((n, 1))]) * (1.0 if loss.numeric() else y[:, None])
-    groups = Groups(DCD(parts=PARTS, sweeps=2), Problem(loss, C, n, 6, 1), X, y, s)
+    groups = Groups(DCD(parts=PARTS, sweeps=2), Problem(loss, C, n, 6, kind_of(loss)), X, y, s)
     groups.state.joint.sigma = sigma
     before = -np.inf
     for number in range(8):
@@ -362,7 +362,7 @@ def table() -> tuple[Any, Any, Any]:
 
 
 def many_problem(loss: Any, **more: Any) -> Problem:
-    return Problem(loss, MANY_C, MANY_ROWS, MANY_COLUMNS, 0, classes=CLASSES, **more)
+    return Problem(loss, MANY_C, MANY_ROWS, MANY_COLUMNS, Multinomial(CLASSES), **more)
 
 
 def with_constant() -> Any:

@@ -10,12 +10,13 @@ import pytest
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.solvers.elastic_net import ProximalNewton
 from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.regularizers import proves_zero
+from streamsvm.solvers.regularizers import ElasticNet, proves_zero
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
+from tests.solvers.problems import kind_of
 
 SMOOTH = ("squared", "squared_hinge", "logistic", "squared_epsilon_insensitive", "huber")
 
@@ -49,7 +50,16 @@ def fuzzed(seed: int, name: str) -> tuple[Any, Any, Any]:
 
 
 def problem_of(name: str, X: Any, l1: float, tolerance: float, C: float = 0.3) -> Problem:
-    return Problem(LOSSES[name](), C, len(X), X.shape[1], 1, 1.0, tolerance=tolerance, l1=l1)
+    return Problem(
+        LOSSES[name](),
+        C,
+        len(X),
+        X.shape[1],
+        kind_of(LOSSES[name]()),
+        1.0,
+        tolerance=tolerance,
+        regularizer=ElasticNet(l1),
+    )
 
 
 def largest_slope(name: str, X: Any, y: Any, s: Any, C: float = 0.3) -> float:
@@ -92,7 +102,7 @@ def test_elastic_net_optimum_is_that_of_slow_steps_and_the_bound_is_below_it(see
     name = SMOOTH[seed % len(SMOOTH)]
     X, y, s = fuzzed(seed, name)
     l1 = (0.01, 0.1, 0.4)[seed % 3] * largest_slope(name, X, y, s)
-    solver = Newton().with_l1()
+    solver = ProximalNewton()
     state, _, found = solve(solver, problem_of(name, X, l1, 1e-9), X, y, s, block=17, passes=40)
     known, w = optimum(name, X, y, s, l1), solver.solution(state).w
     best = objective(name, X, y, s, known, l1)[0]
@@ -111,7 +121,7 @@ def test_elastic_net_pool_of_few_columns_finds_the_same_optimum() -> None:
     s = np.ones(150, np.float32)
     l1 = 0.3 * largest_slope("squared_hinge", X, y, s)
     problem = problem_of("squared_hinge", X, l1, 1e-8)
-    first = replace(Newton().with_l1(), pool=20)
+    first = replace(ProximalNewton(), pool=20)
     found = {pool: solve(replace(first, pool=pool), problem, X, y, s, passes=60) for pool in (20, 300, 4096)}
     w = optimum("squared_hinge", X, y, s, l1)
     best = objective("squared_hinge", X, y, s, w, l1)[0]
@@ -129,7 +139,7 @@ def test_elastic_net_sparse_rows_are_the_same_problem() -> None:
     X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
     y, s = np.where(X[:, 0] + X[:, 1] > 0.0, 1.0, -1.0).astype(np.float32), np.ones(200, np.float32)
     for pool in (4096, 20):
-        solver = replace(Newton().with_l1(), pool=pool)
+        solver = replace(ProximalNewton(), pool=pool)
         problem = problem_of("squared_hinge", X, 2.0, 1e-9)
         one, two = (
             solve(solver, problem, rows, y, s, passes=60)[2][-1].primal for rows in (Dense(X, 1.0), csr_of(X, 1.0))

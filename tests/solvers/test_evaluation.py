@@ -15,11 +15,21 @@ from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, round_corners
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import DualPoint, DualSums, PointSums, WeightEvaluation, slopes_at
+from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 from tests.axes import each_value
-from tests.solvers.problems import COLUMNS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+from tests.solvers.problems import (
+    COLUMNS,
+    best_scaled,
+    epoch_blocks,
+    explicit_dual,
+    kind_of,
+    problem_of,
+    rows_of,
+    signed_rows,
+)
 
 WEIGHTS = np.linspace(-1.0, 0.6, COLUMNS + 1)
 
@@ -107,7 +117,7 @@ def test_point_evaluation_compensates_rounding() -> None:
     given = DualSums(2)
     ones = np.ones(3, np.float32)
     block = Block(Dense(ones[:, None], 0.0), ones, ones, 0, 0, np.arange(3, dtype=np.int32), 0)
-    given.add(Problem(Hinge(), 1e17, 3, 1, 1), block, np.array([1e16, 1.0, -1e16]))
+    given.add(Problem(Hinge(), 1e17, 3, 1, OneAgainstRest(1)), block, np.array([1e16, 1.0, -1e16]))
     assert given.vector()[0] == 1.0
     given.merge(deepcopy(given))
     assert given.vector()[0] == 2.0
@@ -172,7 +182,7 @@ def test_leave_one_out_scores_are_those_of_fits_without_the_row(loss: Any, weigh
     """Of a row of weight 3 one copy is left out, of a weight below 1 all there is."""
     X, y = data()
     weights = np.random.default_rng(1).choice(weighted, FEW)
-    problem = Problem(loss, 0.7, FEW, SIX, 1)
+    problem = Problem(loss, 0.7, FEW, SIX, kind_of(loss))
     w = least(problem, X, y, weights)
     f, found = scores(problem, Dense(X, 1.0), y, weights, np.ones(FEW), w)
     moved = np.flatnonzero(f != found)[:40]
@@ -184,7 +194,7 @@ def test_leave_one_out_scores_are_those_of_fits_without_the_row(loss: Any, weigh
 
 def test_leave_one_out_weight_of_two_is_two_rows() -> None:
     X, y = data()
-    problem = Problem(SquaredHinge(), 0.7, FEW, SIX, 1)
+    problem = Problem(SquaredHinge(), 0.7, FEW, SIX, OneAgainstRest(1))
     weights = np.ones(FEW)
     weights[:40] = 2
     twice = np.concatenate([np.arange(FEW), np.arange(40)])
@@ -199,7 +209,7 @@ def test_leave_one_out_weight_of_two_is_two_rows() -> None:
 
 def test_leave_one_out_rows_of_every_form_have_the_same_scores() -> None:
     X, y = data()
-    problem, ones = Problem(SquaredHinge(), 0.7, FEW, SIX, 1), np.ones(FEW)
+    problem, ones = Problem(SquaredHinge(), 0.7, FEW, SIX, OneAgainstRest(1)), np.ones(FEW)
     w = least(problem, X, y, ones)
     forms = [
         Dense(X, 1.0),

@@ -15,7 +15,7 @@ from streamsvm.types import Block, Problem
 from tests.axes import each_value
 from tests.solvers.drawn_rows import fuzzed, solve_as_liblinear
 from tests.solvers.kernel_problems import solve
-from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+from tests.solvers.problems import ROWS, epoch_blocks, explicit_dual, kind_of, problem_of, rows_of, signed_rows
 from tools.fuzz import optima_peers as peers
 from tools.fuzz.optima_peers import Drawn
 
@@ -43,7 +43,7 @@ def test_interior_point_numbers_are_solved_with_few_rows_kept_and_their_dual_var
         LOSSES[name](),
         InteriorPoint(kept=60),
     )
-    problem = Problem(loss, C, len(X), X.shape[1], 0, tolerance=1e-8)
+    problem = Problem(loss, C, len(X), X.shape[1], kind_of(loss), tolerance=1e-8)
     state, _, found = solve(solver, problem, X, t, s, block=37, passes=60)
     seen = Drawn(X, t, s, C).seen
     Z, norm = peers.features(seen, kernel=False)

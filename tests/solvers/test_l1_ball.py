@@ -11,8 +11,8 @@ from sklearn.linear_model import lars_path_gram
 from streamsvm.losses import Squared
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.regularizers import best_multiple_in_ball as best_multiple
-from streamsvm.solvers.regularizers import dual_in_ball
+from streamsvm.solvers.kinds import Regression
+from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.types import Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
@@ -31,7 +31,9 @@ def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
 
 
 def problem_of(X: Any, radius: float, tolerance: float) -> Problem:
-    return Problem(Squared(0.5), 1.0, len(X), X.shape[1], 0, 1.0, tolerance=tolerance, l1_ball=radius)
+    return Problem(
+        Squared(0.5), 1.0, len(X), X.shape[1], Regression(), 1.0, tolerance=tolerance, regularizer=L1Ball(radius)
+    )
 
 
 def value(X: Any, t: Any, s: Any, w: Any) -> float:
@@ -62,7 +64,7 @@ def radius_of(X: Any, t: Any, s: Any, share: float) -> float:
 def test_l1_ball_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
     X, t, s, share = fuzzed(seed)
     name, radius = list(METHODS)[seed % 4], radius_of(X, t, s, share)
-    solver = METHODS[name](sample=5 if seed % 3 == 0 else 0).in_l1_ball()
+    solver = L1Ball(1.0).form(METHODS[name](sample=5 if seed % 3 == 0 else 0))
     tolerance = 1e-3 if name in {"mfw", "swap"} else 3e-2  # the others go to and fro between vertices of a face
     state, _, found = solve(solver, problem_of(X, radius, tolerance), X, t, s, block=17, passes=40)
     best, w = optimum(X, t, s, radius), solver.solution(state).w
@@ -79,13 +81,13 @@ def test_l1_ball_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at
     t = X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) + 0.1 * rng.normal(size=300)
     s = np.ones(300, np.float32)
     problem = problem_of(X, 3.0, 1e-3)
-    whole, _, first = solve(Partan().in_l1_ball(), problem, X, t, s, passes=30)
-    state, _, found = solve(Partan(pool=12).in_l1_ball(), problem, X, t, s, passes=60)
+    whole, _, first = solve(L1Ball(1.0).form(Partan()), problem, X, t, s, passes=30)
+    state, _, found = solve(L1Ball(1.0).form(Partan(pool=12)), problem, X, t, s, passes=60)
     assert len(whole.pool) == 200
     assert len(state.pool) == 12
     assert found[-1].gap <= 1e-3
     assert found[-1].primal == pytest.approx(first[-1].primal, rel=1e-3)
-    w = Partan().in_l1_ball().solution(state).w
+    w = L1Ball(1.0).form(Partan()).solution(state).w
     assert set(np.flatnonzero(np.abs(w[:-1]) > 0.05)) == {3, 50, 120}
     assert found[-1].facts["columns_used"] == np.count_nonzero(w[:-1]) <= 40
 
@@ -94,7 +96,7 @@ def test_l1_ball_pool_smaller_than_the_solution_ends_without_a_false_proof() -> 
     rng = np.random.default_rng(4)
     X = rng.normal(size=(80, 20)).astype(np.float32)
     t, s = X @ np.ones(20) + 0.1 * rng.normal(size=80), np.ones(80, np.float32)
-    solver, radius = Swap(pool=8).in_l1_ball(), 15.0
+    solver, radius = L1Ball(1.0).form(Swap(pool=8)), 15.0
     state, _, found = solve(solver, problem_of(X, radius, 1e-3), X, t, s, passes=12)
     best, w = optimum(X, t, s, radius), solver.solution(state).w
     assert found[-1].gap > 1e-3
@@ -106,7 +108,7 @@ def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
     X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
     t, s, problem = rng.normal(size=200), np.ones(200, np.float32), problem_of(X, 0.7, 1e-4)
     for pool in (4096, 20):
-        solver = ModifiedFrankWolfe(pool=pool).in_l1_ball()
+        solver = L1Ball(1.0).form(ModifiedFrankWolfe(pool=pool))
         one, two = (
             solve(solver, problem, rows, t, s, passes=60)[2][-1].primal for rows in (Dense(X, 1.0), csr_of(X, 1.0))
         )
@@ -116,7 +118,7 @@ def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
 def test_l1_ball_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
     X, t, s, share = fuzzed(11)
     radius = radius_of(X, t, s, share)
-    solver = FrankWolfe(step="open", epsilon=0.5).in_l1_ball()
+    solver = L1Ball(1.0).form(FrankWolfe(step="open", epsilon=0.5))
     _, _, found = solve(solver, problem_of(X, radius, 1e-12), X, t, s, passes=20)
     assert found[-1].final
     assert found[-1].facts["simplex_gap"] <= 0.5
@@ -129,9 +131,10 @@ def test_l1_ball_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
 def test_l1_ball_scales_slopes_to_the_best_dual_point(linear: float, quadratic: float) -> None:
     """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
     v = np.array([1.0, -3.0, 2.0])
-    u, dual = best_multiple(2.0, linear, quadratic, v)
-    assert dual == pytest.approx(dual_in_ball(2.0, u * linear, u * u * quadratic, u * v), abs=1e-12)
+    ball = L1Ball(2.0)
+    _, u, dual = ball.bounds(Squared(0.5), (0.0, linear, quadratic), np.zeros(3), v)
+    assert dual == pytest.approx(ball.dual(u * linear - u * u * quadratic, u * v), abs=1e-12)
     if quadratic > 0.0:
-        tried = [dual_in_ball(2.0, t * linear, t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
+        tried = [ball.dual(t * linear - t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
         assert dual == pytest.approx(max(tried), abs=1e-12)
     assert (u > 0.0) == (dual > 0.0) == (linear > 6.0 and quadratic > 0.0)

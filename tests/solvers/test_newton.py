@@ -25,6 +25,7 @@ from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import CSR, Dense
 from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.newton.model import polished_dual
 from streamsvm.solvers.newton.sample import PrioritySampler, Sample
 from streamsvm.solvers.newton.solver import Newton
@@ -285,7 +286,7 @@ def drawn(seed: int, sparse: bool) -> tuple[Any, Any, Any]:
 
 
 def logistic_problem(C: float, tolerance: float) -> Problem:
-    return Problem(Logistic(), C, MANY, 8, 1, 1.0, tolerance=tolerance)
+    return Problem(Logistic(), C, MANY, 8, OneAgainstRest(1), 1.0, tolerance=tolerance)
 
 
 @each_value(("C", [1e-3, 1.0, 100.0]), ("sparse", [False, True]))

@@ -34,6 +34,7 @@ from streamsvm.store import open_store
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
+from tests.solvers.problems import kind_of
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.3)]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -46,7 +47,7 @@ def rows_in_memory(X: Rows, y: Any, s: Any = None) -> Sample:
 
 
 def solver_of(sample: Sample, columns: int, loss: Any, C: float = 1.0, tolerance: float = 1e-3) -> AllRows:
-    problem = Problem(loss, C, len(sample.y), columns, 1, tolerance=tolerance)
+    problem = Problem(loss, C, len(sample.y), columns, kind_of(loss), tolerance=tolerance)
     return AllRows(problem, sample, np.zeros(columns + 1), np.zeros(columns + 1), mu=first_mu(problem))
 
 

@@ -27,6 +27,7 @@ from streamsvm.solvers.newton.solver import Newton, NewtonState
 from streamsvm.store import open_store
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
+from tests.solvers.problems import kind_of
 
 ROWS, COLUMNS, BLOCK = 3_000, 1_600, 500
 LOSSES = [SquaredHinge(), Hinge(), Huber(0.3)]
@@ -57,7 +58,9 @@ def blocks() -> list[Block]:
 
 
 def problem_of(loss: Any, tolerance: float = 1e-3) -> Problem:
-    return Problem(loss, 1.0, ROWS, COLUMNS, 1, tolerance=tolerance, nonzeros=int(np.count_nonzero(table()[0])))
+    return Problem(
+        loss, 1.0, ROWS, COLUMNS, kind_of(loss), tolerance=tolerance, nonzeros=int(np.count_nonzero(table()[0]))
+    )
 
 
 def explicit_primal(w: Any, loss: Any) -> float:

@@ -15,10 +15,11 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point import InteriorPoint
-from streamsvm.solvers.nu import MARGIN, NuClasses
-from streamsvm.solvers.one_class import CORNER, OFFSET, OffsetObjective, RowSums, primal_of_weights
+from streamsvm.solvers.kinds import OneAgainstRest, OneClass
+from streamsvm.solvers.nu import MARGIN, NuClasses, NuMargin, primal_of_weights
+from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, OffsetObjective, RowSums
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import EVERY_ROW, Block, Problem
+from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
 
@@ -42,7 +43,9 @@ def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
 
 
 def problem_of(X: Any, nu: float, tolerance: float, bias: float = BIAS) -> Problem:
-    return Problem(MARGIN, 1.0, len(X), X.shape[1], 1, bias, tolerance=tolerance, nu=nu)
+    return Problem(
+        MARGIN, 1.0, len(X), X.shape[1], OneAgainstRest(1), bias, tolerance=tolerance, regularizer=NuMargin(nu)
+    )
 
 
 def value(X: Any, y: Any, s: Any, nu: float, w: Any, square: float) -> float:
@@ -180,7 +183,7 @@ def far_rows(seed: int) -> tuple[Any, Any, float]:
 
 
 def one_class_problem(X: Any, nu: float, tolerance: float) -> Problem:
-    return Problem(CORNER, 1.0, len(X), X.shape[1], EVERY_ROW, OFFSET, tolerance=tolerance, nu=nu)
+    return Problem(CORNER, 1.0, len(X), X.shape[1], OneClass(), OFFSET, tolerance=tolerance, regularizer=FreeOffset(nu))
 
 
 def one_class_primal(X: Any, s: Any, nu: float, w: Any) -> float:

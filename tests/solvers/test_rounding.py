@@ -35,6 +35,9 @@ from streamsvm.solvers.kernel.rounding import (
     error_of_values,
     needs_certified_form,
 )
+from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.solvers.rounding import (
     UNIT,
     RowWeights,
@@ -51,6 +54,7 @@ from streamsvm.solvers.rounding import (
 from streamsvm.store import create
 from streamsvm.types import Block, Certificate, Problem, Status
 from tests.axes import each_value
+from tests.solvers.problems import kind_of
 
 # -- linear fits ---------------------------------------------------------------------------------------------------------
 
@@ -78,7 +82,7 @@ def test_linear_rounding_primal_and_dual_are_within_their_bounds_of_long_doubles
     X = (scale * rng.normal(size=(ROWS, COLUMNS)) * 10.0 ** rng.uniform(-2, 2, COLUMNS)).astype(np.float32)
     y = np.where(X[:, 0] + scale * rng.normal(size=ROWS) > 0, 1, -1).astype(np.float32)
     w = rng.normal(size=COLUMNS + 1) / (scale * np.append(np.abs(X).mean(0), 1.0) / scale)
-    problem, smooth = Problem(loss, 10.0, ROWS, COLUMNS, 1), round_corners(loss, 0.01)
+    problem, smooth = Problem(loss, 10.0, ROWS, COLUMNS, kind_of(loss)), round_corners(loss, 0.01)
     sums = PointSums(COLUMNS + 1)
     s, order = np.ones(ROWS, np.float32), np.arange(ROWS, dtype=np.int32)
     sums.add(problem, smooth, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w)
@@ -143,7 +147,7 @@ KNOWN = RowWeights(total=5.0, squares=4.0, largest=1.5)
 
 def four_rows(loss: Any, C: float = 2.0) -> Problem:
     """A problem of n = 4, p = 7."""
-    return Problem(loss, C, 4, 6, 1)
+    return Problem(loss, C, 4, 6, kind_of(loss))
 
 
 @pytest.mark.parametrize(
@@ -257,19 +261,22 @@ def test_linear_rounding_dual_of_numbers_has_a_sum_of_products_with_them(
 
 
 @pytest.mark.parametrize(
-    ("more", "off", "length"),
-    [({"classes": 3}, 4.0, 3.0), ({"l1_ball": 5.0}, 2.0, 5.0), ({"nu": 0.5}, 0.25 * math.sqrt(30.0), 3.0)],
+    ("more", "off", "length", "mass"),
+    [
+        ({"kind": Multinomial(3)}, 4.0, 3.0, 6.5),
+        ({"regularizer": L1Ball(5.0)}, 2.0, 5.0, 6.5),
+        ({"regularizer": NuMargin(0.5)}, 0.25 * math.sqrt(30.0), 3.0, 2.5),
+    ],
     ids=str,
 )
 def test_linear_rounding_dual_of_other_forms_is_off_by_what_the_module_says(
-    more: Any, off: float, length: float
+    more: Any, off: float, length: float, mass: float
 ) -> None:
     """Of classes dv is twice as long; t takes the place of ||v||; sum a_i is nu sum s_i = 2.5, and H the root of 4 * 3 times that."""
     problem, found = replace(four_rows(Hinge()), **more), Certificate(2.0, 1.5)
     large = rounding_of_dual(problem, found, VectorSum(2**53, running=False, spread=0.25), KNOWN)
     assert large == pytest.approx(off * (length + 0.5 * off), rel=1e-12, abs=0.0)
     least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), KNOWN)
-    mass = 2.5 if "nu" in more else 6.5
     assert least == pytest.approx(2.0 * 12 * UNIT * mass, rel=1e-12, abs=0.0)
 
 
@@ -298,10 +305,10 @@ def test_linear_rounding_what_dual_variables_can_be_at_the_optimum(
 
 
 def test_linear_rounding_of_one_class_dual_variables_sum_up_to_its_share() -> None:
-    one = replace(four_rows(Hinge()), nu=0.5)
+    one = replace(four_rows(Hinge()), regularizer=NuMargin(0.5))
     assert pull_at_optimum(one, 3.0, KNOWN) == 2.5
     assert pull_at_optimum(one, 3.0, None) == 24.0
-    assert pull_at_optimum(replace(one, nu=1.0), 30.0, KNOWN) == 5.0
+    assert pull_at_optimum(replace(one, regularizer=NuMargin(1.0)), 30.0, KNOWN) == 5.0
     assert pull_at_optimum(replace(one, C=0.5), 30.0, KNOWN) == 2.0  # M is less
 
 
@@ -322,7 +329,7 @@ NEAR = Reach(3, 4.0)
 
 
 def kernel_problem(kernel: Any = RBF(0.5), **changed: Any) -> Problem:  # noqa: B008  a record
-    return Problem(Hinge(), changed.pop("C", 1.0), 4, 3, 1, kernel=kernel, **changed)
+    return Problem(Hinge(), changed.pop("C", 1.0), 4, 3, OneAgainstRest(1), kernel=kernel, **changed)
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial(0.5, 1.0, 2.0)])

@@ -33,6 +33,11 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.problems import is_least_squares
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
+from streamsvm.solvers.kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.one_class import FreeOffset
+from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.types import Regularizer
 from tools.fuzz import optima_peers as peers
 from tools.fuzz.optima_peers import Drawn
 
@@ -73,28 +78,28 @@ def with_a_margin(found: list[Pair]) -> list[Pair]:
 
 def of_all_classes() -> list[Pair]:
     """Solvers that tell all classes apart in one problem, and the losses they do it with."""
-    able = [(name, solver.of_classes(3)) for name, solver in made() if solver.of_classes(3) is not None]
+    able = [(name, form) for name, solver in made() if (form := Multinomial(3).form(solver)) is not None]
     return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
 
 
 def of_one_class(kernel: bool) -> list[Pair]:
     """Solvers with a free offset. Their loss is that of the form."""
-    able = [name for name, solver in made() if solver.free_offset]
+    able = [name for name, solver in made() if FreeOffset(0.5).form(solver) is not None]
     return [(name, "hinge") for name in able if SOLVERS[name]().exact_kernel == kernel]
 
 
 def of_two_classes_by_nu() -> list[Pair]:
     """Solvers that find C by nu. Their loss is the hinge."""
-    return [(name, "hinge") for name, solver in made() if solver.for_two_classes() is not None]
+    return [(name, "hinge") for name, solver in made() if NuMargin(0.5).form(solver) is not None]
 
 
 def of_ball() -> list[Pair]:
-    able = [name for name, solver in made() if solver.in_l1_ball() is not None]
+    able = [name for name, solver in made() if L1Ball(1.0).form(solver) is not None]
     return [(name, loss) for name in able for loss in LOSSES if is_least_squares(LOSSES[loss]())]
 
 
 def of_elastic_net(numeric: bool) -> list[Pair]:
-    able = [(name, solver.with_l1()) for name, solver in made() if solver.with_l1() is not None]
+    able = [(name, form) for name, solver in made() if (form := ElasticNet(1.0).form(solver)) is not None]
     losses = [loss for loss in LOSSES if LOSSES[loss]().numeric() == numeric]
     return [(name, loss) for name, solver in able for loss in losses if solver.losses.refusal(LOSSES[loss]()) is None]
 
@@ -188,15 +193,12 @@ TASKS = {
     ),
     "l1 ball": Task(of_ball, peers.draw_ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
-FORMS = {
-    "loss": "numbers", "positive": "rests", "kernel": "classes, rbf", "nu": "one class, nu", "classes": "all classes",
-    "negative": "pairs", "l1_ball": "l1 ball", "l1": "elastic net", "bias": "one class",
+FORMS: dict[type, str] = {
+    OneAgainstRest: "rests", OneVsOne: "pairs", Multinomial: "all classes", Regression: "numbers", OneClass: "one class",
+    Regularizer: "classes", ElasticNet: "elastic net", L1Ball: "l1 ball", FreeOffset: "one class, nu",
+    NuMargin: "classes, nu",
 }  # fmt: skip
-"""The fields of a problem that say what is minimized, and a task that has it."""
-NO_FORMS = {
-    "C", "rows", "columns", "weights", "tolerance", "held_out", "warm", "reach", "nonzeros", "center", "origin",
-}  # fmt: skip
-"""All others."""
+"""The kinds of problems and the regularizers, and a task that has it."""
 
 
 class Outcome(NamedTuple):

@@ -41,13 +41,14 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block import block_of
-from streamsvm.engine.evaluation import Evaluation, MarginChange, evaluate_problems, margins_apart
+from streamsvm.engine.evaluation import MarginChange, evaluate_problems, margins_apart
 from streamsvm.engine.training import RowNumbers, Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64, row_where
 from streamsvm.schedule.stream import Stream, epoch_visits
+from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.rounding import (
     COARSE,
     OWN,
@@ -66,7 +67,6 @@ from streamsvm.solvers.rounding import (
 )
 from streamsvm.types import (
     DUAL,
-    EVERY_ROW,
     AnySolver,
     Block,
     Certificate,
@@ -79,8 +79,8 @@ from streamsvm.types import (
 from streamsvm.types.problem import has_box
 
 if TYPE_CHECKING:
-    from streamsvm.engine.evaluation import Evaluation, MarginChange, MultinomialEvaluation
     from streamsvm.features.nystrom import Embedded, Nystrom
+    from streamsvm.solvers.evaluation import MultinomialEvaluation
 
 
 LIKELY, SIGMAS = 10.0, 4.0
@@ -151,7 +151,7 @@ def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
     """Return what is known of the weights of the rows of a problem: of one class with a free offset, what was summed
     up.
     """
-    if run.problem.nu is None:
+    if run.problem.regularizer.has_scale:
         return known
     facts = certificate_of(run).facts
     return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
@@ -202,7 +202,7 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
     change = steepness(run.problem, abs(primal), weights) * off
     dual = rounding_of_dual(run.problem, new, v, weights, size) + change
-    terms = abs(primal) if run.problem.nu is None else sum_of_terms(run, evaluation.weights, weights)
+    terms = sum_of_terms(run, abs(primal), evaluation.weights, weights)
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
@@ -221,20 +221,16 @@ def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | No
     return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
 
 
-def sum_of_terms(run: Run, w: Float64, weights: RowWeights | None) -> float:
-    """Return the sum of the absolute values of what P is a sum of, at most: P itself where all of that is positive."""
-    found = abs(certificate_of(run).primal)
-    if run.problem.nu is None or weights is None:
-        return found
-    rho = abs(float(w[-1])) if run.problem.positive == EVERY_ROW else unit_of(run)
-    if run.problem.origin is not None:
-        rho += float(np.abs(run.problem.origin) @ np.abs(w[:-1]))
-    return found + 2.0 * run.problem.nu * weights.total * rho
+def sum_of_terms(run: Run, primal: float, w: Float64, weights: RowWeights | None) -> float:
+    """Return the sum of the absolute values of what P is a sum of, at most; ``primal`` is |P|."""
+    if weights is None:
+        return primal
+    return primal + run.problem.regularizer.cancellation(w, weights.total, unit_of(run))
 
 
 def unit_of(run: Run) -> float:
-    """Return what a margin of the weights is in the units of P: rho of two classes by nu, else 1."""
-    return max(0.0, certificate_of(run).facts["rho"]) if run.problem.two_classes_by_nu else 1.0
+    """Return what a margin of the weights is in the units of P."""
+    return run.problem.regularizer.unit(certificate_of(run).facts)
 
 
 def weights_of(plan: Plan, run: Run) -> Float64:
@@ -397,8 +393,10 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         w = unit_of(run) * reach_of_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
-        value = rounding_of_primal(run.problem, sum_of_terms(run, w, weights), off + scaling, weights)
-        apart = (4.0 if run.problem.classes else 2.0) * math.sqrt(max(found.primal - found.dual, 0.0))
+        value = rounding_of_primal(
+            run.problem, sum_of_terms(run, abs(found.primal), w, weights), off + scaling, weights
+        )
+        apart = 2.0 * run.problem.kind.entries * math.sqrt(max(found.primal - found.dual, 0.0))
         far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
         change = steepness(run.problem, abs(found.primal), weights) * far
         dual = rounding_of_dual(run.problem, found, v, weights, float(sizes @ w))
@@ -454,7 +452,7 @@ def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
     (problems, rows, classes).
     """
     problems, rows = len(training.runs), store.layout.rows
-    shape = (rows, classes) if (classes := plan.problems[0].classes) else (rows,)
+    shape = (rows, classes) if (classes := plan.problems[0].kind.classes) else (rows,)
     with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
         durable.write_npy(path, shape if problems == 1 else (problems, *shape), parts)
 

@@ -582,7 +582,7 @@ def _finish_exactly(plan: Plan) -> Plan:
     if isinstance(plan.solver, Newton) and first.loss.smooth():
         small = len(plan.problems) * rows * weights * min(rows, weights) <= EXACT_WORK
         wanted = EXACT_TOLERANCE if small else wanted
-    elif first.nu is not None or isinstance(plan.solver, Decomposition):
+    elif not first.regularizer.has_scale or isinstance(plan.solver, Decomposition):
         small = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
         far = first.tolerance < FAR_SHARE * plan.tolerance
         wanted = first.tolerance if far else (NEARLY_EXACT_TOLERANCE if small else wanted)

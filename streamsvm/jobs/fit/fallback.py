@@ -57,9 +57,10 @@ def plan_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
     if job.solver != "auto" or plan.solver_name != STALLING or other or job.kernel != "linear":
         return None
     first = plan.problems[0]
-    if first.classes and step_work(first.rows, first.columns, first.classes) > MAX_STEP_WORK:
+    classes = first.kind.classes
+    if classes and step_work(first.rows, first.columns, classes) > MAX_STEP_WORK:
         return None
-    found = plan_with(replace(job, solver=SECOND_ORDER_OF_ALL_CLASSES if first.classes else SECOND_ORDER), store)
+    found = plan_with(replace(job, solver=SECOND_ORDER_OF_ALL_CLASSES if classes else SECOND_ORDER), store)
     why = f"{STALLING} had stalled: second order"
     return replace(found, why=why) if found.memory.total <= found.memory.limit else None
 

@@ -37,7 +37,7 @@ def plan_memory(
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
-    if problems[0].negative is not None:
+    if problems[0].kind.selects_rows:
         terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
     terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
     if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
@@ -83,7 +83,7 @@ def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
     """
     largest: dict[Hashable, int] = {}
     for number, (cost, problem) in enumerate(zip(costs, problems, strict=True)):
-        key = problem.held_out if problem.negative is None else number
+        key = number if problem.kind.selects_rows else problem.held_out
         largest[key] = max(largest.get(key, 0), cost.shared)
     return sum(largest.values())
 

@@ -27,7 +27,7 @@ from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.offsets import name_of, offsets_of_store
-from streamsvm.types import EVERY_ROW, AnySolver, Certificate, Status, Store
+from streamsvm.types import AnySolver, Certificate, Status, Store
 
 APART = 1e4
 """Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
@@ -196,7 +196,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     one elsewhere.
     """
     problem = plan.problems[0]
-    if problem.positive == EVERY_ROW and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
+    if problem.kind.one_class and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
         what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
         return [f"{what}; measure them from another zero, or choose --kernel rbf"]
     offsets = offsets_of_store(store.facts)
@@ -208,7 +208,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
         return []
     why = "without a bias" if kernel is None else f"of the kernel {type(kernel).__name__.lower()}"
     better = "a bias or --standardize does" if kernel is None else "--kernel rbf or --standardize does"
-    if plan.problems[0].positive == EVERY_ROW:
+    if problem.kind.one_class:
         why, better = (
             f"of one class {why}",
             "--kernel rbf" + (", or --nu in place of C, does" if kernel is None else " does"),

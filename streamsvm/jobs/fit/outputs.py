@@ -29,7 +29,6 @@ from streamsvm.jobs.embed.plan import parameters_of
 from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
-from streamsvm.jobs.fit.problems import decision_margin
 from streamsvm.jobs.fit.validate import best_cost, validation_facts
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model, load
@@ -125,7 +124,7 @@ def summary(training: Training, plan: Plan) -> JsonObject:
 def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
     """Return the models of a training, one for each C."""
     weights, expansion = function_of(plan, training)
-    pairs = plan.problems[0].negative is not None
+    pairs = plan.problems[0].kind.votes
     model = Model(weights, plan.class_names, _provenance(job, store, training), expansion, pairs=pairs)
     return models_by_C(model, plan.problems)
 
@@ -136,7 +135,7 @@ def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]
     The classes of a model are in sorted order, whatever order a store met them in; pairs are solved in that order.
     """
     found = {}
-    classes, of_rows = model.classes, [problem for problem in problems for _ in problem.positives]
+    classes, of_rows = model.classes, [problem for problem in problems for _ in problem.kind.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
         mine = [row for row, problem in enumerate(of_rows) if problem.C == C]
         certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
@@ -154,21 +153,21 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
     """Return weights, one row a decision value, the constant last, and what they are weights of: kernel points, or
     None for columns.
     """
-    rows = []
+    rows, first = [], plan.problems[0]
     solutions = [plan.solver.solution(run.state) for run in training.runs]
     supports = [s for s in solutions if isinstance(s, SupportSolution)]
     if supports:
-        kernel, inner = plan.problems[0].kernel, plan.features
+        kernel, inner = first.kernel, plan.features
         assert kernel is not None
         assert isinstance(inner, Raw | Standardized)
         weights, expansion = build_expansion(kernel, plan.layout.columns, inner, supports)
-        weights[:, -1] -= decision_margin(plan.problems[0])
+        weights[:, -1] -= first.kind.margin_of_model(first.loss)
         return weights, expansion
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
         rows.append(fold_rows(plan, solution.w))
     weights = np.concatenate(rows)
-    weights[:, -1] -= decision_margin(plan.problems[0])
+    weights[:, -1] -= first.kind.margin_of_model(first.loss)
     return weights, plan.features.expansion
 
 
@@ -229,8 +228,7 @@ def certificates_of(training: Training) -> list[JsonObject]:
         {
             "problem": number,
             "C": run.problem.C,
-            "positive": run.problem.positive,
-            **({} if run.problem.negative is None else {"negative": run.problem.negative}),
+            **run.problem.kind.facts(),
             "primal": c.primal,
             "dual": c.dual,
             "gap": c.gap,

@@ -54,6 +54,7 @@ from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.machine import wanted_threads
+from streamsvm.solvers.kinds import Regression
 from streamsvm.store import open_store
 from streamsvm.types import (
     AnySolver,
@@ -145,7 +146,7 @@ class Plan:
             "chunks": len(layout.chunks),
             "bytes_per_pass": layout.bytes_per_pass,
             "problems": len(self.problems),
-            "together": self.problems[0].classes,
+            "together": self.problems[0].kind.classes,
             "C": [p.C for p in self.problems],
             "solver": self.solver_name,
             "why": self.why,
@@ -265,7 +266,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     layout, job = store.layout, replace(job, embedding=FLY) if exact else job
     problems, names = build_problems(job, layout)
     solver_name, why = choose_solver(job, layout)
-    solver = build_solver(job, solver_name, problems[0].loss, problems[0].classes)
+    solver = build_solver(job, solver_name, problems[0])
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
     if job.calibrate is not None:
@@ -283,7 +284,9 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         features = scale_for_kernel(kernel, features, store)
         reach = typical_reach(features, store)
         center = target_center(solver, store)
-        problems = [replace(problem, kernel=kernel, reach=reach, center=center) for problem in problems]
+        problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
+        if center:
+            problems = [replace(problem, kind=Regression(center)) for problem in problems]
     solver = solver.sized(layout.rows, job.options)
     embedding = None
     if request is not None:
@@ -350,7 +353,7 @@ def choose_features(job: FitJob, store: Store) -> Raw | Standardized:
 def fold_rows(plan: Plan, w: Float64) -> Float64:
     """Return the rows of a model's weights that a problem's weights come to, one a decision value."""
     first = plan.problems[0]
-    return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.decision_weights(w)])
+    return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.kind.decision_weights(w)])
 
 
 def fold(plan: Plan, solution: LinearSolution) -> Float64:
@@ -443,7 +446,7 @@ def landmarks_that_fit(
     places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
 
     def most(name: str, landmarks: int) -> int:
-        solver = build_solver(job, name, problems[0].loss, problems[0].classes)
+        solver = build_solver(job, name, problems[0])
         asked = replace(request, landmarks=landmarks)
         requests = [placed(asked, place, expected_passes(solver, problems)) for place in places]
         return min(most_landmarks(job, store, solver, problems, one) for one in requests)

@@ -37,10 +37,13 @@ from streamsvm.jobs.options import CRAMMER_SINGER, NU, OVO
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
-from streamsvm.solvers.one_class import CORNER, OFFSET, relative_spread
+from streamsvm.solvers.kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
+from streamsvm.solvers.nu import MARGIN, NuMargin
+from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
+from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.store.sources.offsets import offsets_of_store
-from streamsvm.types import EVERY_ROW, AnySolver, Layout, Loss, Problem, Store, Term
+from streamsvm.types import SQUARED_NORM, AnySolver, Kind, Layout, Loss, Problem, Regularizer, Store, Term
 from streamsvm.types.problem import TWO, has_box
 
 OUTCOMES = ("-1", "1")
@@ -57,8 +60,6 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     _check_task(job, loss, layout)
     _check_nu(job, layout)
     if finds_C_by_nu(job):
-        from streamsvm.solvers.nu import MARGIN
-
         loss = MARGIN
     _check_l1_ball(job, loss)
     _check_l1(job)
@@ -75,19 +76,32 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
             C,
             layout.rows,
             layout.columns,
-            p,
+            _kind_of_class(job, layout, p),
             job.bias,
             _class_weights(job, layout, p),
             tolerance=job.tolerance,
             nonzeros=nonzeros,
-            classes=len(layout.classes) if together else 0,
-            l1_ball=job.l1_ball,
-            nu=job.nu,
-            l1=job.l1,
+            regularizer=_regularizer(job),
         )
         for C in costs
         for p in (positives[:1] if together else positives)
     ], names
+
+
+def _kind_of_class(job: FitJob, layout: Layout, positive: int) -> Kind:
+    """Return the kind of problem in which class ``positive`` is +1; of numbers, and of all classes together, the only one."""
+    if layout.numeric:
+        return Regression()
+    return Multinomial(len(layout.classes), positive) if job.multi_class == CRAMMER_SINGER else OneAgainstRest(positive)
+
+
+def _regularizer(job: FitJob) -> Regularizer:
+    """Return what stands beside the sum of losses, where classes or numbers are learned."""
+    if job.l1 is not None:
+        return ElasticNet(job.l1)
+    if job.l1_ball is not None:
+        return L1Ball(job.l1_ball)
+    return SQUARED_NORM if job.nu is None else NuMargin(job.nu)
 
 
 def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative: int) -> Problem:
@@ -106,14 +120,12 @@ def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative
         1.0,
         rows,
         layout.columns,
-        positive,
+        OneVsOne(positive, negative),
         job.bias,
         weights,
         tolerance=job.tolerance,
         nonzeros=nonzeros,
-        negative=negative,
-        nu=job.nu,
-        l1=job.l1,
+        regularizer=_regularizer(job),
     )
 
 
@@ -130,12 +142,12 @@ def _build_one_class(job: FitJob, layout: Layout, C: float) -> Problem:
         C if nu is None else 1.0,
         layout.rows,
         layout.columns,
-        EVERY_ROW,
+        OneClass(),
         bias_value(job),
         weights,
         tolerance=job.tolerance,
         nonzeros=nonzeros,
-        nu=nu,
+        regularizer=SQUARED_NORM if nu is None else FreeOffset(nu),
     )
 
 
@@ -160,13 +172,8 @@ def bias_value(job: FitJob) -> float:
     return 0.0 if effective_nu(job) is None else OFFSET
 
 
-def decision_margin(problem: Problem) -> float:
-    """Return what is subtracted from f: for one class without a free offset the margin of the loss, else 0."""
-    return threshold(problem.loss) if problem.positive == EVERY_ROW and problem.nu is None else 0.0
-
-
 def undo_offsets(problem: Problem, features: Raw | Standardized, store: Store) -> Problem:
-    """Return a linear problem with a free offset, of the rows as their sources have them, before offsets were
+    """Return a linear problem of one class with a free offset, of the rows as their sources have them, before offsets were
     subtracted.
 
     Its tolerance is that of a gap which tells the rows apart.
@@ -178,7 +185,11 @@ def undo_offsets(problem: Problem, features: Raw | Standardized, store: Store) -
         scale = features.scale.astype(np.float64)
         origin, mean, variance = origin * scale, mean * scale, variance * np.square(scale)
     tolerance = problem.tolerance * relative_spread(mean, variance)
-    return replace(problem, origin=origin if len(offsets.columns) else None, tolerance=tolerance)
+    regularizer = problem.regularizer
+    assert isinstance(regularizer, FreeOffset)  # asked for before
+    if len(offsets.columns):
+        regularizer = replace(regularizer, origin=origin)
+    return replace(problem, regularizer=regularizer, tolerance=tolerance)
 
 
 def _check_task(job: FitJob, loss: Loss, layout: Layout) -> None:
@@ -355,16 +366,16 @@ def start_from_model(  # noqa: PLR0917 (what a plan has at hand)
     from streamsvm.jobs.apply.rows import find_moved_offsets
 
     _check_start(model, where, store, names)
-    if problems[0].classes == TWO:
+    if problems[0].kind.classes == TWO:
         hint = "leave out --warm-start, or --multi-class"
         raise UsageError("a problem of two classes together does not start from a model", hint=hint)
-    positives = list(dict.fromkeys(code for problem in problems for code in problem.positives))
+    positives = list(dict.fromkeys(code for problem in problems for code in problem.kind.positives))
     order = [0] if len(model.weights) == 1 else [model.classes.index(name) for name in names]
     moved = find_moved_offsets(model, store.facts)
     rows = model.weights.copy()
     rows[:, -1] -= rows[:, moved.columns] @ moved.values
     weights = {p: unfold(rows[k], features, where) for p, k in zip(positives, order, strict=True)}
-    return [solver.starting_at(one, np.concatenate([weights[code] for code in one.positives])) for one in problems]
+    return [solver.starting_at(one, np.concatenate([weights[code] for code in one.kind.positives])) for one in problems]
 
 
 def _check_start(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:

@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
@@ -29,12 +28,13 @@ from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import NystromRequest, build_kernel, landmark_count, wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.problems import bias_value, effective_nu, finds_C_by_nu
+from streamsvm.jobs.fit.problems import bias_value, effective_nu
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
 from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
+from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
 from streamsvm.solvers.newton.linear_algebra import most_explicit
 from streamsvm.solvers.newton.sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
@@ -86,7 +86,7 @@ def _choose_for_all_classes(job: FitJob, layout: Layout) -> tuple[str, str]:
     columns, classes = landmark_count(job) if wants_landmarks(job) else layout.columns, len(layout.classes)
     here = job.cluster is None and job.validation is None
     if here and quadratic and step_work(layout.rows, columns, classes) <= WORK:
-        problem = Problem(LOSSES["hinge"](), 1.0, layout.rows, columns, 0, classes=classes)
+        problem = Problem(LOSSES["hinge"](), 1.0, layout.rows, columns, Multinomial(classes))
         costs = len(job.C) if isinstance(job.C, tuple) else 1
         cost = MultinomialInteriorPoint(classes).cost(problem, layout)
         if costs * cost.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
@@ -130,7 +130,7 @@ def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
     problems = 1 if len(layout.classes) in (0, 2) or job.positive is not None else len(layout.classes)
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
-    problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, 0, nonzeros=nonzeros)
+    problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, OneAgainstRest(0), nonzeros=nonzeros)
     if job.multi_class == OVO and problems > 1:
         return problems * _pair_bytes(problem, layout, sample=sample)
     solver = Newton(least_rows(problem)) if sample else Newton()
@@ -150,48 +150,23 @@ def _pair_bytes(problem: Problem, layout: Layout, *, sample: bool) -> int:
     return -(-found // classes)
 
 
-def build_solver(job: FitJob, name: str, loss: Loss, classes: int = 0) -> AnySolver:
+def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
     """Return the solver with its settings, in the form the problem needs. Raises UsageError where it has none."""
     solver = check_solver(build(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
-    if classes:
-        refusal = "does not solve for all classes together"
-        solver = _in_form(solver, name, lambda one: one.of_classes(classes), refusal)
-    if job.l1_ball is not None:
-        solver = _in_form(solver, name, lambda one: one.in_l1_ball(), "does not minimize over an l1 ball")
-    if job.l1 is not None:
-        solver = _in_form(solver, name, lambda one: one.with_l1(), "does not minimize with an l1 term")
-    if finds_C_by_nu(job):
-        instead = "--C in place of --nu, or "
-        solver = _in_form(solver, name, lambda one: one.for_two_classes(), "does not find C by nu", instead)
-    elif effective_nu(job) is not None:
-        _check_offset(solver, name)
-    else:
-        _check_loss(solver, name, job, loss)
+    for part, instead in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
+        formed = part.form(solver)
+        if formed is None:
+            able = ", ".join(other for other, made in SOLVERS.items() if part.form(made()) is not None)
+            raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{instead}solvers that do: {able}")
+        solver = formed
+    if problem.regularizer.has_scale:
+        _check_loss(solver, name, job, problem.loss)
     return _keep_dual_variables(solver, name) if job.dual else solver
 
 
 def solver_settings(job: FitJob) -> ByName:
     """Return the settings of the solver, those that have an option of their own among them."""
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
-
-
-def _in_form(
-    solver: AnySolver, name: str, form: Callable[[AnySolver], AnySolver | None], refusal: str, instead: str = ""
-) -> AnySolver:
-    """Return the solver in another form. Raises UsageError naming those that have it where this one does not."""
-    found = form(solver)
-    if found is None:
-        able = ", ".join(other for other, kind in SOLVERS.items() if form(kind()) is not None)
-        raise UsageError(f"solver '{name}' {refusal}", hint=f"{instead}solvers that do: {able}")
-    return found
-
-
-def _check_offset(solver: AnySolver, name: str) -> None:
-    """Raise UsageError when the solver takes no problem with a free offset."""
-    if not solver.free_offset:
-        able = [other for other, kind in SOLVERS.items() if kind().free_offset]
-        hint = f"--solver {' or '.join(able)}, or --C in place of --nu, which every solver takes"
-        raise UsageError(f"solver '{name}' has no free offset, required by one-class with nu", hint=hint)
 
 
 def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:

@@ -243,8 +243,8 @@ def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
 
 def zero_model(plan: Plan) -> Model:
     """Return a model of the fit's columns and classes, all zero."""
-    values = sum(len(problem.positives) for problem in plan.problems) // len(plan.costs)
-    pairs = plan.problems[0].negative is not None
+    values = sum(len(problem.kind.positives) for problem in plan.problems) // len(plan.costs)
+    pairs = plan.problems[0].kind.votes
     return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)
 
 

@@ -57,7 +57,7 @@ from streamsvm.jobs.fit.plan import (
     with_features,
     with_limit_taken,
 )
-from streamsvm.jobs.fit.problems import check_cost, decision_margin
+from streamsvm.jobs.fit.problems import check_cost
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.tune.job import TuneJob
@@ -72,7 +72,6 @@ from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import (
-    EVERY_ROW,
     FeatureMap,
     Kernel,
     Layout,
@@ -214,12 +213,12 @@ def _weights(plan: Plan, run: Run) -> Float64:
     """Return the weights a problem has come to, (decision values, columns + 1)."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other
-    return run.problem.decision_weights(solution.w)
+    return run.problem.kind.decision_weights(solution.w)
 
 
 def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
     """Return what the functions of these problems hold beside the solvers' states, and their values on a chunk."""
-    values = 8 * sum(len(one.positives) for one in problems) * layout.largest_chunk
+    values = 8 * sum(len(one.kind.positives) for one in problems) * layout.largest_chunk
     if problems[0].kernel is None:
         return values + 8 * sum(one.components for one in problems)
     points = layout.rows * (2 * bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + 8 * len(problems))
@@ -232,7 +231,7 @@ def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], *
     ``found``: what came of the trials, in their order. ``reading``: how to read, as for the stream.
     """
     first = trials[0].problems[0]
-    counts = BalancedCounts(len(trials)) if first.positive == EVERY_ROW else ErrorCounts(len(trials))
+    counts = BalancedCounts(len(trials)) if first.kind.one_class else ErrorCounts(len(trials))
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
         for loaded in stream:
             mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
@@ -241,7 +240,7 @@ def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], *
             ends = np.cumsum([trials[k].values for k in mine])[:-1]
             values = found.values(loaded.chunk.X, mine)
             for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
-                counts.add(k, f - decision_margin(first), trials[k].outcomes(loaded.chunk.codes))
+                counts.add(k, f - first.kind.margin_of_model(first.loss), trials[k].outcomes(loaded.chunk.codes))
     return counts.shares
 
 

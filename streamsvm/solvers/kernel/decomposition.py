@@ -235,12 +235,12 @@ class DecompositionState:
     @property
     def beginning(self) -> bool:
         """Whether this is the first pass for one class with a free offset: no row violates anything yet, and any will do."""
-        return self.problem.nu is not None and self.pool is None and not self.gaps
+        return not self.problem.regularizer.has_scale and self.pool is None and not self.gaps
 
     @property
     def mass(self) -> float:
         """The sum of x once all rows are met: nu sum s_i for one class with a free offset, 0 otherwise."""
-        return 0.0 if self.problem.nu is None else self.problem.nu * self.total
+        return self.problem.regularizer.sum_of_dual(self.total) or 0.0
 
     @property
     def violation(self) -> float:
@@ -323,7 +323,6 @@ class Decomposition(Solver[DecompositionState]):
     """The dual variable a_i of every row and its decision value f_i without the intercept."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence sum x = 0."""
-    free_offset: ClassVar[bool] = True
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
@@ -482,7 +481,7 @@ class Decomposition(Solver[DecompositionState]):
                 "the last pass came before any row had a coefficient",
                 hint="allow more passes, --max-passes, or more time",
             )
-        return SupportSolution(support.X, support.index, support.x, state.intercept + state.problem.center)
+        return SupportSolution(support.X, support.index, support.x, state.intercept + state.problem.kind.center)
 
     # After a pass
 
@@ -491,7 +490,7 @@ class Decomposition(Solver[DecompositionState]):
         whole = state.pool is not None and state.pool.size == state.problem.rows
         one_set = state.problem.rows <= working_size(self.working, state.form)
         passes = (STALLED_SETS if one_set else STALLED_LEVELS) if whole else STALLED_POOLS
-        least = 0.0 if state.problem.nu is None else found.dual
+        least = 0.0 if state.problem.regularizer.has_scale else found.dual
         gap = (found.primal - max(found.dual, least)) / max(abs(found.primal), TINY)
         state.gaps.append(gap)
         state.stalled = state.stalled or (
@@ -558,7 +557,7 @@ class Decomposition(Solver[DecompositionState]):
         """Make the next pool, which is then solved in steps."""
         pool = sort_rows(next_pool(state))
         before = pool.x.copy()
-        if state.problem.nu is not None and state.weight == 0.0:
+        if not state.problem.regularizer.has_scale and state.weight == 0.0:
             violation = start_at_bounds(state, pool)
         state.capacity = min(2 * state.capacity, self.pool)
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
@@ -695,7 +694,7 @@ def bounds_of_pass(state: DecompositionState) -> Certificate:
     best, violation, reduced = int(np.argmin(values)), state.violation, state.reduced
     square = state.square if reduced is None else state.reduced_square
     primal, dual = 0.5 * square + float(values[best]), state.dual - 0.5 * state.square
-    if state.problem.nu is not None and state.weight == 0.0:
+    if not state.problem.regularizer.has_scale and state.weight == 0.0:
         # nothing is summed up yet: ||sum a_i phi_i|| <= nu S max ||phi||
         assert state.problem.kernel is not None  # a kernel solver is given problems of one
         largest = 0.0 if state.largest is None else state.problem.kernel.largest(state.largest)

@@ -37,7 +37,6 @@ from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.frank_wolfe_steps import TAKE_WEIGHT, Iterations, StepsFromSamples
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState, Target
-from streamsvm.solvers.l1_ball import OnL1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
@@ -196,7 +195,7 @@ class FrankWolfe(SimplexSolver):
         return {**super().memory_settings(), "cache": self.cache}
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        ball = problem.l1_ball is not None
+        ball = not problem.regularizer.is_squared_norm
         return {
             "no rows are drawn without sample": ("seed", "away") if self.sample == 0 else (),
             f"{self.variant} takes weight from no vertex alone": ("away",)
@@ -204,19 +203,6 @@ class FrankWolfe(SimplexSolver):
             "kernel values of the rows drawn are not stored": ("cache",) if self.sample and not ball else (),
             "there is no kernel, and there are columns in the place of rows": ("cache", "keep") if ball else (),
         }
-
-    def in_l1_ball(self) -> OnL1Ball:
-        """Return the same method on the vertices of the l1 ball, ``pool`` columns at a time."""
-        return OnL1Ball(
-            self.pool,
-            self.variant,
-            self.step == "open",
-            self.sample,
-            self.iterations,
-            self.epsilon,
-            self.seed,
-            self.away,
-        )
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
         """Return the places of the smallest g, or in the randomized regime of any rows, others in every pass."""

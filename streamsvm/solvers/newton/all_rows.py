@@ -391,7 +391,7 @@ class AllRows:
             return None
         low, high = np.searchsorted(self.sample.row, (start, start + count))
         found = np.zeros(count)
-        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.task.signs(
+        found[self.sample.row[low:high] - start] = self.slopes[low:high] * self.problem.kind.signs(
             self.sample.y[low:high]
         )
         return found

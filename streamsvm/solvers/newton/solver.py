@@ -33,7 +33,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -75,9 +75,6 @@ from streamsvm.solvers.newton.sample import (
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, Solver
 from streamsvm.types.problem import has_box
-
-if TYPE_CHECKING:
-    from streamsvm.solvers.elastic_net import ElasticNet
 
 CORNER_REACH = 0.1
 """Rows within this distance of the corner, or within mu, are sampled as if in it; in margins."""
@@ -221,14 +218,11 @@ class Newton(Solver[NewtonState]):
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
-            "the elastic net is solved on all rows": ("sample", "polish") if problem.l1 is not None else (),
+            "the elastic net is solved on all rows": ("sample", "polish")
+            if not problem.regularizer.is_squared_norm
+            else (),
             "the loss has no corner": ("narrowing",) if problem.loss.smooth() else (),
         }
-
-    def with_l1(self) -> ElasticNet:
-        from streamsvm.solvers.elastic_net import ElasticNet
-
-        return ElasticNet(narrowing=self.narrowing)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Count the rows, of which problems that take all of them share one copy; vectors; a matrix where it is
