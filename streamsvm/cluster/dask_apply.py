@@ -34,7 +34,8 @@ from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_fo
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.jobs.ingest.given import BESIDE
 from streamsvm.model import Model, find_model, load
-from streamsvm.store.sources.blocks import array_source, frame_source, write_arrays, write_frames
+from streamsvm.store.sources.arrow import frame_source
+from streamsvm.store.sources.blocks import array_source, write_arrays, write_frames
 
 LABEL, DECISION = "label", "decision"
 

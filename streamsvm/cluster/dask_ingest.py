@@ -29,8 +29,8 @@ from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.registry import did_you_mean
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.arrow import BlocksPart
-from streamsvm.store.sources.blocks import array_source, frame_source, write_arrays, write_frames
+from streamsvm.store.sources.arrow import BlocksPart, frame_source
+from streamsvm.store.sources.blocks import array_source, write_arrays, write_frames
 from streamsvm.types import Report, silent
 
 GROUP_BYTES = 32 << 20

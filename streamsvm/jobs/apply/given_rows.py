@@ -21,8 +21,7 @@ from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_da
 from streamsvm.model import Model
 from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, spill
-from streamsvm.store.sources.blocks import TABLE, frame_source
+from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, table_source
 from streamsvm.store.sources.missing import Filling, filling_from
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.open_arrays import LabeledArray, OpenArraySource
@@ -87,7 +86,7 @@ def _of_table(model: Model, X: Any) -> Iterator[Rows]:
         return
     options = source_options(model, UNLABELED)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
-        source = frame_source([spill(X, Path(directory))], options, TABLE)
+        source = table_source(X, options, lambda: Path(directory))
         yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
 
 

@@ -23,7 +23,6 @@ from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
 from streamsvm.regular import is_folder, is_there, open_regular
 from streamsvm.store.sources import open_source
 from streamsvm.store.sources.description import ColumnDescription, describe_columns
-from streamsvm.store.sources.offsets import OffsetSource, offsets_from
 from streamsvm.store.sources.table import TableSource
 
 if TYPE_CHECKING:
@@ -68,14 +67,12 @@ def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
         undecided={},
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
-    opened = open_source(job.sources, options)
-    source, offsets = (
-        (opened.source, opened.offsets) if isinstance(opened, OffsetSource) else (opened, offsets_from(None))
-    )
+    source = open_source(job.sources, options)
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
-    found = describe_columns(source, replace(options, missing=stated.missing, offsets=offsets.to_json()))
+    offsets = source.encoding().get("offsets", ())
+    found = describe_columns(source, replace(options, missing=stated.missing, offsets=offsets))
     if path is not None:
         write_schema(path, found)
     asked = (

@@ -1,7 +1,7 @@
-"""Rows that a program has, to a store: one door for tables (``parts.arrow_stream``), one for arrays (``array.sliced``).
+"""Rows that a program has, to a store: one door for tables (``table_source``), one for arrays (``open_array_source``).
 
-They become the store that the same rows in a file become. Nothing is pulled into memory whole: a table passes through
-one file beside the store, which is removed at the end, an array through slices.
+They become the store that the same rows in a file become. Nothing is pulled into memory whole: a frame in memory and an
+array are read in slices, a table that may give its rows only once passes through a file beside the store.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
 from streamsvm.locks import scratch_beside, sweep_beside
-from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.arrow import one_column, spill
-from streamsvm.store.sources.blocks import TABLE, frame_source
+from streamsvm.store.sources.arrow import one_column, table_source
 from streamsvm.store.sources.open_arrays import label_array, open_array_source
 from streamsvm.types import Report, silent
 
@@ -64,7 +62,7 @@ def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> I
 
 
 def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
-    """By way of a file, which is as large as the table."""
+    """Write a table, with what is given beside it as columns."""
     said = {"label": given.y, "weight": given.weight}
     names = {option: value for option, value in said.items() if isinstance(value, str)}
     arrays = {
@@ -74,13 +72,12 @@ def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
     job = replace(job, label=names.get("label", job.label), weight=names.get("weight", job.weight))
     with ExitStack() as stack:
 
-        def opened(options: SourceOptions) -> Source:
+        def make_directory() -> Path:
             beside = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
             sweep_beside(beside)
-            directory: Path = stack.enter_context(scratch_beside(beside))
-            return frame_source([spill(given.X, directory, arrays)], options, TABLE)
+            return stack.enter_context(scratch_beside(beside))
 
-        return ingest_from(job, opened, report)
+        return ingest_from(job, lambda options: table_source(given.X, options, make_directory, arrays), report)
 
 
 def column_of(values: Any) -> Array:

@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str
     """A name of ``STORES``: how the arrays lie on disk."""
     kind: str
-    """'dense', 'csr', or a kind of dense store with encoded columns (``column_encoding.KINDS``)."""
+    """'dense', 'csr', or a kind of dense store with encoded columns (``KINDS``)."""
     columns: int
     classes: list[str]
     """The label each class code stands for; empty where the target is a number, and y an array of float64."""

@@ -10,7 +10,7 @@ from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
-from streamsvm.store.sources.source import NO_ROWS, Source, SourceFile
+from streamsvm.store.sources.source import NO_ROWS, BaseSource, Source, SourceFile
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from", "table_width"]
 
@@ -36,7 +36,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
     from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
-    from streamsvm.store.sources.missing import prepare_source
+    from streamsvm.store.sources.steps import choose_steps
 
     options = options or SourceOptions()
     if not paths:
@@ -53,13 +53,11 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     if name not in TABLES:
         refuse_partitions(files, ())
 
-    def open_rows() -> Source:
-        source: Source = SOURCES[name](files, options)
-        if len(files) < len(named):
-            source.notices[NO_ROWS] = len(named) - len(files)
-        return source
-
-    return prepare_source(open_rows, options)
+    source: BaseSource = SOURCES[name](files, options)
+    if len(files) < len(named):
+        source.notices[NO_ROWS] = len(named) - len(files)
+    choose_steps(source, options)
+    return source
 
 
 def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:

@@ -1,17 +1,18 @@
-"""Tables that a program has: anything that gives Arrow record batches, one at a time, spilled to a file and read as a
-table.
+"""Tables that a program has: anything that gives Arrow record batches, read as a table by the rules of files.
 
-An object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: polars, pandas, pyarrow, DuckDB, ibis, narwhals,
-ADBC) may give its rows only once, and what becomes of text columns must be known of all rows before the first is
-stored. So the rows are written to a file of record batches, and read from it by the rules of files: the store is that
-of the same table in a file. Unlike in Parquet nothing has to be known of all batches: a table of any width is written
-and read in the memory of one batch, which is a few MiB.
+What becomes of text columns must be known of all rows before the first is stored, so a table is read more than once. A
+frame in memory is read where it lies. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface:
+DuckDB, ibis, narwhals, ADBC, lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled
+to a file of record batches. Unlike in Parquet nothing has to be known of all batches: a table of any width is written
+and read in the memory of one batch, which is a few MiB. The store is that of the same table in a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -23,10 +24,12 @@ import pyarrow.parquet as pq
 
 from streamsvm import durable
 from streamsvm.aliases import Array
-from streamsvm.errors import DataError, quote
+from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.kinds_of_rows import (
     FormerRelation,
     FrameInBatches,
+    FrameInMemory,
+    NamedColumns,
     Relation,
     is_dask_frame,
     is_lazy_frame,
@@ -35,8 +38,11 @@ from streamsvm.kinds_of_rows import (
 from streamsvm.store.format.predictions import GrowingFile
 from streamsvm.store.sources.arrays import KINDS
 from streamsvm.store.sources.cells import as_stored, stored_type
-from streamsvm.store.sources.source import SourceFile
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.source import Source, SourceFile
+from streamsvm.store.sources.steps import choose_steps
 from streamsvm.store.sources.table import TableSource
+from streamsvm.types import Batch
 
 BATCH_BYTES = 8 << 20
 """Bytes of a batch of numbers."""
@@ -45,6 +51,10 @@ MOST_ROWS = 65_536
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 HINT_TYPES = "give every column values of one type"
 HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
+FRAME, ARRAY = "partition", "block"
+"""What messages call the pieces of a data frame, and of an array."""
+TABLE = "the table"
+"""What messages call a table that is one piece; its rows are counted from its first."""
 Block: TypeAlias = Any
 """A block of a program: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
 
@@ -73,6 +83,14 @@ class RecordBatchSource(TableSource):
 
     form = "parquet"
 
+    def __init__(self, parts: Sequence[BlocksPart], options: SourceOptions, noun: str) -> None:
+        self._parts, self._noun = parts, noun
+        super().__init__(tuple(part.path for part in parts), options)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order; errors and the list of files name the blocks. See ``Source.batches``."""
+        yield from with_block_names(super().batches(), self.sources, self._parts, self._noun)
+
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         with _open(path) as reader:
             return {field.name: stored_type(field.type) for field in reader.schema}
@@ -80,9 +98,112 @@ class RecordBatchSource(TableSource):
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         with _open(path, columns) as reader:
             for batch in reader:
-                for start in range(0, batch.num_rows, rows):
-                    yield as_stored(batch.slice(start, rows))
+                yield from map(as_stored, _slice_batch(batch, rows))
         file.read = file.size
+
+
+class MemoryTableSource(TableSource):
+    """A frame in memory, with the columns (n,) ``beside`` it. To a model it is the same as a Parquet file of the same table."""
+
+    form = "parquet"
+    hashes_as_it_reads = True  # there is no file to hash
+
+    def __init__(self, X: Any, beside: Mapping[str, Array], options: SourceOptions) -> None:
+        self._table, self._beside = X, _ColumnsBeside(beside)
+        with _explain_refusals():
+            self._given = reader_of(X).schema
+        self._beside.check(len(X))
+        self._schema = self._beside.readable_schema(self._given)
+        super().__init__((Path(TABLE),), options)
+
+    def _new_file(self, path: Path) -> SourceFile:
+        return SourceFile(str(path))
+
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        return {field.name: stored_type(field.type) for field in self._schema}
+
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
+        wanted, step = set(columns), batch_rows(len(self._schema))
+        places = [k for k, name in enumerate(self._given.names) if name in wanted]
+        schema = pa.schema([self._given.field(k) for k in places])
+        with _explain_refusals():
+            reader = _memory_reader(self._table, places, schema, step)
+            for given in self._beside.only(wanted).join(reader):
+                for batch in _slice_batch(given, step):
+                    for part in _slice_batch(batch, rows):
+                        file.read = file.size = file.size + part.nbytes
+                        yield as_stored(part)
+
+
+def table_source(
+    X: Any, options: SourceOptions, directory: Callable[[], Path], beside: Mapping[str, Array] | None = None
+) -> Source:
+    """Return a table of a program, with columns (n,) ``beside`` it, as a source: read where it lies, or from a file.
+
+    ``directory`` makes the folder for the rows of a table that may give them only once. Raises what ``open_source``
+    raises, DataError E-ROWS for another number of values beside than there are rows.
+    """
+    if not _is_in_memory(X):
+        return frame_source([spill(X, directory(), beside)], options, TABLE)
+    source = MemoryTableSource(X, beside or {}, options)
+    choose_steps(source, options)
+    return source
+
+
+def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
+    """Return a data frame that was written to files, whose parts are called ``noun``, as a source. Raises what
+    ``open_source`` raises.
+    """
+    try:
+        source = RecordBatchSource(parts, options, noun)
+        choose_steps(source, options)
+    except StreamSVMError as error:
+        raise name_blocks(error, {str(part.path): part for part in parts}, noun) from error
+    return source
+
+
+def _is_in_memory(X: Any) -> bool:
+    """Return whether a table can be read any number of times at no more than the cost of reading memory."""
+    return isinstance(X, pa.Table) or (isinstance(X, FrameInMemory) and isinstance(X, NamedColumns))
+
+
+def with_block_names(
+    batches: Iterable[Batch], files: list[SourceFile], parts: Sequence[BlocksPart], noun: str
+) -> Iterator[Batch]:
+    """Yield batches that are read from parts; errors, and at the end the ``files``, name the blocks."""
+    by_path = {str(part.path): part for part in parts}
+    try:
+        yield from batches
+    except StreamSVMError as error:
+        raise name_blocks(error, by_path, noun) from error
+    for file in files:
+        if file.name in by_path:
+            file.name = _name_part(by_path[file.name], noun)
+
+
+def name_blocks(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
+    """Return the error with blocks and their rows, counted from 0 and from 1, in place of files and rows."""
+    for path, part in parts.items():
+        said = partial(_name_place, part, noun)
+        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", said, error.message)
+    error.args = (error.message,)
+    return error
+
+
+def _name_place(part: BlocksPart, noun: str, found: re.Match[str]) -> str:
+    if found[1] is None:
+        return _name_part(part, noun)
+    if noun == TABLE:
+        return f"{noun} row {found[1]}"
+    block, within = part.place(int(found[1]) - 1)
+    return f"{noun} {block} row {within + 1}"
+
+
+def _name_part(part: BlocksPart, noun: str) -> str:
+    if noun == TABLE:
+        return noun
+    last = part.first + len(part.rows) - 1
+    return f"{noun} {part.first}" if last == part.first else f"{noun}s {part.first} to {last}"
 
 
 @contextmanager
@@ -100,61 +221,91 @@ def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.Recor
             yield reader
 
 
-def spill(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> BlocksPart:
+def spill(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> BlocksPart:
     """Write all rows of a table to a file in ``directory``, with the columns (n,) ``beside`` it.
 
     Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
     """
-    path, rows = directory / "000000.arrow", _RowWriter(beside or {})
-    try:
-        durable.write_stream(path, rows.pieces(reader_of(X if _gives_batches(X) else _sink(X, directory))))
-    except ARROW_ERRORS as error:
-        raise DataError(
-            f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
-        ) from error
-    rows.check()
-    return BlocksPart(path, 0, (rows.count,))
+    path, columns = directory / "000000.arrow", _ColumnsBeside(beside or {})
+    with _explain_refusals():
+        reader = reader_of(X if _gives_batches(X) else _sink(X, directory))
+        batches = columns.join(reader)
+        durable.write_stream(path, record_batch_file(columns.readable_schema(reader.schema), batches))
+    columns.check(columns.rows)
+    return BlocksPart(path, 0, (columns.rows,))
 
 
-def spill_to_parquet(X: Any, directory: Path, beside: dict[str, Array] | None = None) -> Path:
+def spill_to_parquet(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> Path:
     """Write all rows of a table to a Parquet file, as ``spill`` does."""
     path = directory / "rows.parquet"
     durable.write_stream(path, parquet_of(spill(X, directory, beside).path))
     return path
 
 
-class _RowWriter:
-    """Turns record batches into the bytes of a file, with columns beside them, and counts the rows."""
+@contextmanager
+def _explain_refusals() -> Iterator[None]:
+    """Turn errors of Arrow about a table into DataError E-DTYPE."""
+    try:
+        yield
+    except ARROW_ERRORS as error:
+        raise DataError(
+            f"the table cannot be read: {quote(str(error), 160)}", code="E-DTYPE", hint=HINT_TYPES
+        ) from error
 
-    def __init__(self, beside: dict[str, Array]) -> None:
-        self.count = 0
-        self._beside = {name: _values(name, values) for name, values in beside.items()}
 
-    def pieces(self, reader: pa.RecordBatchReader) -> Iterator[bytes]:
-        """The bytes of the file."""
-        schema = self._schema(reader.schema)
-        yield from record_batch_file(schema, (self._convert(batch, schema) for batch in reader))
+class _ColumnsBeside:
+    """Columns (n,) that are given beside a table, such as labels, to be the last of its record batches."""
 
-    def check(self) -> None:
-        """Raise DataError unless there are rows, and one value beside for each."""
-        if not self.count:
+    def __init__(self, columns: Mapping[str, Array]) -> None:
+        self.rows = 0
+        """Rows of the batches that were joined last."""
+        self._columns = {name: _values(name, values) for name, values in columns.items()}
+
+    def only(self, names: Collection[str]) -> _ColumnsBeside:
+        """Return those of some names."""
+        found = _ColumnsBeside({})
+        found._columns = {name: values for name, values in self._columns.items() if name in names}
+        return found
+
+    def readable_schema(self, given: pa.Schema) -> pa.Schema:
+        """Return the schema of the joined batches of a table."""
+        fields = [pa.field(str(field.name), _readable_type(field.type)) for field in given]
+        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
+
+    def join(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a table with these columns, all of the types that are read."""
+        self.rows, schema = 0, self.readable_schema(reader.schema)
+        for batch in reader:
+            pieces = [values.slice(self.rows, batch.num_rows) for values in self._columns.values()]
+            self.rows += batch.num_rows
+            # where there are too few, ``check`` refuses them
+            columns = [*batch.columns, *(_with_nulls(piece, batch.num_rows - len(piece)) for piece in pieces)]
+            stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+            yield pa.record_batch(stored, schema)
+
+    def check(self, rows: int) -> None:
+        """Raise DataError unless a table has rows, and there is one value for each."""
+        if not rows:
             raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
-        for name, values in self._beside.items():
-            if len(values) != self.count:
-                found = f"there are {self.count} rows and {len(values)} values of {name}"
+        for name, values in self._columns.items():
+            if len(values) != rows:
+                found = f"there are {rows} rows and {len(values)} values of {name}"
                 raise DataError(found, code="E-ROWS", hint="one a row")
 
-    def _schema(self, given: pa.Schema) -> pa.Schema:
-        fields = [pa.field(str(field.name), _file_type(field.type)) for field in given]
-        return pa.schema(fields + [pa.field(name, values.type) for name, values in self._beside.items()])
 
-    def _convert(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        beside = [values.slice(self.count, batch.num_rows) for values in self._beside.values()]
-        self.count += batch.num_rows
-        short = [batch.num_rows - len(column) for column in beside]  # which ``check`` refuses
-        columns = [*batch.columns, *(_with_nulls(column, by) for column, by in zip(beside, short, strict=True))]
-        stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.record_batch(stored, schema)
+def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch so many rows at a time, without a copy."""
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
+    """Return the columns of a frame in memory at some ``places``, of the types of ``schema``, about so many rows a batch."""
+    if isinstance(X, pa.Table):
+        return X.select(places).to_reader(rows)
+    if _is_pandas(X):
+        return _pandas_reader(X.iloc[:, places], schema, rows)
+    batches = (batch.select(places) for batch in pa.RecordBatchReader.from_stream(X))
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _with_nulls(values: pa.Array, by: int) -> pa.Array:
@@ -162,8 +313,8 @@ def _with_nulls(values: pa.Array, by: int) -> pa.Array:
     return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
 
 
-def _file_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column in the file: text for views, which no encoder reads, and for columns without values."""
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    """The type that a column is read as: text for views, which no encoder reads, and for columns without values."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_string_view(kind):
@@ -192,8 +343,8 @@ def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> I
     sink, rows = GrowingFile(), batch_rows(len(schema))
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
-            for start in range(0, batch.num_rows, rows):
-                writer.write_batch(batch.slice(start, rows))
+            for part in _slice_batch(batch, rows):
+                writer.write_batch(part)
                 yield sink.take_content()
     yield sink.take_content()
 
@@ -219,11 +370,15 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader()
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
-    if is_lazy_frame(X) or type(X).__module__.partition(".")[0] == "pandas":
+    if is_lazy_frame(X) or _is_pandas(X):
         return _lazy_reader(X) if is_lazy_frame(X) else _pandas_reader(X)
     if isinstance(X, Relation | FormerRelation) or is_dask_frame(X):
         return _dask_reader(X) if is_dask_frame(X) else _duckdb_reader(X)
     return pa.RecordBatchReader.from_stream(X)
+
+
+def _is_pandas(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] == "pandas"
 
 
 def one_column(X: Any) -> Iterator[pa.RecordBatch]:
@@ -312,16 +467,18 @@ def _sink(X: Any, directory: Path) -> pd.Dataset:
     return pd.dataset(directory / "lazy.parquet")
 
 
-def _pandas_reader(frame: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """The rows of a pandas data frame without its index, of types of ``schema`` if given. Raises DataError E-DTYPE."""
+def _pandas_reader(frame: Any, schema: pa.Schema | None = None, rows: int | None = None) -> pa.RecordBatchReader:
+    """Return the rows of a pandas data frame without its index, of types of ``schema`` if given. Raises DataError E-DTYPE."""
     check_frame(frame, "")
-    frame = frame.rename(columns=str)
+    names = list(map(str, frame.columns))
+    if names != list(frame.columns):
+        frame = frame.set_axis(names, axis=1)
     try:
         schema = schema or pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
     except ARROW_ERRORS:
         check_values(frame)
         raise
-    rows = batch_rows(len(schema))
+    rows = rows or batch_rows(len(schema))
     batches = (
         pa.RecordBatch.from_pandas(frame.iloc[start : start + rows], schema, preserve_index=False)
         for start in range(0, len(frame), rows)

@@ -1,14 +1,12 @@
-"""Blocks of rows that a program has in memory, partitions of data frames and blocks of arrays: written to files by one
-process, and read from them by another as a source whose errors name the block.
+"""Partitions of data frames and blocks of arrays that the workers of Dask have: one process writes them to files, another
+reads these as a source whose errors name the block.
 
-Tables become record batches of Arrow, which are read by the rules of files; arrays become npy files.
+Data frames become record batches (``arrow.frame_source``), arrays become npy files.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,24 @@ import scipy.sparse
 
 from streamsvm import durable
 from streamsvm.aliases import Array, DType, JsonObject
-from streamsvm.errors import DataError, StreamSVMError, quote
+from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.arrays import KINDS, SLICE_BYTES, as_numbers, rows_of
 from streamsvm.store.sources.arrow import (
+    ARRAY,
     ARROW_ERRORS,
     HINT_TYPES,
     Block,
     BlocksPart,
-    RecordBatchSource,
     arrow_refusal,
     check_frame,
     record_batch_file,
+    with_block_names,
 )
-from streamsvm.store.sources.missing import prepare_source
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import BaseSource, Source, SourceFile, WrappedSource
+from streamsvm.store.sources.source import BaseSource, Source, SourceFile
+from streamsvm.store.sources.steps import choose_steps
 from streamsvm.types import Batch
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"
@@ -194,12 +193,6 @@ def of_rows(values: Array, rows: int, name: str, what: str) -> Array:
     return values
 
 
-FRAME, ARRAY = "partition", "block"
-"""What messages call the pieces of a data frame, and of an array."""
-TABLE = "the table"
-"""What messages call a table that is one piece; its rows are counted from its first."""
-
-
 class ArrayPartSource(BaseSource):
     """The rows of an array, from the parts that were written of it."""
 
@@ -211,10 +204,14 @@ class ArrayPartSource(BaseSource):
         if len({part.sparse for part in parts}) > 1:
             raise DataError("some blocks are sparse and some are not", code="E-SCHEMA", hint="make all of them alike")
         self._parts, self.sparse = parts, parts[0].sparse
-        self.columns = parts[0].columns
+        self.columns_read = parts[0].columns
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+        """Yield all rows in order; errors and the list of files name the blocks. See ``Source.batches``."""
+        yield from with_block_names(super().batches(), self.sources, self._parts, ARRAY)
+
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         for part in self._parts:
             size = sum(path.stat().st_size for path in part.path.iterdir())
             file = SourceFile(str(part.path), size, read=size)
@@ -222,9 +219,9 @@ class ArrayPartSource(BaseSource):
             yield from _batches(part, np.dtype(np.float64 if self.exact else np.float32))
             file.rows = sum(part.rows)
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        return {"format": "npy", "options": {"label": None}, "columns": self.columns}
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        return {"format": "npy", "options": {"label": None}, "columns": self.columns_read}
 
 
 def _batches(part: BlocksPart, dtype: DType) -> Iterator[Batch]:
@@ -256,59 +253,8 @@ def _array(part: BlocksPart, name: str) -> Array:
     return np.load(part.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
 
-class BlockSource(WrappedSource):
-    """A source over written blocks; its errors and its list of files name the blocks."""
-
-    def __init__(self, source: Source, parts: Sequence[BlocksPart], noun: str) -> None:
-        super().__init__(source)
-        self._parts, self._noun = {str(part.path): part for part in parts}, noun
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
-        try:
-            yield from self.source.batches()
-        except StreamSVMError as error:
-            raise name_blocks(error, self._parts, self._noun) from error
-        self.columns = self.source.columns
-        for file in self.sources:
-            file.name = _blocks(self._parts[file.name], self._noun)
-
-
-def name_blocks(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
-    """Return the error with blocks and their rows, counted from 0 and from 1, in place of files and rows."""
-    for path, part in parts.items():
-        said = partial(_place, part, noun)
-        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", said, error.message)
-    error.args = (error.message,)
-    return error
-
-
-def _place(part: BlocksPart, noun: str, found: re.Match[str]) -> str:
-    if found[1] is None:
-        return _blocks(part, noun)
-    if noun == TABLE:
-        return f"{noun} row {found[1]}"
-    block, within = part.place(int(found[1]) - 1)
-    return f"{noun} {block} row {within + 1}"
-
-
-def _blocks(part: BlocksPart, noun: str) -> str:
-    if noun == TABLE:
-        return noun
-    last = part.first + len(part.rows) - 1
-    return f"{noun} {part.first}" if last == part.first else f"{noun}s {part.first} to {last}"
-
-
-def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """Return a data frame, whose parts are called ``noun``, as a source. Raises what ``open_source`` raises."""
-    by_path, paths = {str(part.path): part for part in parts}, tuple(part.path for part in parts)
-    try:
-        source = prepare_source(lambda: RecordBatchSource(paths, options), options)
-    except StreamSVMError as error:
-        raise name_blocks(error, by_path, noun) from error
-    return BlockSource(source, parts, noun)
-
-
 def array_source(parts: Sequence[BlocksPart], options: SourceOptions) -> Source:
     """Return the rows of an array as a source. Raises DataError."""
-    return BlockSource(prepare_source(lambda: ArrayPartSource(parts), options), parts, ARRAY)
+    source = ArrayPartSource(parts)
+    choose_steps(source, options)
+    return source

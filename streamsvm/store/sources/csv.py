@@ -63,8 +63,8 @@ class CSVSource(TableSource):
         for path in self._paths:
             yield from self._read_typed(path, list(columns) or list(types), types, SourceFile(str(path)))
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
         first = self._head.dialect
         options: JsonObject = {
             "header": first.header,

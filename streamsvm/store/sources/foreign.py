@@ -35,8 +35,8 @@ class ForeignSource(BaseSource):
         labels = None if options.label == "none" else options.labels_key
         needed = options.encoding is None and labels is not None
         self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
-        self.columns = recorded.get("columns")
-        self.names = tuple(recorded["names"]) if recorded.get("names") else None
+        self.columns_read = recorded.get("columns")
+        self.names_read = tuple(recorded["names"]) if recorded.get("names") else None
         read: list[Path] = []
         for path in paths:
             try:
@@ -49,8 +49,8 @@ class ForeignSource(BaseSource):
         if len(read) < len(paths):
             self._paths, self.notices[NO_ROWS] = tuple(read), len(paths) - len(read)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         missing = self._options.missing != "error"
         for path in self._paths:
             file = SourceFile(str(path), size_of(path))
@@ -67,11 +67,11 @@ class ForeignSource(BaseSource):
                 file.sha256 = digest.result()
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
-        known = {"format": self._options.format, "options": keys, "columns": self.columns}
-        return known if self.names is None else known | {"names": list(self.names)}
+        known = {"format": self._options.format, "options": keys, "columns": self.columns_read}
+        return known if self.names_read is None else known | {"names": list(self.names_read)}
 
     def _open(self, path: Path) -> Foreign:
         return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
@@ -79,13 +79,13 @@ class ForeignSource(BaseSource):
     def _check(self, path: Path, foreign: Foreign) -> None:
         """Raise DataError E-SCHEMA for other columns, BudgetError for chunks that do not fit."""
         features, names = foreign.features, foreign.names
-        if self.columns not in (None, features.columns):
-            found = f"{path} has {features.columns} columns, expected {self.columns}"
+        if self.columns_read not in (None, features.columns):
+            found = f"{path} has {features.columns} columns, expected {self.columns_read}"
             raise DataError(found, code="E-SCHEMA", hint="read arrays with the same columns")
-        if self.columns is None:
-            self.names = names
-        check_same_names(self.names, names, str(path))
-        self.columns, self.sparse = features.columns, features.sparse
+        if self.columns_read is None:
+            self.names_read = names
+        check_same_names(self.names_read, names, str(path))
+        self.columns_read, self.sparse = features.columns, features.sparse
         check_chunk(features, self._options.memory)
 
 

@@ -6,20 +6,19 @@ reading the source once before, and recorded, so that other files are filled wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Rows
-from streamsvm.store.sources.offsets import OffsetSource, with_offsets, zeros_of
-from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import Source, WrappedSource
-from streamsvm.types import Batch
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows
+
+if TYPE_CHECKING:
+    from streamsvm.store.sources.offsets import Offsets
+    from streamsvm.store.sources.source import BaseSource
 
 FILLED = "missing values filled"
 
@@ -65,30 +64,6 @@ class Filling:
         return CSR(data, indices[order].astype(np.int32), indptr)
 
 
-class FilledSource(WrappedSource):
-    """A source whose missing values are filled."""
-
-    def __init__(self, source: Source, filling: Filling) -> None:
-        super().__init__(source)
-        self._filling = filling
-        self.columns = len(filling.values) + len(filling.indicators)
-        if (names := source.names) is not None:
-            self.names = names + tuple(f"{names[j]} missing" for j in filling.indicators)
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
-        for batch in self.source.batches():
-            values = batch.X.values if isinstance(batch.X, Dense) else batch.X.data
-            count = int(np.count_nonzero(np.isnan(values)))
-            self.count(FILLED, count)
-            changed = count or len(self._filling.indicators)
-            yield batch._replace(X=self._filling.apply(batch.X)) if changed else batch
-
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        return self.source.encoding() | {"missing": self._filling.to_json()}
-
-
 def filling_from(encoding: JsonMapping | None) -> Filling | None:
     """Return the filling in a recorded encoding; None where missing values were refused."""
     recorded = (encoding or {}).get("missing")
@@ -98,28 +73,11 @@ def filling_from(encoding: JsonMapping | None) -> Filling | None:
     return Filling(values, indicators, recorded["policy"])
 
 
-def prepare_source(open_rows: Callable[[], Source], options: SourceOptions) -> Source:
-    """Open rows as a source whose numbers float32 can hold, columns less an offset where that is needed, and whose
-    missing values are filled as asked. Raises what ``open_rows`` raises, DataError E-MISSING for a column without any
-    value.
-    """
-    source = with_offsets(open_rows(), options)
-    if options.missing == "error":
-        return source
-    recorded = filling_from(options.encoding)
-    if recorded is not None:
-        return FilledSource(source, replace(recorded, policy=options.missing))
-    if options.missing == "zero" and source.columns is not None:
-        zeros = zeros_of(source, source.columns).astype(np.float32)
-        return FilledSource(source, Filling(zeros, np.empty(0, np.int64), "zero"))
-    filling = _find_filling(source, options.missing)
-    again = open_rows()
-    return FilledSource(OffsetSource(again, source.offsets) if isinstance(source, OffsetSource) else again, filling)
+def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Filling:
+    """Read all rows of a source for the means and the columns with missing values; ``offsets``: those of its columns.
 
-
-def _find_filling(source: Source, policy: str) -> Filling:
-    """Read all rows for the means and the columns with missing values. Every column gets a mean, because rows that are
-    read later may miss values where these do not.
+    Every column gets a mean, because rows that are read later may miss values where these do not. Raises what reading
+    raises, DataError E-MISSING for a column without any value where its mean is needed.
     """
     mean = policy == "mean"
     sums = counts = np.zeros(0)
@@ -136,9 +94,14 @@ def _find_filling(source: Source, policy: str) -> Filling:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         found = f"column {name} has no value in any row"
         raise DataError(found, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = sums / np.maximum(present, 1) if mean else zeros_of(source, len(sums))
+    values = sums / np.maximum(present, 1) if mean else stored_zeros(offsets, len(sums))
     indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
+
+
+def stored_zeros(offsets: Offsets | None, columns: int) -> Float64:
+    """Return what 0 is stored as in each column (columns,) that is stored less an offset."""
+    return np.zeros(columns) if offsets is None else -offsets.at(np.arange(columns))
 
 
 def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:

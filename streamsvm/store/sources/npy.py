@@ -59,10 +59,10 @@ class NpySource(BaseSource):
             raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
         if len(self._paths) < len(paths):
             self.notices[NO_ROWS] = len(paths) - len(self._paths)
-        self.columns = self._widths[self._paths[0]] - (self._label is not None)
+        self.columns_read = self._widths[self._paths[0]] - (self._label is not None)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
@@ -77,9 +77,9 @@ class NpySource(BaseSource):
                     next(labels, None)  # raises for bytes after the last label
                 file.sha256 = digest.result()
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        return {"format": self._format, "options": {"label": self._label}, "columns": self.columns}
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        return {"format": self._format, "options": {"label": self._label}, "columns": self.columns_read}
 
     def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
         if self._label is None:

@@ -9,18 +9,14 @@ and its models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonMapping, JsonObject
-from streamsvm.errors import StreamSVMError
+from streamsvm.aliases import Array, JsonMapping
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, with_entries
-from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.source import Source, WrappedSource
-from streamsvm.types import Batch
 
 
 class Offsets(NamedTuple):
@@ -189,77 +185,29 @@ def _loses(seen: _ColumnRange) -> NDArray[np.bool_]:
     return (seen.whole & (seen.largest > LARGEST_EXACT)) | (seen.further_than(FAR_FROM_ZERO) & (seen.low < seen.high))
 
 
-class OffsetSource(WrappedSource):
-    """A source some columns of which are stored less an offset."""
-
-    def __init__(self, source: Source, offsets: Offsets) -> None:
-        super().__init__(source)
-        source.exact, self.offsets = True, offsets
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
-        for batch in self.source.batches():
-            exact = self.offsets.subtract_from(batch.X)
-            self._note_rounded(_entries_of(exact))
-            yield batch._replace(X=round_rows(exact))
-        self.columns = self.source.columns
-
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        known = self.source.encoding()
-        return known | {"offsets": self.offsets.to_json()} if len(self.offsets.columns) else known
-
-    def _note_rounded(self, entries: tuple[Array, Array]) -> None:
-        """Count the numbers, less their offset, that float32 rounds: large whole ones, and those nearer 0."""
-        columns, values = entries
-        large = np.abs(values) > LARGEST_EXACT
-        if not large.any():
-            return
-        columns, values = columns[large], values[large]
-        offset = np.zeros(int(columns.max()) + 1)
-        known = self.offsets.columns < len(offset)
-        offset[self.offsets.columns[known]] = self.offsets.values[known]
-        for j in np.unique(columns).tolist():
-            mine = values[columns == j]
-            name, o = self.names[j] if self.names else f"column {j}", float(offset[j])
-            nearer = o != 0.0 and int(np.count_nonzero(np.abs(mine) > 2.0 * np.abs(mine + o)))
-            self.count(
-                f"numbers of {name} are nearer 0 than {o:.15g}, less which it is stored, and lose digits", nearer
-            )
-            lossy = int(np.count_nonzero(mine == np.floor(mine)))
-            where = f"further than 2^24 from {o:.15g}, less which it is stored," if o else "beyond 2^24"
-            self.count(f"whole numbers of {name} are {where} and are rounded", lossy)
-
-
-def with_offsets(source: Source, options: SourceOptions) -> Source:
-    """Return the source with columns that float32 cannot hold less an offset, recorded or found by its first rows; what
-    float32 loses of later rows is counted.
+def count_rounded(X: Rows, offsets: Offsets, names: Sequence[str] | None, notices: dict[str, int]) -> None:
+    """Count in ``notices`` the numbers of rows in float64, less their offset, that float32 rounds: large whole ones, and
+    those nearer 0 than the offset.
     """
-    if options.encoding is None and options.offsets is None:
-        zero_is_met = options.missing in ("zero", "indicator")
-        found = find_offsets(lambda exact: _first_rows(source, exact=exact), zero_is_met=zero_is_met)
-        return source if found is None else OffsetSource(source, found)
-    offsets = offsets_from({"offsets": options.offsets} if options.encoding is None else options.encoding)
-    return OffsetSource(source, offsets) if len(offsets.columns) else source
-
-
-def zeros_of(source: Source, columns: int) -> Float64:
-    """Return what 0 is stored as in each column (columns,)."""
-    return -source.offsets.at(np.arange(columns)) if isinstance(source, OffsetSource) else np.zeros(columns)
-
-
-def _first_rows(source: Source, *, exact: bool) -> Rows | None:
-    """The first rows of a source, which is left as if nothing had been read of it; None where it cannot be read."""
-    noted, source.exact = dict(source.notices), exact
-    try:
-        batch = next(source.batches(), None)
-    except StreamSVMError:  # it is raised again when the source is read
-        batch = None
-    source.exact = False
-    source.sources.clear()
-    source.notices.clear()
-    source.notices.update(noted)
-    return None if batch is None else rows_that_decide(batch.X)
+    columns, values = _entries_of(X)
+    large = np.abs(values) > LARGEST_EXACT
+    if not large.any():
+        return
+    columns, values = columns[large], values[large]
+    offset = np.zeros(int(columns.max()) + 1)
+    known = offsets.columns < len(offset)
+    offset[offsets.columns[known]] = offsets.values[known]
+    for j in np.unique(columns).tolist():
+        mine = values[columns == j]
+        name, o = names[j] if names else f"column {j}", float(offset[j])
+        nearer = int(np.count_nonzero(np.abs(mine) > 2.0 * np.abs(mine + o))) if o != 0.0 else 0
+        if nearer:
+            what = f"numbers of {name} are nearer 0 than {o:.15g}, less which it is stored, and lose digits"
+            notices[what] = notices.get(what, 0) + nearer
+        if lossy := int(np.count_nonzero(mine == np.floor(mine))):
+            where = f"further than 2^24 from {o:.15g}, less which it is stored," if o else "beyond 2^24"
+            what = f"whole numbers of {name} are {where} and are rounded"
+            notices[what] = notices.get(what, 0) + lossy
 
 
 def rows_that_decide(X: Rows) -> Rows | None:

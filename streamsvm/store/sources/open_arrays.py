@@ -19,9 +19,9 @@ from streamsvm.kinds_of_rows import Chunked, SparseMatrix, is_annotated
 from streamsvm.rows import CSR
 from streamsvm.store.sources.arrays import SLICE_BYTES, rows_of
 from streamsvm.store.sources.blocks import LABELS, WEIGHTS, labels_of, of_rows, weights_of
-from streamsvm.store.sources.missing import prepare_source
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import BaseSource, Source, SourceFile
+from streamsvm.store.sources.steps import choose_steps
 from streamsvm.types import Batch
 
 NAME = "X"
@@ -64,12 +64,12 @@ class OpenArraySource(BaseSource):
             raise DataError(f"{NAME} holds no rows", code="E-EMPTY", hint="check what it was made of")
         super().__init__()
         self._given, self._missing, self.exact = given, missing, exact
-        self.names = given.names
-        self.columns = int(X.shape[1])
+        self.names_read = given.names
+        self.columns_read = int(X.shape[1])
         self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         X, labels, weights = self._given.X, self._given.labels, self._given.weights
         rows, file = X.shape[0], SourceFile(NAME)
         self.sources.append(file)
@@ -80,9 +80,9 @@ class OpenArraySource(BaseSource):
             file.rows = stop
             file.read = file.size = stop * 4 * self._width
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        return {"format": "npy", "options": {"label": None}, "columns": self.columns}
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        return {"format": "npy", "options": {"label": None}, "columns": self.columns_read}
 
     @property
     def _width(self) -> int:
@@ -104,5 +104,6 @@ class OpenArraySource(BaseSource):
 
 def open_array_source(given: LabeledArray, options: SourceOptions) -> Source:
     """Return the rows of an array as a source. Raises DataError."""
-    missing = options.missing != "error"
-    return prepare_source(lambda: OpenArraySource(given, missing=missing), options)
+    source = OpenArraySource(given, missing=options.missing != "error")
+    choose_steps(source, options)
+    return source

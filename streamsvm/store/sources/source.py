@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +16,7 @@ from streamsvm.errors import DataError
 from streamsvm.outputs import REJECTS_HEADER
 
 if TYPE_CHECKING:
+    from streamsvm.store.sources.steps import RowSteps
     from streamsvm.types import Batch
 
 UNLABELED = "rows without a label were left out"
@@ -29,10 +32,6 @@ LINES_BEFORE_JUDGING = 1000
 class Source(Protocol):
     """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
 
-    columns: int | None
-    """The number of features; None until the last batch where only the data say it (svmlight)."""
-    names: tuple[str, ...] | None
-    """The names of the features, where the format has names."""
     proposals: list[str]
     """Decisions about columns that nobody asked for, as lines of text."""
     id_column: str | None
@@ -40,12 +39,18 @@ class Source(Protocol):
     sparse: bool
     sources: list[SourceFile]
     """The files that were opened so far."""
-    exact: bool
-    """Whether numbers of the batches are float64, for a caller that subtracts an offset from them (``offsets``);
-    float32 unless it is set.
-    """
     notices: dict[str, int]
     """What was passed over, with counts: blank lines, empty rows, unknown categories."""
+
+    @property
+    def columns(self) -> int | None:
+        """The number of features; None until the last batch where only the data say it (svmlight)."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the features, where the format has names."""
+        ...
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
@@ -60,37 +65,71 @@ class Source(Protocol):
 
 
 class BaseSource(Source):
-    """A source of which nothing was read yet."""
+    """A source that reads rows of a format (``read``) and takes them through the ``steps`` that all formats have."""
 
-    columns: int | None = None
-    names: tuple[str, ...] | None = None
     id_column: str | None = None
     sparse: bool = False
+    columns_read: int | None = None
+    """The number of columns that ``read`` gives; None until they are known."""
+    names_read: tuple[str, ...] | None = None
+    """Their names, where the format has names."""
+    steps: RowSteps | None = None
+    """What is done to the rows that are read; None: they are stored as they are."""
     exact: bool = False
+    """Whether ``read`` gives float64, for steps that subtract an offset; float32 otherwise."""
 
     def __init__(self) -> None:
         self.proposals: list[str] = []
         self.sources: list[SourceFile] = []
         self.notices: dict[str, int] = Counter()
 
+    @abstractmethod
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order, as the format has them; a missing value that may be missing is NaN. It can be called
+        again. Raises DataError with file and line or row, StorageError.
+        """
+
+    @abstractmethod
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns, without the steps, as plain JSON."""
+
+    @property
+    def columns(self) -> int | None:
+        """The number of features; see ``Source.columns``."""
+        return self.columns_read if self.steps is None else self.steps.stored_columns(self.columns_read)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the features; see ``Source.names``."""
+        return self.names_read if self.steps is None else self.steps.stored_names(self.names_read)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all rows in order as they are stored; see ``Source.batches``."""
+        if self.steps is None:
+            yield from self.read()
+            return
+        for batch in self.read():
+            yield batch._replace(X=self.steps.apply_and_count(batch.X, self.names_read, self.notices))
+
+    def encoding(self) -> JsonObject:
+        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+        return self.read_encoding() | ({} if self.steps is None else self.steps.to_json())
+
     def count(self, what: str, number: int = 1) -> None:
         """Add to the count of a notice."""
         if number:
             self.notices[what] = self.notices.get(what, 0) + number
 
-
-class WrappedSource(BaseSource):
-    """A source that changes the batches of another one, whose names, notices and files are its own."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.columns, self.names = source.columns, source.names
-        self.id_column, self.sparse = source.id_column, source.sparse
-        self.proposals, self.sources, self.notices = source.proposals, source.sources, source.notices
-
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
-        return self.source.encoding()
+    @contextmanager
+    def looking_ahead(self) -> Iterator[None]:
+        """Read rows to decide something: at the end the source is as if nothing had been read of it."""
+        noted = dict(self.notices)
+        try:
+            yield
+        finally:
+            self.sources.clear()
+            self.notices.clear()
+            self.notices.update(noted)
 
 
 @dataclass(slots=True)

@@ -51,11 +51,11 @@ class SvmlightSource(BaseSource):
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         recorded = options.encoding or {}
         super().__init__()
-        self.columns = recorded.get("columns", options.features)
+        self.columns_read = recorded.get("columns", options.features)
         self._paths = paths
         self._options = options
         self._base: int | None = recorded.get("index_base", options.index_base)
-        self._features = self.columns
+        self._features = self.columns_read
         self._largest = -1
         self._scratch: Scratch | None = None
         self._parsed: Any = None
@@ -63,8 +63,8 @@ class SvmlightSource(BaseSource):
         """Arrays that no thread is parsing into."""
         self._words = Words() if options.text_labels else None
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         self._options.rejects.clear()
         for path in self._paths:
             with Input(path) as stream:
@@ -74,14 +74,14 @@ class SvmlightSource(BaseSource):
                 file.sha256 = stream.sha256
         if not any(file.rows for file in self.sources):
             raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
-        self.columns = self._features or self._largest + 1
+        self.columns_read = self._features or self._largest + 1
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
         return {
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,
-            "columns": self.columns,
+            "columns": self.columns_read,
             "options": field_values(self._options, RECORDED_OPTIONS),
         }
 

@@ -73,17 +73,17 @@ class TableSource(BaseSource):
             self._recorded.note_extra(list(self._agreed), options.label, self.notices)
         else:
             self.schema = self._recorded = self._plan_and_count(self._agreed)
-        self.columns, self.names = self.schema.width, self.schema.names
+        self.columns_read, self.names_read = self.schema.width, self.schema.names
         self.id_column = self.schema.id_column
         self.sparse = self.schema.sparse
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``Source.batches``."""
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
         encoder = TableEncoder(self.schema, self.notices, self._options, exact=self.exact)
         rejects, share = self._options.rejects, bad_share(self._options.max_bad)
         rejects.clear()
         for path in self._paths:
-            file = SourceFile(str(path), path.stat().st_size)
+            file = self._new_file(path)
             self.sources.append(file)
             read = self._rows(path, batch_rows(self.schema), self.schema.needed, file)
             with nullcontext() if self.hashes_as_it_reads else DigestBeside(path) as digest, closing(read) as tables:
@@ -98,8 +98,8 @@ class TableSource(BaseSource):
         if not any(file.rows for file in self.sources):
             raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
 
-    def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
         recorded: JsonObject = {"format": self.form, "schema": self._recorded.to_json()}
         if self._options.missing_words:
             recorded["options"] = {"missing_words": list(self._options.missing_words)}
@@ -231,6 +231,10 @@ class TableSource(BaseSource):
         return first.error(file.name, file.position)
 
     # The form of a file
+
+    def _new_file(self, path: Path) -> SourceFile:
+        """Return the facts of a file before it is read."""
+        return SourceFile(str(path), path.stat().st_size)
 
     @abstractmethod
     def _types(self, path: Path) -> dict[str, pa.DataType]:
