@@ -1,8 +1,9 @@
-"""One sweep of dual coordinate descent: compiled, as plain Python, and as anyone would write it down."""
+"""Sweeps of dual coordinate descent, of two classes and of several, and the perceptron's: compiled, as plain Python, and as anyone would write them down."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -12,7 +13,20 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes import dcd
-from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.dcd import (
+    Box,
+    Held,
+    Steps,
+    dcd_sweep,
+    lone_optimum,
+    mpu_pass,
+    multinomial_dual_sum,
+    multinomial_loss_sum,
+    multinomial_sweep,
+    proposals_pass,
+)
+from streamsvm.compute.passes.dcd import simplex_level as level
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,
@@ -33,6 +47,7 @@ C = np.float64(0.7)
 BIAS = 0.5
 RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
 FORMS = ["dense", "csr"]
+
 
 each_loss = pytest.mark.parametrize("loss", RECORDS, ids=lambda loss: type(loss).__name__)
 
@@ -122,38 +137,6 @@ def test_dcd_pass_sweeps_are_the_definition(loss: Any, form: str, sweeps: int, s
 
 
 @each_loss
-def test_dcd_pass_dense_and_sparse_rows_are_the_same(loss: Any) -> None:
-    given = case(1)
-    one, other = (swept(dcd_sweep, given.rows(form), given, loss, sweeps=8) for form in FORMS)
-    assert_same(one, other)
-
-
-@each_loss
-@pytest.mark.parametrize("form", FORMS)
-def test_dcd_pass_rows_without_weight_are_left_alone(loss: Any, form: str) -> None:
-    given = case()
-    found = swept(dcd_sweep, given.rows(form), given, loss)
-    assert not found.alpha[given.s == 0.0].any()
-    assert not np.isin(found.order, np.flatnonzero(given.s == 0.0)).any()
-    assert np.all(found.alpha >= 0.0)
-    assert np.all(found.alpha <= [loss.upper(float(C) * float(x)) for x in given.s])
-
-
-@each_loss
-@pytest.mark.parametrize("form", FORMS)
-def test_dcd_pass_empty_row_without_a_constant_gives_all_it_can(loss: Any, form: str) -> None:
-    """Its margin is 0 whatever w is, so its best a is -C l'(0), for the hinge the top of the box; w does not move."""
-    given = case()
-    X = given.rows(form)._replace(bias=0.0)
-    for run in (dcd_sweep, dcd_sweep.py_func):
-        found = swept(run, X, given, loss)
-        assert given.s[5] > 0.0
-        assert found.alpha[5] == pytest.approx(-float(C) * float(given.s[5]) * loss.slope(0.0))
-        assert np.isfinite(found.alpha).all()
-        assert found.w[-1] == 0.0
-
-
-@each_loss
 def test_dcd_pass_only_the_first_entries_of_the_order_are_visited(loss: Any) -> None:
     given, alpha, w = case(), np.zeros(N), np.zeros(D + 1)
     order = given.order.copy()
@@ -231,4 +214,232 @@ def test_dcd_pass_optimum_of_a_number_is_that_of_its_dual_along_a_line(loss: Any
     assert min(found) < 0.0 < max(found)
 
 
-# -- how often it is compiled -----------------------------------------------------------------------------------------
+# -- the perceptron's steps on a grid, and all classes in one problem ----------------------------------------------------
+
+
+Y64, S64, VALUES64 = (values.astype(np.float64) for values in (case(3).y, case(3).s, case(3).values))
+S64[5] = 1.0
+"""All float64: a Python float times a float32 would be a float32 where a pass is not compiled."""
+
+
+def rows_of(form: str, bias: float) -> Any:
+    return Dense(VALUES64, bias) if form == "dense" else csr_of(VALUES64, bias)
+
+
+def explicit(bias: float) -> Any:
+    return np.hstack([VALUES64, np.full((N, 1), bias)])
+
+
+def order_of(seed: int) -> Any:
+    return np.random.default_rng(seed).permutation(N).astype(np.int32)
+
+
+@each_value(("loss", RECORDS), ("form", FORMS), ("most, sigma, bias", [(1, 1.0, 0.5), (3, 1.0, 0.0), (50, 2.0, 0.5)]))
+def test_mpu_pass_steps_on_a_grid_are_those_that_raise_the_dual(
+    loss: Any, form: str, most: int, sigma: float, bias: float
+) -> None:
+    """The largest number of steps of which each gains; the rows that moved, the losses met, and what the others hide."""
+    X, length, alpha, w = explicit(bias), 0.125, np.zeros(N), np.zeros(D + 1)
+    slow, u = np.zeros(N), np.zeros(D + 1)
+    for seed in range(4):
+        order, hidden, losses, moved = order_of(seed), 0.0, 0.0, []
+        given = Labeled(rows_of(form, bias), Y64, S64)
+        found = mpu_pass.py_func(given, order, Box(C, loss, sigma), Steps(length, most), alpha, w)
+        for i in order_of(seed):
+            weight = C * S64[i]
+            if weight == 0.0:
+                continue
+            m, a, top = Y64[i] * (X[i] @ u), slow[i], loss.upper(weight)
+            G, Q = m - 1.0 + loss.conjugate_slope(a, weight), sigma * X[i] @ X[i] + loss.curvature(weight)
+            losses += weight * loss.value(m)
+            way, steps = -math.copysign(length, G), 0
+            if Q == 0.0:
+                slow[i] = top if G < 0.0 else a
+            else:
+                while steps < most and -way * G - Q * (steps + 0.5) * way * way > 0.0:
+                    steps += 1
+                slow[i] = min(max(a + steps * way, 0.0), top)
+            if slow[i] == a:
+                hidden += weight * loss.value(m) - (a - loss.conjugate(a, weight)) + a * m
+            else:
+                moved.append(i)
+                u += sigma * (slow[i] - a) * Y64[i] * X[i]
+        assert found.moved == len(moved)
+        np.testing.assert_array_equal(order[: len(moved)], moved)
+        np.testing.assert_allclose(alpha, slow, rtol=1e-12)
+        np.testing.assert_allclose(w, u, rtol=1e-9, atol=1e-12)
+        assert (found.losses, found.hidden) == pytest.approx((losses, hidden), rel=1e-9)
+
+
+K = 4
+CODES = np.random.default_rng(17).integers(0, K, N).astype(np.float64)
+
+
+def best_numbers(f: Any, u: Any, own: int, q: float, weight: float, loss: Any) -> Any:
+    """The numbers u_k >= 0 of one row that are best, found by halving: their level rises until they leave what they may."""
+    others = np.arange(K) != own
+    b, bend = u[others].sum(), loss.curvature(weight)
+    start = f[own] - q * b - 1.0 + loss.conjugate_slope(0.0, weight)
+
+    def numbers(t: float) -> Any:
+        return np.where(others, np.maximum(0.0, q * u + f - t), 0.0) / q
+
+    low, high = start, max(start, float((q * u + f)[others].max()))
+    for _ in range(200):
+        t = 0.5 * (low + high)
+        total = numbers(t).sum()
+        low, high = (t, high) if start + (q + bend) * total > t or total > loss.upper(weight) else (low, t)
+    return numbers(high)
+
+
+@each_value(("loss", RECORDS), ("form", FORMS), ("sigma, bias", [(1.0, 0.5), (3.0, 0.0)]))
+def test_multinomial_pass_sets_the_numbers_of_each_row_to_their_best(
+    loss: Any, form: str, sigma: float, bias: float
+) -> None:
+    X, alpha, W = explicit(bias), np.zeros((N, K)), np.zeros((K, D + 1))
+    slow, V = np.zeros((N, K)), np.zeros((K, D + 1))
+    for seed in range(3):
+        order, losses, count, begun = order_of(seed), 0.0, N - 2, alpha.copy()
+        found = multinomial_sweep.py_func(
+            Labeled(rows_of(form, bias), CODES, S64), order, count, Box(C, loss, sigma), alpha, W
+        )
+        for i in order_of(seed)[:count]:
+            weight, own, q = C * S64[i], int(CODES[i]), sigma * X[i] @ X[i]
+            if weight == 0.0:
+                continue
+            f = V @ X[i]
+            losses += weight * loss.value(f[own] - np.delete(f, own).max())
+            if q == 0.0:  # all of it on one other class, whichever
+                b = weight * max(-loss.slope(0.0), 0.0)
+                slow[i] = 0.0
+                slow[i, own], slow[i, 0 if own else 1] = b, -b
+                continue
+            before, u = slow[i].copy(), best_numbers(f, -slow[i], own, q, weight, loss)
+            slow[i] = -u
+            slow[i, own] = u.sum()
+            V += sigma * np.outer(slow[i] - before, X[i])
+        empty = np.flatnonzero(np.square(X).sum(1) == 0.0)
+        changed = [i for i in order_of(seed)[:count] if (alpha[i] != begun[i]).any() and i not in empty]
+        np.testing.assert_allclose(alpha, slow, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(W, V, rtol=1e-7, atol=1e-9)
+        assert found.losses == pytest.approx(losses, rel=1e-7)
+        assert (found.left, list(order[: found.left])) == (len(changed), changed)
+        assert (found.highest, found.lowest) == (np.inf, -np.inf)
+
+
+@each_loss
+def test_multinomial_pass_sums_over_rows_of_all_classes(loss: Any) -> None:
+    """Losses of the margin above the largest other class, and the dual values of rows that have a weight."""
+    F, alpha = np.random.default_rng(17).normal(size=(N, K)), np.random.default_rng(17).random((N, K)) * 0.3
+    own = CODES.astype(int)
+    margins = [F[i, own[i]] - np.delete(F[i], own[i]).max() for i in range(N)]
+    losses = sum(C * S64[i] * loss.value(margins[i]) for i in range(N))
+    b = [alpha[i, own[i]] for i in range(N)]
+    gains = sum(b[i] - loss.conjugate(b[i], C * S64[i]) for i in np.flatnonzero(S64))
+    assert multinomial_loss_sum.py_func(F, CODES, S64, C, loss) == pytest.approx(losses, rel=1e-12)
+    assert multinomial_dual_sum.py_func(alpha, CODES, S64, C, loss) == pytest.approx(gains, rel=1e-12)
+
+
+def least_for_which(holds: Any, below: float, above: float) -> float:
+    """The least t for which something holds that holds for all larger ones."""
+    for _ in range(200):
+        t = 0.5 * (below + above)
+        below, above = (below, t) if holds(t) else (t, above)
+    return above
+
+
+@each_value(("find", [level, level.py_func]), ("low", [-5.0, -0.5, 0.2, 4.0]))
+def test_multinomial_pass_level_is_that_of_bisection(low: float, find: Any) -> None:
+    """T = low + g sum max(A_k - t, 0) over the other classes, or higher where that sum would be more than ``most``."""
+    rng = np.random.default_rng(0)
+    for classes, most, g in itertools.product((2, 3, 7), (0.0, 0.4, 3.0, np.inf), (0.0, 0.3, 2.0)):
+        A, own = rng.standard_normal(classes), int(rng.integers(classes))
+        others = np.delete(A, own)
+
+        def beyond(t: float, others: Any = others) -> float:
+            return float(np.maximum(others - t, 0.0).sum())
+
+        line = least_for_which(
+            lambda t, beyond=beyond, g=g: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0
+        )
+        box = least_for_which(
+            lambda t, beyond=beyond, most=most: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0
+        )
+        assert find(A, own, low, g, most) == pytest.approx(max(line, box), abs=1e-9)
+
+
+@each_value(("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)]), ("own", [0, 1, 2]))
+def test_multinomial_pass_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
+    """B - conjugate(b) is what its dual is made of, whoever has the -b: what a grid finds, to its width."""
+    cost = 0.7
+    grid = np.linspace(0.0, min(loss.upper(cost), 10.0), 20_001)
+    best = grid[np.argmax([b - loss.conjugate(b, cost) for b in grid])]
+    for run in (lone_optimum, lone_optimum.py_func):
+        a = np.full(3, 9.0)
+        run(a, own, cost, loss)
+        assert a[own] == pytest.approx(best, abs=1e-3)
+        assert a.sum() == 0.0
+        assert np.count_nonzero(a) == 2
+
+
+# -- dual values along a way on which groups move ------------------------------------------------------------------------
+
+
+FEW, ONE = 23, 1.0
+SIGNS, NUMBERS = np.random.default_rng(21).choice([-1.0, 1.0], FEW), np.random.default_rng(22).normal(size=FEW)
+WEIGHTS = np.random.default_rng(23).choice([0.0, 0.25, 1.0, 4.0], FEW)
+WEIGHTED: list[int] = np.flatnonzero(WEIGHTS).tolist()
+
+
+def targets(loss: Any) -> Any:
+    return NUMBERS if loss.numeric() else SIGNS
+
+
+def gain(loss: Any, i: int, a: float) -> float:
+    """What a row adds to the dual beside the norm."""
+    return float(a * (NUMBERS[i] + 1.0 if loss.numeric() else 1.0) - loss.conjugate(a, ONE * WEIGHTS[i]))
+
+
+def ways(loss: Any, *, across: bool) -> tuple[Any, Any]:
+    """Dual variables inside their boxes, and two ways for each; ``across``: some of them to the other side of 0, and no second way."""
+    rng = np.random.default_rng(5)
+    a, found = np.zeros(FEW), np.zeros((FEW, 2))
+    for i in WEIGHTED:
+        top = min(loss.upper(ONE * WEIGHTS[i]), 3.0)
+        a[i], end = rng.uniform(0.3, 0.7, 2) * top
+        found[i] = end - a[i], rng.uniform(-0.25, 0.25) * top
+        if loss.numeric() and i % 2:
+            a[i], found[i] = -a[i], -found[i]
+            if across:
+                found[i] = end - a[i], 0.0
+    found[::3, 1] = 0.0
+    if across:
+        found[:, 1] = 0.0
+    return a, found
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [Hinge(), SquaredHinge(), Huber(0.2), Squared(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)],
+    ids=str,
+)
+def test_proposals_pass_dual_values_along_two_ways_at_once_are_a_parabola(loss: Any) -> None:
+    a, both = ways(loss, across=False)
+    linear, quadratic = np.zeros(2), np.zeros((2, 2))
+    proposals_pass.py_func(targets(loss), WEIGHTS, RowLoss(ONE, loss, loss), a, both, linear, quadratic)
+    here = sum(gain(loss, i, a[i]) for i in WEIGHTED)
+    for step in np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, -0.7], [1.0, 0.8], [0.3, -1.0]]):
+        there = sum(gain(loss, i, a[i] + both[i] @ step) for i in WEIGHTED)
+        assert here + linear @ step + step @ quadratic @ step == pytest.approx(there, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)], ids=str)
+def test_proposals_pass_other_dual_values_are_bounded_by_a_parabola_that_ends_where_they_do(loss: Any) -> None:
+    a, both = ways(loss, across=True)
+    linear, quadratic = np.zeros(2), np.zeros((2, 2))
+    proposals_pass.py_func(targets(loss), WEIGHTS, RowLoss(ONE, loss, loss), a, both, linear, quadratic)
+    values = [sum(gain(loss, i, a[i] + t * both[i, 0]) for i in WEIGHTED) for t in (0.0, 0.5, 1.0)]
+    bound = [values[0] + t * linear[0] + t * t * quadratic[0, 0] for t in (0.5, 1.0)]
+    assert bound[0] < values[1]
+    assert bound[1] == pytest.approx(values[2], rel=1e-9)
+    assert linear[1] == quadratic[0, 1] == quadratic[1, 1] == 0.0

@@ -1,4 +1,4 @@
-"""The passes that sum, scale and measure, each against its own plain Python and against numpy."""
+"""The passes that sum, scale and measure, and those along a line, each against its own plain Python and against numpy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,25 @@ from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
 from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
-from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
+from streamsvm.compute.passes.cutting_plane import breakpoints_pass
+from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
+from streamsvm.losses import (
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
 from streamsvm.rows import Dense, Labeled, to_matrix
 from streamsvm.types.problem import has_box
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 N, D, C, BIAS = 50, 9, np.float64(0.3), 0.5
 RECORDS = [Hinge(), SquaredHinge(), Huber(0.25)]
+
 
 each_loss = pytest.mark.parametrize("loss", RECORDS, ids=lambda loss: type(loss).__name__)
 
@@ -152,11 +164,7 @@ def test_passes_moments_of_sparse_rows_are_of_their_entries(values: Any) -> None
         np.testing.assert_array_equal(high, stored.max(0).filled(-np.inf))
 
 
-# -- the instruction that asks for memory -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(), Logistic()], ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("size", [0.1, 3.0], ids=["small rows", "large rows"])
+@each_value(("loss", [Hinge(), SquaredHinge(), Huber(), Logistic()]), ("size", [0.1, 3.0]))
 def test_passes_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) -> None:
     """D(t a) as it is written, row by row, over a grid of t that keep t a feasible."""
     rng = np.random.default_rng(4)
@@ -203,3 +211,79 @@ def test_passes_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, va
     chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])
     rows = take_rows(csr_of(values) if sparse else Dense(values), chosen)
     np.testing.assert_array_equal(to_matrix(rows, values.shape[1]), values[chosen])
+
+
+# -- sums along a line ---------------------------------------------------------------------------------------------------
+
+
+FEW, SIX, HALF, ONE = 23, 5, 0.5, 1.0
+RNG = np.random.default_rng(21)
+VALUES = sparse_values(RNG, FEW, SIX).astype(np.float64)
+VALUES[4] = 0.0
+X = np.hstack([VALUES, np.full((FEW, 1), HALF)])
+SIGNS, NUMBERS = RNG.choice([-1.0, 1.0], FEW), RNG.normal(size=FEW)
+S = RNG.choice([0.0, 0.25, 1.0, 4.0], FEW)
+"""A row of weight 1 on the line of its loss has the dual variable 1. All float64: a Python float times a float32 would be a float32 where a pass is not compiled."""
+WEIGHTED: list[int] = np.flatnonzero(S).tolist()
+
+
+def targets(loss: Any) -> Any:
+    return NUMBERS if loss.numeric() else SIGNS
+
+
+def argument(loss: Any, i: int, f: float) -> float:
+    y = float(targets(loss)[i])
+    return f - y if loss.numeric() else y * f
+
+
+def gain(loss: Any, i: int, a: float) -> float:
+    """What a row adds to the dual beside the norm."""
+    return float(a * (NUMBERS[i] + 1.0 if loss.numeric() else 1.0) - loss.conjugate(a, ONE * S[i]))
+
+
+@each_value(
+    ("loss", [Hinge(), SquaredHinge(), Huber(0.2), Logistic(), SquaredEpsilonInsensitive(0.3)]),
+    ("sparse", [False, True]),
+)
+def test_line_sums_segment_is_summed_at_each_of_its_points(loss: Any, sparse: bool) -> None:
+    """Losses, dual values and dual points; rows whose slope does not change are summed once, all others apart."""
+    w, d, steps = RNG.normal(size=SIX + 1), RNG.normal(size=SIX + 1), np.array([0.0, 0.4, 1.0])
+    losses, gains, v, low, apart, lows = (
+        np.ones(3),
+        np.ones(3),
+        np.ones(SIX + 1),
+        *np.zeros((1, SIX + 1)),
+        *np.zeros((2, 3, SIX + 1)),
+    )
+    rows, f, df = csr_of(VALUES, HALF) if sparse else Dense(VALUES, HALF), np.empty(FEW), np.empty(FEW)
+    given, line = Labeled(rows, targets(loss), S), Line(w, d, steps, ONE, loss)
+    segment_pass.py_func(given, line, f, df, LineSums(losses, gains, v, low, apart, lows))
+    np.testing.assert_allclose(f, X @ w, rtol=1e-12)
+    np.testing.assert_allclose(df, X @ d, rtol=1e-12)
+    alike, others, found = np.ones(SIX + 1), np.zeros((3, SIX + 1)), np.ones((2, 3))
+    for i in WEIGHTED:
+        m = [argument(loss, i, X[i] @ (w + t * d)) for t in steps]
+        a = [-ONE * S[i] * loss.slope(at) for at in m]
+        found += [[ONE * S[i] * loss.value(at) for at in m], [gain(loss, i, one) for one in a]]
+        sign = 1.0 if loss.numeric() else SIGNS[i]
+        if a[0] == a[1] == a[2]:
+            alike += a[0] * sign * X[i]
+        else:
+            others += np.multiply.outer(a, sign * X[i])
+    np.testing.assert_allclose([losses, gains], found, rtol=1e-9)
+    np.testing.assert_allclose(v + low, alike, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(apart + lows, others, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Hinge(2.0), EpsilonInsensitive(0.3), Pinball(0.8)], ids=str)
+def test_line_sums_lines_sorted_by_their_corners_give_the_loss_at_every_point_of_a_grid(loss: Any) -> None:
+    """Also where the line does not move, and where its corner is a point of the grid or beyond all of them."""
+    f, df, grid = 1.5 * RNG.normal(size=FEW), RNG.normal(size=FEW), np.array([0.0, 0.25, 1.0, 1.5])
+    df[:6] = 0.0
+    f[7], df[7] = (NUMBERS[7] + 0.3 if loss.numeric() else SIGNS[7]) - 0.25, 1.0
+    sums = np.zeros((2, len(grid) + 1, 2))
+    breakpoints_pass.py_func(targets(loss), S, f, df, RowLoss(ONE, loss, loss), grid, sums)
+    for j, t in enumerate(grid):
+        lines = sums[0, j + 1 :].sum(0) + sums[1, : j + 1].sum(0)
+        at = [ONE * S[i] * loss.value(argument(loss, i, f[i] + t * df[i])) for i in range(FEW)]
+        assert lines[0] - t * lines[1] == pytest.approx(sum(at), rel=1e-9)

@@ -1,22 +1,23 @@
-"""Passes of the interior point and of steps of Newton's method, against the formulas of their module in numpy; rows have weights, 0 among them."""
+"""Passes of the interior point, and the central path, against the formulas of their module in numpy; rows have weights, 0 among them."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes import interior_point, rows_in_memory
 from streamsvm.compute.passes import interior_point as interior_passes
-from streamsvm.compute.passes.interior_point import Aim, Interior
+from streamsvm.compute.passes.interior_point import Aim, Interior, _small_root, center_line_pass, center_pass, central
 from streamsvm.compute.passes.rows_in_memory import RowTerms
-from streamsvm.losses import Hinge, Huber, Logistic, SquaredEpsilonInsensitive, SquaredHinge
+from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Float64
 from tests.axes import each_value
 
 N, C = 60, 0.7
-each_loss = pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Huber(0.25)], ids=lambda one: type(one).__name__)
+LOSSES = [Hinge(), SquaredHinge(), Huber(0.25)]
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda one: type(one).__name__)
 
 
 def same(found: Any, expected: Any) -> None:
@@ -94,7 +95,7 @@ def test_interior_point_pass_step_is_what_the_formulas_say(loss: Any, aim: Aim, 
     given, rng = case(loss), np.random.default_rng(1)
     affine, df = rng.standard_normal(N) * 0.1, rng.standard_normal(N)
     step = expected(given, aim, affine, df)
-    passes = [getattr(interior_point, name) for name in ("system_pass", "step_pass", "move_pass")]
+    passes = [getattr(interior_passes, name) for name in ("system_pass", "step_pass", "move_pass")]
     system, find, move = (one.py_func for one in passes) if python else passes
     theta, right, da = np.full(N, 7.0), np.full(N, 7.0), np.full(N, 7.0)
     system(given.rows, given.f, given.at, aim, affine, theta, right)
@@ -126,8 +127,7 @@ def test_interior_point_pass_step_that_stays_inside_is_taken_whole(loss: Any) ->
         assert found == pytest.approx(min(1.0, end.min() / 10.0))
 
 
-@each_loss
-@pytest.mark.parametrize("length", [0.0, 0.4, 1.0])
+@each_value(("loss", LOSSES), ("length", [0.0, 0.4, 1.0]))
 def test_interior_point_pass_products_after_an_affine_step(loss: Any, length: float) -> None:
     given, rng = case(loss), np.random.default_rng(2)
     da = rng.standard_normal(N) * 0.1
@@ -141,7 +141,7 @@ def test_interior_point_pass_products_after_an_affine_step(loss: Any, length: fl
 
 
 @each_loss
-def test_values_at_a_point(loss: Any) -> None:
+def test_interior_point_pass_values_at_a_point(loss: Any) -> None:
     given, slopes = case(loss), np.full(N, 7.0)
     losses, linear, quadratic, products = interior_passes.value_pass(given.rows, given.f, given.at, slopes)
     a, below, above = (given.of(part) for part in given.at)
@@ -157,23 +157,58 @@ def test_values_at_a_point(loss: Any) -> None:
     assert not slopes[~given.there].any()
 
 
-@pytest.mark.parametrize("bound", [1.0, 1e-200, np.inf])
-def test_interior_point_pass_what_rounding_takes_to_an_end_stays_inside(bound: float) -> None:
-    for a in (0.0, -1.0, bound, 2.0 * bound, 0.5 * bound):
-        assert 0.0 < interior_passes.inside(a, bound) < bound or a == bound == np.inf
-    assert interior_passes.inside(0.75 * bound, bound) == 0.75 * bound
+# -- the central path ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.25), Logistic(2.0), SquaredEpsilonInsensitive(0.1)], ids=str)
-@pytest.mark.parametrize("t", [0.0, 0.6])
-def test_interior_point_pass_derivatives_along_a_line(loss: Any, t: float) -> None:
-    given, rng = case(SquaredHinge()), np.random.default_rng(3)
-    y, df = given.rows.y.astype(np.float64), rng.standard_normal(N)
-    f = given.f + t * df
-    m, sign = (f - y, np.ones(N)) if loss.numeric() else (y * f, y)
-    weights = C * given.rows.s
-    slope = sum(w * loss.slope(at) * g * d for w, at, g, d in zip(weights, m, sign, df, strict=True))
-    bend = sum(w * loss.second_derivative(at) * d * d for w, at, d in zip(weights, m, df, strict=True))
-    assert bend > 0.0
-    found = rows_in_memory.line_pass(given.rows.y, given.rows.s, given.f, df, C, loss, t)
-    assert found == pytest.approx((slope, bend))
+@pytest.mark.parametrize("curvature", [0.0, 0.5, 1.0, 2.0])
+def test_central_path_small_root_solves_its_equation(curvature: float) -> None:
+    """The equation: z - curvature a + t / a - t / (bound - a) = 0 with a in (0, bound / 2], compiled and as Python."""
+    for t, bound, slope in itertools.product([1e-6, 0.1, 3.0], [0.5, 1.0, 4.0], [-5.0, -0.3, 0.0, 0.4, 1.0]):
+        z = min(slope, 0.5 * curvature * bound)
+        for root in (_small_root, _small_root.py_func):
+            a = root(z, t, bound, curvature)
+            assert 0.0 < a <= 0.5 * bound * (1.0 + 1e-12)
+            terms = [z, -curvature * a, t / a, -t / (bound - a)]
+            assert abs(sum(terms)) <= 1e-8 * sum(map(abs, terms))
+
+
+@pytest.mark.parametrize(("curvature", "bound"), [(0.0, 0.5), (0.5, 4.0), (2.0, 0.5), (0.5, np.inf), (0.0, 4.0)])
+def test_central_path_point_of_the_path_solves_its_equation_and_so_does_its_distance_from_the_bound(
+    curvature: float, bound: float
+) -> None:
+    """As above, anywhere in (0, bound)."""
+    for t, z in itertools.product([1e-9, 1e-3, 0.1, 3.0], [-50.0, -0.3, 0.0, 0.4, 1.0, 2.0, 30.0]):
+        for run in (central, central.py_func):
+            a, room = run(z, t, bound, curvature)
+            assert 0.0 < a < bound
+            assert room == bound == np.inf or a + room == pytest.approx(bound, rel=1e-12)
+            terms = [z, -curvature * a, t / a, -t / room]
+            assert abs(sum(terms)) <= 1e-8 * sum(map(abs, terms))
+
+
+@each_loss
+def test_central_path_slopes_along_a_line_are_those_of_the_points_and_their_derivative(loss: Any) -> None:
+    rng = np.random.default_rng(3)
+    y, s = rng.choice([-1.0, 1.0], 30).astype(np.float32), rng.choice([0.0, 0.5, 2.0], 30)
+    f, df, C, target, step = rng.normal(size=30), rng.normal(size=30), 0.8, 0.05, 0.7
+    rows = RowTerms(y, s, C, loss)
+
+    def slope(at: float, run: Any = center_pass) -> float:
+        points = Interior(*np.full((3, 30), np.nan))
+        run(rows, f + at * df, target, points)
+        there = s > 0.0
+        assert not any(part[~there].any() for part in points)
+        tops = np.array([loss.upper(C * weight) for weight in s[there]])
+        np.testing.assert_allclose(points.below[there], target * s[there] / points.a[there], rtol=1e-9)
+        np.testing.assert_allclose(points.above[there], target * s[there] / (tops - points.a[there]), rtol=1e-6)
+        for a, weight, m in zip(points.a[there], s[there], (y * (f + at * df))[there], strict=True):
+            bend, top = loss.curvature(C * weight), loss.upper(C * weight)
+            z = 1.0 - loss.conjugate_slope(0.0, C * weight) - m
+            assert z - bend * a + target * weight / a - target * weight / (top - a) == pytest.approx(0.0, abs=1e-6)
+        return -float(points.a @ (y * df))
+
+    change = (slope(step + 1e-5) - slope(step - 1e-5)) / 2e-5
+    for run, points in ((center_line_pass, center_pass), (center_line_pass.py_func, center_pass.py_func)):
+        found = run(rows, f, df, target, step)
+        assert found[0] == pytest.approx(slope(step, points), rel=1e-7)
+        assert found[1] == pytest.approx(change, rel=1e-5)
