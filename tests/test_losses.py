@@ -267,15 +267,6 @@ def test_loss_record_is_one_the_compiler_takes(loss: Any) -> None:
     assert all(type(value) is float for value in loss)
 
 
-@given(m=margins, mu=st.floats(0.01, 3.0))
-def test_loss_huber_is_the_smoothed_hinge_of_lectures_with_other_parameters(m: float, mu: float) -> None:
-    """phi_mu(m) is the maximum over b in [0, 1] of b (1 - m) - mu/2 b^2, which is at the nearest b to (1 - m) / mu."""
-    b = min(max((1.0 - m) / mu, 0.0), 1.0)
-    phi = b * (1.0 - m) - mu / 2.0 * b * b
-    assert Huber(mu / 2.0, 1.0 - mu / 2.0).value(m) == pytest.approx(phi, abs=1e-12)
-    assert Huber(mu / 2.0).value(m + mu / 2.0) == pytest.approx(phi, abs=1e-12)
-
-
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 @pytest.mark.parametrize("m", [-800.0, -30.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 40.0, 800.0])
 def test_loss_all_at_once_is_what_they_are_one_by_one(m: float, sharpness: float) -> None:
@@ -289,3 +280,11 @@ def test_loss_all_at_once_is_what_they_are_one_by_one(m: float, sharpness: float
         tail, b = ((-abs(z)).exp() + 1).ln(), 1 / (1 + z.exp())
         exact = b * (tail + max(z, Decimal(0))) + (1 - b) * (tail + max(-z, Decimal(0)))
     assert entropy * sharpness == pytest.approx(float(exact), rel=1e-14)
+
+
+def test_loss_logistic_far_margins_neither_overflow_nor_lose_the_tail() -> None:
+    loss = Logistic()
+    assert (loss.value(-1e5), loss.value(1e5)) == (1e5, 0.0)
+    assert (loss.slope(-1e5), loss.slope(1e5)) == (-1.0, 0.0)
+    assert loss.value(40.0) == pytest.approx(np.exp(-40.0), rel=1e-12)
+    assert loss.slope(40.0) == pytest.approx(-np.exp(-40.0), rel=1e-12)

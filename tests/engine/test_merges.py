@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.groups import begin_part
-from streamsvm.engine.state_transfer import clone
 from streamsvm.kernels import RBF
-from streamsvm.losses import Hinge, SquaredHinge
+from streamsvm.losses import Hinge, Logistic, Squared, SquaredHinge
 from streamsvm.solvers.active_set import ActiveSet
 from streamsvm.solvers.cutting_plane import CuttingPlane
 from streamsvm.solvers.evaluation import WeightEvaluation
 from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.kernel.frank_wolfe import Swap
 from streamsvm.solvers.kernel_active_set import KernelActiveSet
-from streamsvm.solvers.kinds import OneAgainstRest
+from streamsvm.solvers.kinds import OneAgainstRest, OneClass
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.types import Problem
+from streamsvm.solvers.nu import MARGIN, NuMargin
+from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
+from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.types import Problem, Regularizer
 from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, problem_of, rows_of
 
 
@@ -27,24 +30,6 @@ def seen(solver: Any, state: Any, blocks: list[Any]) -> Any:
     for block in blocks:
         solver.visit(state, block)
     return state
-
-
-@pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_merge_of_newton_keeps_what_its_next_sample_needs(cut: int) -> None:
-    """The squares of the columns decide the scores of the rows, and how much the model may not know."""
-    solver, problem = Newton(60), problem_of(SquaredHinge())
-    X, _, s = rows_of()
-    blocks = sorted(epoch_blocks(0), key=lambda block: block.start)
-    start = solver.start(problem)
-    copies = [seen(solver, clone(start), part) for part in (blocks[:cut], blocks[cut:])]
-    merged, alone = solver.merge(copies), seen(solver, clone(start), blocks)
-    constant = np.ones((len(X), 1))
-    squares = (np.hstack([X.astype(np.float64), constant]) ** 2 * s[:, None]).sum(0)
-    np.testing.assert_allclose(merged.squares, squares, rtol=1e-6)
-    np.testing.assert_allclose(merged.squares, alone.squares, rtol=1e-12)
-    certificates = [solver.finish(state) for state in (merged, alone)]
-    assert certificates[0].primal == pytest.approx(certificates[1].primal, rel=1e-12)
-    np.testing.assert_allclose(merged.point, alone.point, rtol=1e-8, atol=1e-12)
 
 
 def numbers(state: Any, path: str = "") -> dict[str, Any]:
@@ -61,31 +46,39 @@ def numbers(state: Any, path: str = "") -> dict[str, Any]:
     return {key: value for name, part in parts.items() for key, value in numbers(part, f"{path}.{name}").items()}
 
 
-@pytest.mark.parametrize(
-    ("solver", "loss"),
-    [
-        (Newton(), SquaredHinge()),
-        (Newton(), Hinge()),
-        (Newton(60), SquaredHinge()),
-        (InteriorPoint(), Hinge()),
-        (InteriorPoint(60), SquaredHinge()),
-        (CuttingPlane(), Hinge()),
-        (ActiveSet(), Hinge()),
-        (WeightEvaluation(), Hinge()),
-    ],
-    ids=str,
-)
-def test_merge_of_parts_has_every_number_of_one_pass(solver: Any, loss: Any) -> None:
+def formed(regularizer: Regularizer, solver: Any, problem: Problem) -> tuple[Any, Problem]:
+    """The solver for problems with a regularizer, and the problem with it."""
+    return regularizer.form(solver), replace(problem, regularizer=regularizer)
+
+
+CASES: dict[str, tuple[Any, Problem]] = {
+    "newton": (Newton(), problem_of(SquaredHinge())),
+    "newton, hinge": (Newton(), problem_of(Hinge())),
+    "newton, sample": (Newton(60), problem_of(SquaredHinge())),
+    "newton, sample, logistic": (Newton(60), problem_of(Logistic())),
+    "elastic net": formed(ElasticNet(1.0), Newton(), problem_of(SquaredHinge())),
+    "interior point": (InteriorPoint(), problem_of(Hinge())),
+    "interior point, few rows": (InteriorPoint(60), problem_of(SquaredHinge())),
+    "one class": formed(FreeOffset(0.3), InteriorPoint(60), replace(problem_of(CORNER), kind=OneClass(), bias=OFFSET)),
+    "classes by nu": formed(NuMargin(0.4), InteriorPoint(60), problem_of(MARGIN)),
+    "cutting plane": (CuttingPlane(), problem_of(Hinge())),
+    "active set": (ActiveSet(), problem_of(Hinge())),
+    "l1 ball": formed(L1Ball(1.0), Swap(), problem_of(Squared(0.5))),
+    "evaluation": (WeightEvaluation(), replace(problem_of(Hinge()), warm=np.linspace(-1.0, 1.0, COLUMNS + 1))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_merge_of_parts_has_every_number_of_one_pass(case: str) -> None:
     """Every number that a state has, after each of two passes, before it is closed, and what is certified then.
 
     Some copies were given no rows.
     """
-    problem, rows = problem_of(loss), {state.name: np.zeros(ROWS) for state in solver.row_state}
-    if isinstance(solver, WeightEvaluation):
-        problem = replace(problem, warm=np.linspace(-1.0, 1.0, COLUMNS + 1))
+    solver, problem = CASES[case]
+    rows = {state.name: np.zeros(ROWS) for state in solver.row_state}
     shared, alone = solver.start(problem), solver.start(problem)
     for epoch in range(2):
-        blocks = epoch_blocks(epoch)
+        blocks = [replace(block, X=block.X._replace(bias=problem.bias)) for block in epoch_blocks(epoch)]
         for block in blocks:
             block.rows = {name: array[block.start : block.start + 100] for name, array in rows.items()}
         idle, *copies, late = (begin_part(solver, shared) for _ in range(5))
@@ -105,14 +98,6 @@ def test_merge_of_parts_has_every_number_of_one_pass(solver: Any, loss: Any) -> 
         if certificates[1].final:
             break
         shared = merged
-
-
-def given(state: Any, number: float, names: str) -> Any:
-    """The state with numbers of one kind in all these fields: the k-th field has k times the number."""
-    for k, name in enumerate(names.split(), 1):
-        old = getattr(state, name)
-        setattr(state, name, np.full_like(old, k * number) if isinstance(old, np.ndarray) else k * number)
-    return state
 
 
 KERNEL_PROBLEM = Problem(SquaredHinge(), 1.0, ROWS, COLUMNS, OneAgainstRest(1), kernel=RBF(0.5))

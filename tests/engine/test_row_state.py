@@ -57,25 +57,6 @@ def test_row_state_memory_and_file_hold_the_same(
     in_file.close()
 
 
-@pytest.mark.parametrize("in_file", [False, True])
-def test_row_state_problems_and_chunks_do_not_touch_each_other(tmp_path: Path, in_file: bool) -> None:
-    rows = states((4, 2, 5), 3, tmp_path / "alpha" if in_file else None)
-    values = rows.load(1)
-    assert values.shape == (3, 2)
-    values[1] = 7.0
-    rows.save(1, values)
-    assert not rows.load(0).any()
-    assert not rows.load(2).any()
-    np.testing.assert_array_equal(rows.load(1), [[0, 0], [7, 7], [0, 0]])
-    rows.close()
-
-
-def test_row_state_file_costs_one_chunk_of_memory(tmp_path: Path) -> None:
-    rows = states((10, 1000, 10), 2, tmp_path / "alpha")
-    assert rows._values.nbytes == 2 * 1000 * 8
-    rows.close()
-
-
 def test_row_state_disk_is_taken_at_the_start_and_not_when_it_is_too_late(tmp_path: Path) -> None:
     rows = states((10, 1000, 10), 2, tmp_path / "alpha")
     assert (tmp_path / "alpha").stat().st_blocks * 512 >= 2 * 1020 * 8

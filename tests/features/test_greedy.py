@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.gram import points_of
-from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, greedy_bytes, make_targets
+from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, make_targets
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed.map import draw_landmarks
 from streamsvm.jobs.embed.plan import NystromRequest
 from streamsvm.kernels import RBF
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
-from streamsvm.types import Layout
 from tests.arrays import csr_of
 
 
@@ -93,11 +92,3 @@ def test_the_landmarks_do_not_depend_on_the_chunks_and_explain_the_labels(form, 
 
     by_chance = min(unexplained(X[draw_uniform_rows(ROWS, 20, seed)]) for seed in range(5))
     assert unexplained(drawn[0].columns.T) < 0.8 * by_chance
-
-
-def test_greedy_landmarks_choosing_does_not_make_many_sparse_rows_dense():
-    assert greedy_bytes(300, Layout(18, (10_000,), None, ("a", "b"), (5000, 5000))) < 64 << 20
-    wide = Layout(
-        10_000, (5000, 5000), (50_000, 100_000), ("a", "b"), (5000, 5000)
-    )  # a dense piece alone would be 40 MB
-    assert greedy_bytes(5, wide) < 4 << 20

@@ -25,7 +25,7 @@ from streamsvm.schedule import budget, machine
 from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Layout, Term
+from streamsvm.types import Term
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 
@@ -156,13 +156,6 @@ def test_memory_plan_what_the_refusal_advises_does_fit(
     assert "smaller chunks" in refused.value.hint
 
 
-def test_memory_plan_accepts_exactly_enough() -> None:
-    plan = MemoryPlan((Term("a", 5, ""), Term("b", 7, "")), 12, True, False, True)
-    plan.check("")
-    with pytest.raises(BudgetError):
-        MemoryPlan(plan.terms, 11, True, False, True).check("")
-
-
 # -- where the limit comes from ---------------------------------------------------------------------------------------
 
 V2 = "0::/user.slice/job\n"
@@ -226,12 +219,6 @@ def test_memory_plan_without_any_limit_three_quarters_of_what_is_available(monke
     assert 0.5 * available < found < available + anonymous_bytes()
 
 
-def test_memory_plan_limit_of_the_shell_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_group_limits", list)
-    monkeypatch.setattr(budget.resource, "getrlimit", lambda _: (64 * MIB, 64 * MIB))
-    assert memory_limit(1 << 50) == 64 * MIB
-
-
 # -- what is measured -------------------------------------------------------------------------------------------------
 
 
@@ -254,21 +241,6 @@ def test_anonymous_memory_does_not_count_pages_of_files(tmp_path: Path) -> None:
     mapped = np.memmap(path, np.uint8, "r")
     assert int(mapped.sum()) == 0
     assert anonymous_bytes() - before < 16 * MIB
-
-
-def test_anonymous_memory_is_what_the_kernel_calls_so() -> None:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    anonymous = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert anonymous
-    assert abs(int(anonymous[1]) * 1024 - anonymous_bytes()) < 8 * MIB
-
-
-def test_memory_plan_padding_of_the_largest_chunk_is_in_the_ring() -> None:
-    """The last unit of a CSR array is stored full: as many entries more as the largest chunk has, of 8 bytes."""
-    layout = Layout(5, (3, 2), (4, 11), ("a", "b"), (2, 3), weighted=False)
-    plain = replace(layout, nonzeros=(0, 0))
-    ring, bare = (budget.block_terms(one, 0)[0].nbytes - one.block_bytes for one in (layout, plain))
-    assert ring - bare == 8 * 11
 
 
 def held(patch: pytest.MonkeyPatch, nbytes: int, *, loaded: bool) -> None:

@@ -109,22 +109,16 @@ def test_stream_depth_changes_neither_visits_nor_bits(depth: int, pause: float) 
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_stream_every_block_is_the_chunk_of_its_visit(depth: int) -> None:
+def test_stream_block_is_the_chunk_of_its_visit_in_the_permutation_of_the_visit(depth: int) -> None:
     with open_stream(Ring(), depth=depth) as stream:
         for loaded in stream:
             number = loaded.visit.chunk
             np.testing.assert_array_equal(loaded.chunk.X.values, values_of(number))
             assert set(loaded.chunk.codes) == {number}
-
-
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_stream_rows_come_in_the_permutation_of_the_visit(depth: int) -> None:
-    with open_stream(Ring(), depth=depth) as stream:
-        for loaded in stream:
-            expected = np.empty(ROWS[loaded.visit.chunk], np.int32)
+            expected = np.empty(ROWS[number], np.int32)
             permutation(expected, loaded.visit.seed)
             np.testing.assert_array_equal(loaded.order, expected)
-            assert sorted(loaded.order) == list(range(ROWS[loaded.visit.chunk]))
+            assert sorted(loaded.order) == list(range(ROWS[number]))
             assert loaded.order.dtype == np.int32
 
 
@@ -144,18 +138,6 @@ def test_stream_epoch_ends_with_its_last_visit(depth: int) -> None:
             found = [loaded.visit for loaded in stream.epoch()]
             assert sorted(visit.chunk for visit in found) == list(range(len(ROWS)))
             assert {visit.epoch for visit in found} == {number}
-
-
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_stream_leaving_an_epoch_early_gives_the_slot_back(depth: int) -> None:
-    """More visits than slots: if one were kept each time, the stream would run dry."""
-    with open_stream(Ring(), depth=depth, epochs=None, deadline=5.0) as stream:
-        expected = islice(visits(Ring().layout, 7, True), 20)
-        for visit in expected:
-            for loaded in stream.epoch():
-                assert loaded.visit == visit
-                break
-        settled(lambda: stream._free.qsize() + stream._taken.qsize() >= depth)
 
 
 def settled(condition: Callable[[], bool]) -> None:
