@@ -90,6 +90,9 @@ class NuMargin(Regularizer):
         """Return rho."""
         return max(0.0, float(facts["rho"]))
 
+    def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
+        return "interior_point", "two classes, C by nu"
+
     def with_nu(self, nu: float) -> Regularizer:
         return replace(self, nu=nu)
 

@@ -150,6 +150,10 @@ class FreeOffset(Regularizer):
             rho += float(np.abs(self.origin) @ np.abs(w[:-1]))
         return 2.0 * self.nu * total * rho
 
+    def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
+        what = "one class with a free offset"
+        return ("decomposition", f"exact kernel, {what}") if exact_kernel else ("interior_point", what)
+
     def with_nu(self, nu: float) -> Regularizer:
         return replace(self, nu=nu)
 

@@ -91,6 +91,9 @@ class L1Ball(Regularizer):
     def slope_of_dual(self, length: float) -> float:
         return self.radius
 
+    def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
+        return "partan", "least squares over the l1 ball: Frank-Wolfe with parallel tangents"
+
     def form(self, solver: AnySolver) -> AnySolver | None:
         """Return the same method of Frank and Wolfe on the vertices of the ball, ``pool`` columns at a time."""
         from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe
@@ -141,6 +144,9 @@ class ElasticNet(Regularizer):
         else:
             t = min(most, (linear + l1 * float(totals[k])) / curvature)
         return Bounds(self.value(w), t, t * linear - t * t * quadratic - elastic_net_conjugate(t * v, l1))
+
+    def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
+        return "newton", "elastic net: a proximal Newton's method, a reading an iteration"
 
     def form(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.elastic_net import ProximalNewton

@@ -334,6 +334,10 @@ class Regularizer:
         """Return what a margin of the weights is in the units of P; ``facts`` are those of the certificate."""
         return 1.0
 
+    def automatic_solver(self, exact_kernel: bool) -> tuple[str, str] | None:
+        """Return the name of the solver that ``--solver auto`` takes, and why; None: the data decide."""
+        return None
+
     def with_nu(self, nu: float) -> Regularizer:
         """Return the same for another nu, where it has one."""
         return self

@@ -247,7 +247,7 @@ def _first_that_fits(job: FitJob, store: Store) -> Plan:
     descent.
     """
     plan = _with_landmarks_that_fit(job, store)
-    chosen = job.solver == "auto" and plan.solver_name == "newton" and job.l1 is None
+    chosen = job.solver == "auto" and plan.solver_name == "newton" and plan.problems[0].regularizer.is_squared_norm
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY_LANDMARKS
     rowless = plan.request is None and is_short_of_rows(store.layout, memory_settings(plan.solver))
@@ -265,7 +265,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     """
     layout, job = store.layout, replace(job, embedding=FLY) if exact else job
     problems, names = build_problems(job, layout)
-    solver_name, why = choose_solver(job, layout)
+    solver_name, why = choose_solver(job, layout, problems[0])
     solver = build_solver(job, solver_name, problems[0])
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
@@ -454,5 +454,5 @@ def landmarks_that_fit(
     found = most(solver_name, request.landmarks)
     if job.landmarks is None or not 0 < found <= MANY_LANDMARKS:
         return found
-    taken, _ = choose_solver(replace(job, landmarks=found), store.layout)
+    taken, _ = choose_solver(replace(job, landmarks=found), store.layout, problems[0])
     return found if taken == solver_name else most(taken, found + 1)

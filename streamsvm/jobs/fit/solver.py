@@ -28,13 +28,13 @@ from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import NystromRequest, build_kernel, landmark_count, wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.problems import bias_value, effective_nu
-from streamsvm.jobs.options import CRAMMER_SINGER, OVO
+from streamsvm.jobs.fit.problems import bias_value
+from streamsvm.jobs.options import OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
 from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
-from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
+from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.newton.linear_algebra import most_explicit
 from streamsvm.solvers.newton.sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
@@ -51,28 +51,23 @@ WHOLE_SHARE = 0.8
 """Share of the memory limit that second order may take with all rows, or with a sample that fills it."""
 
 
-def choose_solver(job: FitJob, layout: Layout) -> tuple[str, str]:  # noqa: PLR0911 (a return a case)
-    """Return the solver's name and the reason for it."""
+def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:  # noqa: PLR0911 (a return a case)
+    """Return the solver's name and the reason for it; ``problem`` is one of the fit's, in columns of the store."""
     if job.solver != "auto":
         return job.solver, "asked for"
-    embedded, exact = wants_landmarks(job), wants_exact_kernel(job)
-    if job.multi_class == CRAMMER_SINGER and not exact:
-        return _choose_for_all_classes(job, layout)
-    if embedded and effective_nu(job) is None:
+    exact = wants_exact_kernel(job)
+    if problem.kind.classes and not exact:
+        return _choose_for_all_classes(job, layout, problem)
+    chosen = problem.regularizer.automatic_solver(exact)
+    if chosen is not None:
+        return chosen
+    if wants_landmarks(job):
         return _choose_for_kernel_features(job)
-    if exact:
-        if effective_nu(job) is not None:
-            return "decomposition", "exact kernel, one class with a free offset"
-        if job.loss == "squared_hinge" and ("epsilon" in job.options or bias_value(job) == 0.0):
-            return "blended", "exact kernel, squared hinge on the simplex"
-        return "decomposition", f"exact kernel, {job.loss}"
-    if effective_nu(job) is not None:
-        return "interior_point", "one class with a free offset" if job.one_class else "two classes, C by nu"
-    if job.l1 is not None:
-        return "newton", "elastic net: a proximal Newton's method, a reading an iteration"
-    if job.l1_ball is not None:
-        return "partan", "least squares over the l1 ball: Frank-Wolfe with parallel tangents"
-    return choose_for_columns(job, layout)
+    if not exact:
+        return choose_for_columns(job, layout)
+    if job.loss == "squared_hinge" and ("epsilon" in job.options or bias_value(job) == 0.0):
+        return "blended", "exact kernel, squared hinge on the simplex"
+    return "decomposition", f"exact kernel, {job.loss}"
 
 
 def wants_exact_kernel(job: FitJob) -> bool:
@@ -80,15 +75,14 @@ def wants_exact_kernel(job: FitJob) -> bool:
     return job.kernel != "linear" and not wants_landmarks(job)
 
 
-def _choose_for_all_classes(job: FitJob, layout: Layout) -> tuple[str, str]:
+def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:
     """Choose second order where its steps are short and all rows fit the memory."""
-    what, quadratic = "all classes in one problem", build(LOSSES[job.loss], job.loss_options, "loss").quadratic()
-    columns, classes = landmark_count(job) if wants_landmarks(job) else layout.columns, len(layout.classes)
+    what, classes = "all classes in one problem", problem.kind.classes
+    columns = landmark_count(job) if wants_landmarks(job) else layout.columns
     here = job.cluster is None and job.validation is None
-    if here and quadratic and step_work(layout.rows, columns, classes) <= WORK:
-        problem = Problem(LOSSES["hinge"](), 1.0, layout.rows, columns, Multinomial(classes))
+    if here and problem.loss.quadratic() and step_work(layout.rows, columns, classes) <= WORK:
         costs = len(job.C) if isinstance(job.C, tuple) else 1
-        cost = MultinomialInteriorPoint(classes).cost(problem, layout)
+        cost = MultinomialInteriorPoint(classes).cost(replace(problem, columns=columns), layout)
         if costs * cost.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
             return "interior_point", f"{what}: second order, all rows fit the memory"
     return "dcd", f"{what}: dual coordinate descent"
