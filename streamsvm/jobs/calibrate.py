@@ -207,7 +207,7 @@ def choose_folds(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int
     from streamsvm.solvers.leave_one_out import applies
 
     p = problems[0].columns + 1
-    able = not solver.exact_kernel and not problems[0].kind.classes and applies(problems[0])
+    able = not solver.exact_kernel and applies(problems[0])
     able = able and 8 * p * p * len(problems) <= MOST_BYTES
     return None if able else FOLDS
 

@@ -58,7 +58,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.sums import dual_sum, loss_sum
-from streamsvm.compute.passes.certificate import RowLoss, best_scale
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
@@ -91,7 +91,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
-from streamsvm.types.problem import has_box
+from streamsvm.types.problem import best_scale, has_box
 
 ROWS_PER_SAMPLE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""

@@ -73,8 +73,11 @@ class SeenRows(NamedTuple):
 
 
 def applies(problem: Problem) -> bool:
-    """Whether these scores are good ones: always where the loss is curved, else where rows are many; never of weights in a ball, beside an l1 term, or where C is found by nu."""
-    if not problem.regularizer.is_squared_norm:
+    """Whether these scores are good ones: always where the loss is curved, else where rows are many.
+
+    Never where R is not 1/2 ||w||^2 alone, and of all classes together.
+    """
+    if problem.kind.classes or not problem.regularizer.is_squared_norm:
         return False
     straight = has_box(problem.loss) and problem.loss.quadratic()
     return not straight or problem.rows >= ENOUGH * (problem.columns + 1)

@@ -28,7 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from streamsvm.compute.blocks.sums import loss_sum
-from streamsvm.compute.passes.certificate import RowLoss, certify_pass, scaled_dual
+from streamsvm.compute.passes.certificate import RowLoss, certify_pass
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.stochastic import (
     Batches,
@@ -57,7 +57,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
-from streamsvm.types.problem import has_box
+from streamsvm.types.problem import has_box, scaled_dual
 
 AVERAGING_POWER = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""

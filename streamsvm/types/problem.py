@@ -108,6 +108,11 @@ def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> fl
     return min(t, 1.0) if has_box(loss) else t
 
 
+def scaled_dual(loss: Loss, linear: float, quadratic: float, square: float) -> float:
+    """Return D at ``best_scale``."""
+    return dual_at(best_scale(loss, linear, quadratic, square), linear, quadratic, square)
+
+
 def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
     """Return D(t a)."""
     return t * linear - t * t * (quadratic + 0.5 * square)

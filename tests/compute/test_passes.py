@@ -11,7 +11,7 @@ from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
-from streamsvm.compute.passes.certificate import RowLoss, best_scale, certify_pass, dual_at, dual_terms, scaled_dual
+from streamsvm.compute.passes.certificate import RowLoss, certify_pass, dual_terms
 from streamsvm.compute.passes.cutting_plane import breakpoints_pass
 from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
 from streamsvm.losses import (
@@ -24,7 +24,7 @@ from streamsvm.losses import (
     SquaredHinge,
 )
 from streamsvm.rows import Dense, Labeled, to_matrix
-from streamsvm.types.problem import has_box
+from streamsvm.types.problem import best_scale, dual_at, has_box, scaled_dual
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 

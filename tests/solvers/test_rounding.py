@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.rounding import DOUBLE, error_of
-from streamsvm.compute.passes.certificate import best_scale
 from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
@@ -53,6 +52,7 @@ from streamsvm.solvers.rounding import (
 )
 from streamsvm.store import create
 from streamsvm.types import Block, Certificate, Problem, Status
+from streamsvm.types.problem import best_scale
 from tests.axes import each_value
 from tests.solvers.problems import kind_of
 

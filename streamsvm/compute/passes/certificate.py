@@ -21,7 +21,6 @@ from streamsvm.compute.compiled import NOT_FROM_C, compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
-from streamsvm.types.problem import has_box
 
 OPTIONS: Any = {"fastmath": FAST, **NOT_FROM_C}
 """Options of functions that are compiled for each loss in its own way."""
@@ -118,27 +117,3 @@ def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple
             quadratic += second
             X.axpy(i, np.float64(entry(loss, a, y[i])), v)
     return losses, linear, quadratic
-
-
-def scaled_dual(loss: Any, linear: float, quadratic: float, square: float) -> float:
-    """The largest D(t a) = t linear - t^2 (quadratic + square / 2) over the t that keep t a feasible; square = ||v||^2."""
-    return dual_at(best_scale(loss, linear, quadratic, square), linear, quadratic, square)
-
-
-def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
-    """Return D(t a)."""
-    return t * linear - t * t * (quadratic + 0.5 * square)
-
-
-def best_scale(loss: Any, linear: float, quadratic: float, square: float) -> float:
-    """Return the t of ``scaled_dual``. A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better.
-
-    D is linear in t where v = 0 and the loss has corners alone, as at the optimum w = 0: then a itself is best.
-    """
-    curvature = 2.0 * quadratic + square
-    if linear <= 0.0:
-        return 0.0
-    if curvature <= 0.0:
-        return 1.0 if has_box(loss) else 0.0
-    t = linear / curvature
-    return min(t, 1.0) if has_box(loss) else t

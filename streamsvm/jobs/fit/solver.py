@@ -153,8 +153,7 @@ def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
             able = ", ".join(other for other, made in SOLVERS.items() if part.form(made()) is not None)
             raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{instead}solvers that do: {able}")
         solver = formed
-    if problem.regularizer.has_scale:
-        _check_loss(solver, name, job, problem.loss)
+    _check_loss(solver, name, job, problem.loss)
     return _keep_dual_variables(solver, name) if job.dual else solver
 
 

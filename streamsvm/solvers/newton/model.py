@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.certificate import RowLoss, scaled_dual
+from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Dense, Float64, Rows, row_where
@@ -37,6 +37,7 @@ from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, most_ex
 from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
+from streamsvm.types.problem import scaled_dual
 
 PRODUCTS = 200
 """Hessian products of a step at most."""

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.passes.certificate import best_scale, dual_at
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
@@ -19,6 +18,7 @@ from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
+from streamsvm.types.problem import best_scale, dual_at
 
 WORK = 1_000_000_000
 """Entries visited in a step between two readings: two to four seconds."""
