@@ -214,7 +214,8 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
 
     def fresh() -> list[Any]:
         return [
-            problem.kind.evaluation(problem, w, unit) for problem, w, unit in zip(problems, weights, units, strict=True)
+            problem.kind.start_evaluation(problem, w, unit)
+            for problem, w, unit in zip(problems, weights, units, strict=True)
         ]
 
     def add(found: list[Any], one: ProblemBlock) -> None:

@@ -366,7 +366,7 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
         """Add the block to both sums."""
         problem = state.problem
-        problem.kind.evaluate(state.evaluation, problem, block, state.point)
+        problem.kind.add_block(state.evaluation, problem, block, state.point)
 
     def finish(self, state: WeightEvaluationState) -> Certificate:
         """Return both bounds; there is nothing else to do, so the certificate is final."""

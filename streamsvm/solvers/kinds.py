@@ -29,7 +29,7 @@ class OneFunction(Kind):
 
     __slots__ = ()
 
-    def evaluation(self, problem: Problem, w: Float64, unit: float) -> Evaluation:
+    def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> Evaluation:
         """Return sums over all rows, that of none to begin with."""
         return Evaluation(problem, w, unit)
 
@@ -113,7 +113,7 @@ class OneClass(OneFunction):
     def targets(self, codes: Array) -> Targets:
         return np.ones(len(codes), np.float32)
 
-    def margin_of_model(self, loss: Loss) -> float:
+    def decision_margin(self, loss: Loss) -> float:
         """Return the margin of the loss, which is 0 where the offset is free: rows are inside where the model is above 0."""
         return threshold(loss)
 
@@ -158,7 +158,7 @@ class Multinomial(Kind):
         rows = self.shape(w)
         return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
 
-    def form(self, solver: AnySolver) -> AnySolver | None:
+    def adapt(self, solver: AnySolver) -> AnySolver | None:
         """Raises UsageError where the solver has settings that it has no use for in this form."""
         from streamsvm.solvers.dcd import DCD, MultinomialDCD
         from streamsvm.solvers.interior_point import InteriorPoint
@@ -175,11 +175,11 @@ class Multinomial(Kind):
             return MultinomialInteriorPoint(self.classes)
         return None
 
-    def evaluation(self, problem: Problem, w: Float64, unit: float) -> MultinomialEvaluation:
+    def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> MultinomialEvaluation:
         """Return sums over all rows, that of none to begin with."""
         return MultinomialEvaluation(problem, w)
 
-    def evaluate(self, sums: PointSums, problem: Problem, block: Block, w: Float64) -> None:
+    def add_block(self, sums: PointSums, problem: Problem, block: Block, w: Float64) -> None:
         """Count P alone: slopes would be a poor dual point where the solver has a better one."""
         values = operators.margins(block.X, self.shape(w).T)
         losses = multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)

@@ -86,7 +86,7 @@ class NuMargin(Regularizer):
         """Return twice nu S rho, which P has with a minus."""
         return 2.0 * self.nu * total * unit
 
-    def unit(self, facts: JsonObject) -> float:
+    def margin_unit(self, facts: JsonObject) -> float:
         """Return rho."""
         return max(0.0, float(facts["rho"]))
 
@@ -96,7 +96,7 @@ class NuMargin(Regularizer):
     def with_nu(self, nu: float) -> Regularizer:
         return replace(self, nu=nu)
 
-    def form(self, solver: AnySolver) -> AnySolver | None:
+    def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.interior_point import InteriorPoint
 
         return NuClasses(solver) if isinstance(solver, InteriorPoint) else None

@@ -157,7 +157,7 @@ class FreeOffset(Regularizer):
     def with_nu(self, nu: float) -> Regularizer:
         return replace(self, nu=nu)
 
-    def form(self, solver: AnySolver) -> AnySolver | None:
+    def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.interior_point import InteriorPoint
         from streamsvm.solvers.kernel.decomposition import Decomposition
 

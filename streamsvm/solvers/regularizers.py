@@ -94,7 +94,7 @@ class L1Ball(Regularizer):
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
         return "partan", "least squares over the l1 ball: Frank-Wolfe with parallel tangents"
 
-    def form(self, solver: AnySolver) -> AnySolver | None:
+    def adapt(self, solver: AnySolver) -> AnySolver | None:
         """Return the same method of Frank and Wolfe on the vertices of the ball, ``pool`` columns at a time."""
         from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe
         from streamsvm.solvers.l1_ball import OnL1Ball
@@ -148,7 +148,7 @@ class ElasticNet(Regularizer):
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
         return "newton", "elastic net: a proximal Newton's method, a reading an iteration"
 
-    def form(self, solver: AnySolver) -> AnySolver | None:
+    def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.elastic_net import ProximalNewton
         from streamsvm.solvers.newton.solver import Newton
 

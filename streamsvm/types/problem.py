@@ -237,7 +237,7 @@ class Kind(ABC):
         """Return the weights of the model's decision values (decision values, columns + 1) for those of a solution."""
         return w[None, :]
 
-    def margin_of_model(self, loss: Loss) -> float:
+    def decision_margin(self, loss: Loss) -> float:
         """Return what the model subtracts from f."""
         return 0.0
 
@@ -255,18 +255,18 @@ class Kind(ABC):
         """Return what a certificate says of the problem it is of, as plain JSON."""
         return {"positive": self.positives[0]}
 
-    def form(self, solver: Any) -> Any:
+    def adapt(self, solver: Any) -> Any:
         """Return the solver (``types.Solver``) that solves such problems with the settings of this one; None: it cannot."""
         return solver
 
     @abstractmethod
-    def evaluation(self, problem: Problem, w: Float64, unit: float) -> Any:
+    def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> Any:
         """Return sums of no rows yet that bound the optimum by w, shaped as a solution has it (``solvers.evaluation``).
 
         ``unit``: what margins are measured in.
         """
 
-    def evaluate(self, sums: Any, problem: Problem, block: Block, w: Float64) -> None:
+    def add_block(self, sums: Any, problem: Problem, block: Block, w: Float64) -> None:
         """Count a block at w (components,) in sums that know P, and D where slopes at w make a good dual point (``PointSums``)."""
         sums.add(problem, problem.loss, block, w)
 
@@ -335,7 +335,7 @@ class Regularizer:
         """
         return 0.0
 
-    def unit(self, facts: JsonObject) -> float:
+    def margin_unit(self, facts: JsonObject) -> float:
         """Return what a margin of the weights is in the units of P; ``facts`` are those of the certificate."""
         return 1.0
 
@@ -347,7 +347,7 @@ class Regularizer:
         """Return the same for another nu, where it has one."""
         return self
 
-    def form(self, solver: Any) -> Any:
+    def adapt(self, solver: Any) -> Any:
         """Return the solver (``types.Solver``) that minimizes with it, with the settings of this one; None: it cannot."""
         return solver
 

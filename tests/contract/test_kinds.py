@@ -106,7 +106,7 @@ def test_kind_bounds_hold_at_any_weights(case: Case) -> None:
     """P is what its definition says, and no D is above any P."""
     problem, values, duals = problem_of(case), [], []
     for w in points(case, 8):
-        sums = case.kind.evaluation(problem, w, 1.0)
+        sums = case.kind.start_evaluation(problem, w, 1.0)
         for block in blocks_of(case, problem):
             sums.add(block, None)
         value, found = sums.values()
@@ -124,7 +124,7 @@ def test_kind_is_solved_by_its_solvers(case: Case) -> None:
     sealed = store.commit(() if case.loss.numeric() else tuple("abcd"), COLUMNS)
     certificates = []
     for name in case.solvers:
-        solver = case.regularizer.form(case.kind.form(SOLVERS[name]()))
+        solver = case.regularizer.adapt(case.kind.adapt(SOLVERS[name]()))
         trainer = local_trainer(
             sealed, solver, [problem_of(case)], Raw(case.bias), RunSettings(depth=0), lambda event: None
         )
@@ -143,7 +143,7 @@ def test_kind_is_solved_by_its_solvers(case: Case) -> None:
 @each_kind
 def test_kind_solvers_without_a_form_for_it_are_refused_with_a_reason(case: Case) -> None:
     for part in (case.kind, case.regularizer):
-        forms = {name: part.form(SOLVERS[name]()) for name in SOLVERS}
+        forms = {name: part.adapt(SOLVERS[name]()) for name in SOLVERS}
         assert all(forms[name] is not None for name in case.solvers)
         assert bool(part.refusal) == any(form is None for form in forms.values())
 

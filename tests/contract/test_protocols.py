@@ -25,7 +25,7 @@ METHODS_OF_FLAGS = {
 def variants(name: str) -> list[AnySolver]:
     """A registered solver, and those it gives for other kinds of problems."""
     solver = SOLVERS[name]()
-    others = (part.form(solver) for part in (Multinomial(3), L1Ball(1.0), ElasticNet(1.0), NuMargin(0.5)))
+    others = (part.adapt(solver) for part in (Multinomial(3), L1Ball(1.0), ElasticNet(1.0), NuMargin(0.5)))
     return [solver, *(other for other in others if other is not None)]
 
 

@@ -48,7 +48,7 @@ def numbers(state: Any, path: str = "") -> dict[str, Any]:
 
 def formed(regularizer: Regularizer, solver: Any, problem: Problem) -> tuple[Any, Problem]:
     """The solver for problems with a regularizer, and the problem with it."""
-    return regularizer.form(solver), replace(problem, regularizer=regularizer)
+    return regularizer.adapt(solver), replace(problem, regularizer=regularizer)
 
 
 CASES: dict[str, tuple[Any, Problem]] = {

@@ -64,7 +64,7 @@ def radius_of(X: Any, t: Any, s: Any, share: float) -> float:
 def test_l1_ball_optimum_is_that_of_the_path_and_the_bound_is_below_it(seed: int) -> None:
     X, t, s, share = fuzzed(seed)
     name, radius = list(METHODS)[seed % 4], radius_of(X, t, s, share)
-    solver = L1Ball(1.0).form(METHODS[name](sample=5 if seed % 3 == 0 else 0))
+    solver = L1Ball(1.0).adapt(METHODS[name](sample=5 if seed % 3 == 0 else 0))
     tolerance = 1e-3 if name in {"mfw", "swap"} else 3e-2  # the others go to and fro between vertices of a face
     state, _, found = solve(solver, problem_of(X, radius, tolerance), X, t, s, block=17, passes=40)
     best, w = optimum(X, t, s, radius), solver.solution(state).w
@@ -81,13 +81,13 @@ def test_l1_ball_pool_of_few_columns_ends_at_the_same_optimum_with_the_others_at
     t = X[:, [3, 50, 120]] @ np.array([2.0, -1.0, 0.5]) + 0.1 * rng.normal(size=300)
     s = np.ones(300, np.float32)
     problem = problem_of(X, 3.0, 1e-3)
-    whole, _, first = solve(L1Ball(1.0).form(Partan()), problem, X, t, s, passes=30)
-    state, _, found = solve(L1Ball(1.0).form(Partan(pool=12)), problem, X, t, s, passes=60)
+    whole, _, first = solve(L1Ball(1.0).adapt(Partan()), problem, X, t, s, passes=30)
+    state, _, found = solve(L1Ball(1.0).adapt(Partan(pool=12)), problem, X, t, s, passes=60)
     assert len(whole.pool) == 200
     assert len(state.pool) == 12
     assert found[-1].gap <= 1e-3
     assert found[-1].primal == pytest.approx(first[-1].primal, rel=1e-3)
-    w = L1Ball(1.0).form(Partan()).solution(state).w
+    w = L1Ball(1.0).adapt(Partan()).solution(state).w
     assert set(np.flatnonzero(np.abs(w[:-1]) > 0.05)) == {3, 50, 120}
     assert found[-1].facts["columns_used"] == np.count_nonzero(w[:-1]) <= 40
 
@@ -96,7 +96,7 @@ def test_l1_ball_pool_smaller_than_the_solution_ends_without_a_false_proof() -> 
     rng = np.random.default_rng(4)
     X = rng.normal(size=(80, 20)).astype(np.float32)
     t, s = X @ np.ones(20) + 0.1 * rng.normal(size=80), np.ones(80, np.float32)
-    solver, radius = L1Ball(1.0).form(Swap(pool=8)), 15.0
+    solver, radius = L1Ball(1.0).adapt(Swap(pool=8)), 15.0
     state, _, found = solve(solver, problem_of(X, radius, 1e-3), X, t, s, passes=12)
     best, w = optimum(X, t, s, radius), solver.solution(state).w
     assert found[-1].gap > 1e-3
@@ -108,7 +108,7 @@ def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
     X = (rng.normal(size=(200, 60)) * (rng.random((200, 60)) < 0.2)).astype(np.float32)
     t, s, problem = rng.normal(size=200), np.ones(200, np.float32), problem_of(X, 0.7, 1e-4)
     for pool in (4096, 20):
-        solver = L1Ball(1.0).form(ModifiedFrankWolfe(pool=pool))
+        solver = L1Ball(1.0).adapt(ModifiedFrankWolfe(pool=pool))
         one, two = (
             solve(solver, problem, rows, t, s, passes=60)[2][-1].primal for rows in (Dense(X, 1.0), csr_of(X, 1.0))
         )
@@ -118,7 +118,7 @@ def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
 def test_l1_ball_open_steps_and_a_gap_of_their_own_end_a_run() -> None:
     X, t, s, share = fuzzed(11)
     radius = radius_of(X, t, s, share)
-    solver = L1Ball(1.0).form(FrankWolfe(step="open", epsilon=0.5))
+    solver = L1Ball(1.0).adapt(FrankWolfe(step="open", epsilon=0.5))
     _, _, found = solve(solver, problem_of(X, radius, 1e-12), X, t, s, passes=20)
     assert found[-1].final
     assert found[-1].facts["simplex_gap"] <= 0.5

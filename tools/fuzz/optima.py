@@ -78,28 +78,28 @@ def with_a_margin(found: list[Pair]) -> list[Pair]:
 
 def of_all_classes() -> list[Pair]:
     """Solvers that tell all classes apart in one problem, and the losses they do it with."""
-    able = [(name, form) for name, solver in made() if (form := Multinomial(3).form(solver)) is not None]
+    able = [(name, form) for name, solver in made() if (form := Multinomial(3).adapt(solver)) is not None]
     return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
 
 
 def of_one_class(kernel: bool) -> list[Pair]:
     """Solvers with a free offset. Their loss is that of the form."""
-    able = [name for name, solver in made() if FreeOffset(0.5).form(solver) is not None]
+    able = [name for name, solver in made() if FreeOffset(0.5).adapt(solver) is not None]
     return [(name, "hinge") for name in able if SOLVERS[name]().exact_kernel == kernel]
 
 
 def of_two_classes_by_nu() -> list[Pair]:
     """Solvers that find C by nu. Their loss is the hinge."""
-    return [(name, "hinge") for name, solver in made() if NuMargin(0.5).form(solver) is not None]
+    return [(name, "hinge") for name, solver in made() if NuMargin(0.5).adapt(solver) is not None]
 
 
 def of_ball() -> list[Pair]:
-    able = [name for name, solver in made() if L1Ball(1.0).form(solver) is not None]
+    able = [name for name, solver in made() if L1Ball(1.0).adapt(solver) is not None]
     return [(name, loss) for name in able for loss in LOSSES if is_least_squares(LOSSES[loss]())]
 
 
 def of_elastic_net(numeric: bool) -> list[Pair]:
-    able = [(name, form) for name, solver in made() if (form := ElasticNet(1.0).form(solver)) is not None]
+    able = [(name, form) for name, solver in made() if (form := ElasticNet(1.0).adapt(solver)) is not None]
     losses = [loss for loss in LOSSES if LOSSES[loss]().numeric() == numeric]
     return [(name, loss) for name, solver in able for loss in losses if solver.losses.refusal(LOSSES[loss]()) is None]
 

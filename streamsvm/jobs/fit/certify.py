@@ -230,7 +230,7 @@ def sum_of_terms(run: Run, primal: float, w: Float64, weights: RowWeights | None
 
 def unit_of(run: Run) -> float:
     """Return what a margin of the weights is in the units of P."""
-    return run.problem.regularizer.unit(certificate_of(run).facts)
+    return run.problem.regularizer.margin_unit(certificate_of(run).facts)
 
 
 def weights_of(plan: Plan, run: Run) -> Float64:

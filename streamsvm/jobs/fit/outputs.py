@@ -161,13 +161,13 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
         assert kernel is not None
         assert isinstance(inner, Raw | Standardized)
         weights, expansion = build_expansion(kernel, plan.layout.columns, inner, supports)
-        weights[:, -1] -= first.kind.margin_of_model(first.loss)
+        weights[:, -1] -= first.kind.decision_margin(first.loss)
         return weights, expansion
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
         rows.append(fold_rows(plan, solution.w))
     weights = np.concatenate(rows)
-    weights[:, -1] -= first.kind.margin_of_model(first.loss)
+    weights[:, -1] -= first.kind.decision_margin(first.loss)
     return weights, plan.features.expansion
 
 

@@ -148,11 +148,11 @@ def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
     """Return the solver with its settings, in the form the problem needs. Raises UsageError where it has none."""
     solver = check_solver(build(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
     for part, instead in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
-        formed = part.form(solver)
-        if formed is None:
-            able = ", ".join(other for other, made in SOLVERS.items() if part.form(made()) is not None)
+        adapted = part.adapt(solver)
+        if adapted is None:
+            able = ", ".join(other for other, made in SOLVERS.items() if part.adapt(made()) is not None)
             raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{instead}solvers that do: {able}")
-        solver = formed
+        solver = adapted
     _check_loss(solver, name, job, problem.loss)
     return _keep_dual_variables(solver, name) if job.dual else solver
 

@@ -240,7 +240,7 @@ def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], *
             ends = np.cumsum([trials[k].values for k in mine])[:-1]
             values = found.values(loaded.chunk.X, mine)
             for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
-                counts.add(k, f - first.kind.margin_of_model(first.loss), trials[k].outcomes(loaded.chunk.codes))
+                counts.add(k, f - first.kind.decision_margin(first.loss), trials[k].outcomes(loaded.chunk.codes))
     return counts.shares
 
 
