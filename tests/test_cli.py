@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from streamsvm.cli import cli
-from streamsvm.display.terminal import Lines, Progress, describe_fit
 from streamsvm.errors import StorageError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
@@ -70,36 +69,6 @@ def test_cli_fit_ends_with_its_certificate(place: Path, tmp_path: Path) -> None:
     assert line.startswith("gap ")
     for part in ("primal", "dual", "passes", " of 8192 MiB", "% compute", str(tmp_path / "m.ssvm")):
         assert part in line
-
-
-def test_cli_last_line_says_what_it_should() -> None:
-    end = {
-        "gap": 0.0008,
-        "primal": 0.4127,
-        "dual": 0.41237,
-        "passes": 9,
-        "status": "converged",
-        "peak": 211 << 20,
-        "limit": 512 << 20,
-        "bytes_read": 3.2e9,
-        "reads_repeated": 0,
-        "seconds": 2.0,
-        "compute_share": 0.92,
-        "model": "model.ssvm",
-    }
-    assert describe_fit(end) == (
-        "gap 0.08 % (primal 0.4127, dual 0.41237) after 9 passes · peak 211 of 512 MiB · "
-        "read 3.2 GB at 1.6 GB/s · 92 % compute, 8 % wait · model.ssvm"
-    )
-    rounding = {"rounding": 2e-5, "tolerance": 1e-3}
-    assert "dual 0.41237, each within 2e-05 by rounding) after" in describe_fit(end | rounding)
-    assert "gap 54,300 % (" in describe_fit(end | {"gap": 543.0})
-    assert "gap 100 % (" in describe_fit(end | {"gap": 1.0})
-    assert "at 1.6 GB/s, 3 reads only at another try" in describe_fit(end | {"reads_repeated": 3})
-    assert "· on the simplex 0.00021, 9.8e-05 as the method saw it ·" in describe_fit(
-        end | {"simplex": [2.1e-4, 9.8e-5]}
-    )
-    assert "after 1 pass, not certified: time limit" in describe_fit(end | {"passes": 1, "status": "time limit"})
 
 
 def test_cli_json_of_a_fit_is_one_event_a_line(place: Path, tmp_path: Path) -> None:
@@ -209,28 +178,6 @@ def test_cli_config_gives_values_that_options_override(place: Path, tmp_path: Pa
     ok("fit", "--config", job, "--C", "7", "--set", "loss=hinge")
     settings = json.loads(ok("info", tmp_path / "m.ssvm", "--json").stdout)["settings"]
     assert (settings["C"], settings["tolerance"], settings["loss"]) == (7.0, 0.1, "hinge")
-
-
-def test_cli_progress_is_a_line_an_interval_where_there_is_no_terminal() -> None:
-    import io
-
-    stream = io.StringIO()
-    lines = Lines(stream, interval=0.0)
-    lines({"event": "plan", "solver": "newton", "why": "few passes", "C": [0.5] * 3 + [2.0] * 3, "problems": 6})
-    lines({"event": "progress", "pass": 1, "rows": 0, "of": 100, "seconds": 0.0, "memory": 1 << 20})
-    lines({"event": "progress", "pass": 1, "rows": 50, "of": 100, "seconds": 2.0, "memory": 3 << 20})
-    lines({"event": "pass", "pass": 1, "gap": 0.5, "seconds": 4.0, "memory": 3 << 20})
-    lines({"event": "progress", "pass": 2, "rows": 10, "of": 100, "seconds": 4.5, "memory": 3 << 20})
-    written = stream.getvalue().splitlines()
-    assert written[0] == "solver newton (few passes), 3 classes, each against the rest, C = 0.5, 2"
-    assert written[2] == "fit, pass 1: 50%, 25 rows/s, 2 s left in this pass, 3 MiB"
-    assert written[4] == "fit, pass 2: 10%, 20 rows/s, 4.5 s left in this pass, gap 50 %, 3 MiB"
-
-
-def test_cli_progress_of_a_file_counts_its_bytes() -> None:
-    progress = Progress()
-    progress.take({"event": "ingest", "rows": 10, "bytes": 500, "total_bytes": 1000, "seconds": 3.0})
-    assert (progress.done, progress.total, progress.left) == (500, 1000, 3.0)
 
 
 # -- how it ends -----------------------------------------------------------------------------------------------------
@@ -377,11 +324,13 @@ def test_cli_interrupt_ends_with_75_and_leaves_nothing(place: Path, tmp_path: Pa
 
 
 def test_cli_help_imports_nothing_heavy() -> None:
+    """Neither does importing the package, nor the help of any command."""
     heavy = "{'numpy', 'numba', 'scipy', 'zarr', 'h5py', 'pyarrow', 'dask', 'rich', 'msgspec', 'safetensors'}"
     code = (
-        "import sys\nfrom streamsvm.cli import cli\n"
-        "cli.main(['--help'], standalone_mode=False)\n"
-        f"found = {heavy} & set(sys.modules)\nassert not found, found"
+        "import sys, streamsvm\nfrom streamsvm.cli import SUMMARIES, cli\n"
+        "for words in ['--help'], *([name, '--help'] for name in SUMMARIES):\n"
+        "    cli.main(words, standalone_mode=False)\n"
+        f"    found = {heavy} & set(sys.modules)\n    assert not found, (words, found)"
     )
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)

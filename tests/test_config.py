@@ -12,9 +12,9 @@ import pytest
 
 from streamsvm.config import job_file, units
 from streamsvm.config import options as checks
-from streamsvm.config.options import GROUPS, Bounds, Field, Option, Quantity, options_of, parse
+from streamsvm.config.options import GROUPS, Field, Option, Quantity, options_of, parse
 from streamsvm.config.options import format_value as value_text
-from streamsvm.errors import ConfigError, MissingError, UsageError
+from streamsvm.errors import ConfigError, UsageError
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.registry import load
 
@@ -134,13 +134,6 @@ def test_config_default_is_in_its_range_and_can_be_written() -> None:
                 assert parse(option, written) == option.default
 
 
-@pytest.mark.parametrize("name", ["cutoff", "cluster", "memory", "tolerance", "loss", "solver", "sampling", "seed"])
-def test_config_option_of_several_jobs_is_declared_once(name: str) -> None:
-    found = [o.option for s in job_file.STEPS.values() for o in options_of(load(s.job)) if o.name == name]
-    assert len(found) > 1
-    assert all(option is found[0] for option in found)
-
-
 NAN, INF = float("nan"), float("inf")
 
 
@@ -216,14 +209,6 @@ def test_config_settings_are_written_like_options() -> None:
     assert (made.cache, made.iterations) == (1 << 20, 10_000)
 
 
-def test_config_range_says_what_it_is() -> None:
-    assert Bounds(above=0, below=1).describe() == "above 0 and below 1"
-    assert Bounds(least=1).describe() == "at least 1"
-    assert Bounds().describe() == "finite"
-    assert not Bounds().holds(INF)
-    assert Bounds(infinite=True).holds(INF)
-
-
 @pytest.mark.parametrize(
     ("unit", "value", "text"),
     [
@@ -295,11 +280,6 @@ def test_config_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, s
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said):
         job_file.check(job_file.read_file(path), str(path))
-
-
-def test_config_missing_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MissingError):
-        job_file.read_file(tmp_path / "none.toml")
 
 
 def test_config_set_overrides_fields_and_settings() -> None:

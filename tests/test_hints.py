@@ -116,7 +116,7 @@ def _value(option: str) -> str:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_hint_says_works(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hint_works(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text, line = REFUSED[case]
     (tmp_path / "t.csv").write_text(PLAIN)

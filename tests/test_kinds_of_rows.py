@@ -54,7 +54,7 @@ def test_kinds_of_rows_exclude_one_another(X: Any, expected: set[str]) -> None:
     assert {name for name in questions if getattr(kinds_of_rows, name)(X)} == expected
 
 
-def test_a_class_is_of_no_package_by_its_name() -> None:
+def test_kinds_of_rows_class_is_of_no_package_by_its_name() -> None:
     """Something that only looks like a dataset of pyarrow is none."""
 
     class Dataset:

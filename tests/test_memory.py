@@ -1,13 +1,15 @@
-"""The promise about memory, measured from outside: a fit in a process of its own, watched while it runs."""
+"""The promise about memory, measured from outside: fits in processes of their own, watched while they run, resumed, and in a control group."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import streamsvm as sv
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 
@@ -29,7 +32,6 @@ SLACK = 4 * MIB
 SAME = 8 * MIB
 """Peaks of runs that hold the same: what is open, when, differs from run to run."""
 PROCESS = ("interpreter and imports", "compiled passes", "margin")
-
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 
@@ -117,7 +119,7 @@ def test_memory_does_not_grow_with_the_data(stores: dict[str, Path], tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "more"), [("small", ()), ("csr", ("--standardize",))])
-def test_rows_kept_in_memory_are_in_the_plan(
+def test_memory_of_rows_kept_in_memory_is_in_the_plan(
     stores: dict[str, Path], name: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     done, plan, _ = fitted(stores[name], tmp_path / "m", 1 << 30, *more)
@@ -181,3 +183,162 @@ def keeps_to_the_least_memory(source: Path, columns: int) -> None:
     assert done.code == 0, done.complaint
     assert done.peak <= memory
     assert open_store(source.with_name("s.zarr")).layout.columns == columns
+
+
+KERNEL = {"decomposition", "blended", "partan"}
+
+
+RESUMING = {
+    "dcd": "squared_hinge",
+    "newton": "squared_hinge",
+    "interior_point": "hinge",
+    "cutting_plane": "squared_hinge",
+    "active_set": "hinge",
+    "mpu": "hinge",
+    "sgd": "hinge",
+    "decomposition": "hinge",
+    "blended": "squared_hinge",
+    "partan": "squared_hinge",
+}
+"""A solver of each family, with a loss it takes."""
+
+
+def store_of(place: Path, rows: int) -> str:
+    """Return a store of so many rows in several chunks."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(rows, 20)).astype(np.float32)
+    sv.ingest(X, str(place / "s.zarr"), y=(X[:, 0] + draw.normal(size=rows) > 0).astype(int), chunk="16KiB")
+    return str(place / "s.zarr")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return store_of(tmp_path_factory.mktemp("many"), 6000)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return store_of(tmp_path_factory.mktemp("few"), 300)
+
+
+RESUMED = """
+import json, os, signal, sys, warnings
+import streamsvm as sv
+warnings.simplefilter("ignore")
+def resume(store, options):
+    name = options["solver"]
+    sv.fit(store, f"{name}.warm", max_passes=2, **options)  # what is compiled is compiled
+    options |= {"max_passes": 3, "memory": sv.plan(store, max_passes=3, **options).memory.total + (1 << 20)}
+    try:
+        sv.fit(store, name, on_pass=lambda _: os.kill(os.getpid(), signal.SIGINT), **options)
+    except sv.InterruptedRun:
+        found = sv.fit(store, name, resume=True, **options)
+        print(name, found.training.passes, found.training.peak, found.plan.memory.limit, flush=True)
+sv.plan(sys.argv[1])  # what is imported is imported
+for store, options in json.loads(sys.argv[2]):
+    child = os.fork()
+    if not child:
+        resume(store, options)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, options
+"""
+"""Children of one program, one a fit: the memory of each is that of its fit."""
+
+
+def test_resume_resumed_fit_stays_within_its_plan(store: str, few: str, tmp_path: Path) -> None:
+    jobs = []
+    for solver, loss in RESUMING.items():
+        options = {"solver": solver, "loss": loss, "tolerance": 1e-10, "threads": 2}
+        options |= {"kernel": "rbf"} if solver in KERNEL else {}
+        jobs.append((few if solver in KERNEL | {"active_set"} else store, options))
+    command = [sys.executable, "-c", RESUMED, store, json.dumps(jobs)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {name: list(map(int, numbers)) for name, *numbers in map(str.split, done.stdout.splitlines())}
+    assert found.keys() == RESUMING.keys()
+    over = {name: numbers for name, numbers in found.items() if numbers[0] < 1 or numbers[1] > numbers[2]}
+    assert not over, "passes, peak and limit of fits beyond their plans"
+
+
+FREED = """
+import sys
+import numpy as np, streamsvm as sv
+def held():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) >> 10 for line in file if line.startswith("RssAnon"))
+sv.plan(sys.argv[1])
+large = np.ones(3 << 20)
+del large
+blocks, between = [], []
+for _ in range(20):
+    blocks.append(np.ones(1 << 20))
+    between.append(bytearray(100_000))
+full = held()
+del blocks
+print(full - held())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the size is one of this C library")
+def test_resume_large_blocks_go_back_to_the_system_whatever_was_freed_before(store: str) -> None:
+    """20 blocks of 8 MiB after one of 24 MiB, which would have the C library keep them."""
+    names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", FREED, store]
+    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert int(ran.stdout) > 140
+
+
+GROUP_REPOSITORY = Path(__file__).resolve().parents[2]
+GROUPS = Path("/sys/fs/cgroup/memory")
+LIMIT, PROMISE = 208 << 20, 184 << 20
+"""Bytes of the group, and of --memory inside it."""
+Limited = Callable[..., int]
+
+
+def anonymous(pid: int) -> int:
+    """Anonymous and shared memory of a process (pages of files are not its own)."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = dict(line.split(":", 1) for line in text.splitlines() if line.startswith("Rss"))
+    return sum(int(found.get(key, "0 kB").split()[0]) << 10 for key in ("RssAnon", "RssShmem"))
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Limited]:
+    """Run streamsvm in a group of LIMIT bytes; its peak anonymous memory."""
+    if not os.access(GROUPS, os.W_OK) or not (GROUPS / "memory.limit_in_bytes").exists():
+        pytest.skip("there is no control group (v1) that may be changed here")
+    group = GROUPS / f"streamsvm-test-{os.getpid()}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(LIMIT))
+
+    def run(*arguments: object) -> int:
+        command = [sys.executable, "-m", "streamsvm", "-q", *map(str, arguments), "--memory", str(PROMISE)]
+        join = ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
+        environment = {**os.environ, "PYTHONPATH": str(GROUP_REPOSITORY)}
+        with subprocess.Popen(
+            join, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            peak = 0
+            while process.poll() is None:
+                peak = max(peak, anonymous(process.pid))
+                time.sleep(0.02)
+            assert process.stderr is not None
+            assert process.returncode == 0, process.stderr.read()
+        kills = dict(line.split() for line in (group / "memory.oom_control").read_text().splitlines())
+        assert int(kills.get("oom_kill", 0)) == 0
+        return peak
+
+    yield run
+    group.rmdir()
+
+
+def test_memory_fit_of_four_times_the_limit(limited: Limited, tmp_path: Path) -> None:
+    store = stored(tmp_path / "s.zarr", 4 * LIMIT, chunk_bytes=4 << 20)
+    assert open_store(store).layout.bytes_per_pass > 3.9 * LIMIT
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")  # else the pages are somebody else's, and the test tests nothing
+    assert limited("fit", store, tmp_path / "m", "--loss", "hinge", "--max-passes", "1") <= PROMISE

@@ -45,7 +45,7 @@ URLS = ("s3://bucket/x.zarr", "s3:/bucket/x.zarr", "hf:rows/x", "simplecache::gs
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_refuse_a_url(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_is_refused_by_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each argument and each option that names a file, for every way a URL is written; nothing is there afterwards."""
     monkeypatch.chdir(tmp_path)
     for url in URLS:
@@ -78,7 +78,7 @@ PROGRAMS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_refuse_a_url(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_is_refused_by_functions(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As text, and as a Path, which has lost one of the slashes; 'file:' says that the path itself is to be written."""
     monkeypatch.chdir(tmp_path)
     for url in ("s3://bucket/x.zarr", Path("s3://bucket/x.zarr")):

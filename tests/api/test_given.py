@@ -139,7 +139,7 @@ def test_api_rows_array_is_the_store_of_its_file(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("form", [scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_matrix])
-def test_sparse_rows_of_any_form_are_one_store(tmp_path: Path, form: Any) -> None:
+def test_api_rows_sparse_of_any_form_are_one_store(tmp_path: Path, form: Any) -> None:
     S = scipy.sparse.random_array((900, 300), density=0.05, rng=1, dtype=np.float32)
     y = np.arange(900) % 2
     wide = scipy.sparse.csr_array(S)
@@ -214,7 +214,7 @@ def test_api_rows_model_of_numbers_takes_tables_of_numbers_and_arrays_on_disk(tm
         model.decision_function(pd.DataFrame({"word": ["a"]}))
 
 
-def test_rows_are_fitted_and_judged_as_their_store_is(tmp_path: Path) -> None:
+def test_api_rows_are_fitted_and_judged_as_their_store_is(tmp_path: Path) -> None:
     sv.ingest(X, tmp_path / "rows.zarr", y=Y)
     expected = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", C=0.5).model
     assert sv.fit(X, Y, C=0.5).model == expected
@@ -354,7 +354,7 @@ def test_api_rows_what_cannot_be_read_is_refused_with_what_to_pass(tmp_path: Pat
         assert hint in str(refused.value.hint)
 
 
-def test_a_fit_of_rows_says_what_float32_keeps_little_of() -> None:
+def test_api_rows_of_which_float32_keeps_little_are_told() -> None:
     """The second half of a column is around 1e8, where float32 has steps of 8; the first decides what zero it is stored from."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
@@ -371,7 +371,7 @@ def test_a_fit_of_rows_says_what_float32_keeps_little_of() -> None:
 
 
 @pytest.mark.filterwarnings("error::streamsvm.StreamSVMWarning")
-def test_a_fit_of_rows_near_0_warns_of_nothing() -> None:
+def test_api_rows_near_0_warn_of_nothing() -> None:
     """One class of few rows is asked for a gap that is far smaller than the tolerance: that says nothing of its columns."""
     X = np.random.default_rng(0).normal(size=(21, 2)) + 1.0
     for estimator in (StreamOneClassSVM(), StreamOneClassSVM(kernel="rbf"), StreamSVC(), StreamSVR()):

@@ -43,7 +43,7 @@ def text_of(cell: Any, kind: str = "text/plain") -> str:
     return "".join(shown)
 
 
-def test_a_notebook_is_interrupted_goes_on_and_shows_the_page(tmp_path: Path) -> None:
+def test_notebook_is_interrupted_resumed_and_shows_the_page(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     notebook.cells[2].metadata["tags"] = ["raises-exception"]
     client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}})

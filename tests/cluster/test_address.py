@@ -50,7 +50,7 @@ def test_cluster_address_local_says_how_many_workers() -> None:
 @pytest.mark.parametrize(
     "text", ["local:", "local:0", "local:-1", "local:two", "tcp://host", "http://x:1", "tcp://:1", "x:y"]
 )
-def test_what_is_no_cluster_is_said_so(text: str) -> None:
+def test_cluster_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_address(text)
 

@@ -22,12 +22,11 @@ import scipy.sparse
 from distributed import Client
 
 import streamsvm as sv
-from streamsvm.cluster import connection, ingest_dask, using
-from streamsvm.cluster.connection import connect_cluster
-from streamsvm.cluster.executor import DaskExecutor, run_task
+from streamsvm.cluster import ingest_dask, using
+from streamsvm.cluster.executor import run_task
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor, Task
-from streamsvm.errors import BudgetError, ClusterError, DataError, InterruptedRun, UsageError
+from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs import calibration_scores as leave_one_out
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
@@ -80,12 +79,11 @@ def test_cluster_fit_finds_the_bits_of_this_process_alone(
     assert spread.training.runs[0].certificate == alone.training.runs[0].certificate
 
 
-@pytest.mark.parametrize("method", ["isotonic", "temperature"])
 def test_cluster_probabilities_are_learned_by_the_workers(
-    store: Path, tmp_path: Path, client: Client, method: str, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bits of this process alone; which scores no chunk itself when there are workers."""
-    job = job_of(store, tmp_path / "a", "newton", calibrate=method, tolerance=1e-2)
+    job = job_of(store, tmp_path / "a", "newton", calibrate="isotonic", tolerance=1e-2)
     alone = fit(job, executor=SerialExecutor()).model
     local = fit(replace(job, model=str(tmp_path / "c"), threads=2)).model
     with using(client) as executor, monkeypatch.context() as patch:
@@ -155,15 +153,6 @@ def test_cluster_command_line_reaches_the_cluster(store: Path, tmp_path: Path, c
     done = command("fit", store, tmp_path / "m", *asked)
     assert done.returncode == 0, done.stderr
     assert "gap" in done.stdout
-
-
-def test_cluster_task_holds_its_share_of_a_worker(client: Client) -> None:
-    """Workers of one thread and 2 GiB, see ``processes``."""
-    with using(client) as executor:
-        assert executor.threads == 2
-        assert executor.limit(None) == int(0.55 * (2 << 30))
-        assert executor.limit(300 << 20) == 300 << 20
-        assert executor.limit(3 << 30) == int(0.55 * (2 << 30))
 
 
 def test_cluster_embedding_and_a_search_are_the_same(store: Path, tmp_path: Path, client: Client) -> None:
@@ -249,20 +238,6 @@ def test_cluster_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client:
     assert not (tmp_path / "s.zarr" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("clustered", [False, True])
-def test_cluster_dask_array_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
-    X, codes = rows_of(1000)
-    rows = dask.array.from_array(X.astype(np.float64), chunks=(300, 4))
-    labels = dask.array.from_array(2 * codes - 1, chunks=400)
-    path = ingest_dask(rows, labels, tmp_path / "s.zarr", client=client if clustered else None)
-    store: Any = open_store(path)
-    assert store.layout.rows == 1000
-    assert dict(zip(store.layout.classes, store.layout.counts, strict=True)) == {
-        "1": int(codes.sum()), "-1": int(1000 - codes.sum()),
-    }  # fmt: skip
-    np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6)
-
-
 def test_cluster_dask_array_is_never_gathered(tmp_path: Path, client: Client) -> None:
     """160 MB in blocks of 4 MB: whoever calls holds a few chunks at a time, the scheduler nothing of them."""
     small = dask.array.random.random((1_000, 50), chunks=(500, 50))
@@ -296,23 +271,6 @@ def sampled(look: Any, most: list[int]) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.parametrize("clustered", [False, True])
-def test_cluster_dask_frame_becomes_a_store(tmp_path: Path, client: Client, clustered: bool) -> None:
-    pandas = pytest.importorskip("pandas", reason="dask.dataframe needs pandas: pip install 'streamsvm[test]'")
-    frames = pytest.importorskip("dask.dataframe")
-    X, codes = rows_of(500)
-    frame = pandas.DataFrame(X, columns=list("abcdefgh"))
-    frame["label"] = np.where(codes == 1, "yes", "no")
-    given = frames.from_pandas(frame, npartitions=3)
-    path = ingest_dask(given, store=tmp_path / "s.zarr", label="label", client=client if clustered else None)
-    store: Any = open_store(path)
-    assert store.facts["names"] == list("abcdefgh")
-    assert dict(zip(store.layout.classes, store.layout.counts, strict=True)) == {
-        "yes": int(codes.sum()), "no": int(500 - codes.sum()),
-    }  # fmt: skip
-    np.testing.assert_allclose(store.statistics().mean, X.mean(0, dtype=np.float64), rtol=1e-6, atol=1e-7)
-
-
 def test_cluster_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) -> None:
     whole = scipy.sparse.random(300, 40, 0.1, "csr", np.float32, np.random.default_rng(1))
     rows = dask.array.from_array(whole.toarray(), chunks=(100, 40)).map_blocks(scipy.sparse.csr_matrix)
@@ -320,16 +278,6 @@ def test_cluster_sparse_dask_array_stays_sparse(tmp_path: Path, client: Client) 
     store: Any = open_store(path)
     assert not store.layout.dense
     assert sum(store.layout.nonzeros) == whole.nnz
-
-
-def test_cluster_block_that_is_not_finite_is_refused(tmp_path: Path) -> None:
-    rows = dask.array.from_array(np.array([[1.0], [np.nan]]), chunks=(1, 1))
-    with pytest.raises(DataError, match="block 1"):
-        ingest_dask(rows, dask.array.from_array(np.array([0, 1]), chunks=1), tmp_path / "s.zarr")
-    assert not (tmp_path / "s.zarr").exists()
-    good = dask.array.ones((2, 2), chunks=(1, 2))
-    with pytest.raises(UsageError):
-        ingest_dask(good, good, tmp_path / "s.zarr")
 
 
 def test_cluster_another_version_is_refused() -> None:
@@ -392,27 +340,6 @@ def test_cluster_control_c_ends_a_run_on_workers_of_its_own_with_one_error(store
     assert process.returncode == 75, said
     assert said.count("error[") == 1
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "Compute Failed", "leaked") if word in said], said
-
-
-def test_cluster_job_that_is_refused_starts_no_workers(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are started when there is something to do for them, and what they have is known before."""
-
-    def started(workers: int, memory: int) -> Any:
-        raise AssertionError(f"{workers} workers were started")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(connection, "_start_local_cluster", started)
-        with pytest.raises(BudgetError):
-            fit(job_of(store, tmp_path / "m", "newton", cluster="local:2", memory=1 << 20))
-        with connect_cluster("local:3") as executor:
-            assert executor.threads == 3
-            before = executor.limit(None), executor.limit(1 << 20)
-    with connect_cluster("local:3") as executor:
-        assert executor._client.status == "running"
-        assert (executor.threads, executor.limit(None), executor.limit(1 << 20)) == (3, *before)
-        assert DaskExecutor.limit(executor, None) == before[0]
 
 
 def test_cluster_script_without_a_guard_is_run_once(tmp_path: Path) -> None:

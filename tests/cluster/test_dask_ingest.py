@@ -13,7 +13,7 @@ import scipy.sparse
 from dask.delayed import delayed
 
 from streamsvm.cluster import ingest_dask, predict_dask
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
@@ -228,12 +228,6 @@ def test_dask_ingest_arrays_have_weights_missing_values_and_rows_held_out(tmp_pa
     read = np.concatenate([rows_of(tmp_path / name)[0] for name in ("s.zarr", "s.test.zarr")])
     expected = np.nan_to_num(values).astype(np.float32)
     assert sorted(map(tuple, read)) == sorted(map(tuple, expected))
-
-
-def test_dask_ingest_option_nobody_has_is_refused(tmp_path: Path) -> None:
-    given = dd.from_pandas(table(), npartitions=2)
-    with pytest.raises(UsageError, match=r"no option 'test_fractoin'.*test_fraction"):
-        ingest_dask(given, store=tmp_path / "s.zarr", label="y", test_fractoin=0.2)
 
 
 def test_dask_ingest_one_row_in_many_partitions_is_found_where_it_is(tmp_path: Path) -> None:

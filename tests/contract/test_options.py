@@ -115,7 +115,7 @@ ELSEWHERE = {
 }
 """What else is tried of the cases of kernels and of calibration; all others were, and are what they are in the linear case."""
 HOW = {
-    "seed": "of what is drawn; a method that draws nothing has the same result (tests/engine, tests/fault/test_same_bits.py)",
+    "seed": "of what is drawn; a method that draws nothing has the same result (tests/engine, tests/fault/test_determinism.py)",
     "threads": "the result does not depend on it (tests/contract/test_threads.py)",
     "cluster": "where the same is done (tests/cluster)",
     "overwrite": "a permission, of an output that is there (tests/test_outputs.py)",

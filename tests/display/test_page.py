@@ -281,7 +281,7 @@ def test_page_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
         report(ReportJob((), str(tmp_path / "p.html")))
 
 
-def test_only_a_page_is_replaced_by_a_page(place: Path, tmp_path: Path) -> None:
+def test_page_replaces_only_a_page(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine.html"
     out.write_text("<!doctype html>\n<p>mine")
     with pytest.raises(ExistsError, match="is not the page of a run"):
@@ -292,7 +292,7 @@ def test_only_a_page_is_replaced_by_a_page(place: Path, tmp_path: Path) -> None:
     report(ReportJob((str(place / "m.ssvm"),), str(page), overwrite=True))
 
 
-def test_the_page_of_a_regression_shows_how_far_off_it_is(tmp_path: Path) -> None:
+def test_page_of_a_regression_shows_its_errors(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4))
     target = X @ [1.0, 2.0, 0.0, -1.0] + 50.0 + 0.1 * rng.normal(size=600)

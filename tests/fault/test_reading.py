@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
+import zarr
 
 from streamsvm.engine import checkpoint
 from streamsvm.errors import DataError, StorageError
@@ -25,7 +30,10 @@ from streamsvm.store import extents as retry
 from streamsvm.store import open_store
 from streamsvm.types import Store
 from tests.axes import each_value
+from tests.fault import test_alignment as alignment
 from tests.fault.golden import fit_job, fitted, ingest_job, ingested, placed, write_table
+from tests.fault.test_alignment import values
+from tests.fault.test_process import environment
 from tests.fault.test_resume import same_model
 
 
@@ -81,8 +89,7 @@ def test_reading_read_that_fails_for_a_moment_is_made_again(
     assert told["reads_repeated"] == times
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
-@pytest.mark.parametrize("first", [1, 4, 17])
+@each_value(("number", [errno.EIO, errno.ESTALE, errno.EACCES]), ("first", [1, 4, 17]))
 def test_reading_read_that_keeps_failing_ends_the_run(
     store: Path, tmp_path: Path, failing: Any, monkeypatch: pytest.MonkeyPatch, first: int, number: int
 ) -> None:
@@ -133,8 +140,7 @@ def test_reading_short_reads_are_finished(
     assert same_model(fitted(fit_job(store, tmp_path / "m", max_passes=1)), reference, "", "")
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("chunk", [0, 1, -1])
+@each_value(("depth", [0, 1, 2]), ("chunk", [1, -1, 0]))
 def test_reading_dying_reader_is_noticed(store: Path, chunk: int, depth: int) -> None:
     """Whatever is raised in the reader's thread is raised where the blocks are used."""
     opened = open_store(store)
@@ -232,3 +238,82 @@ def test_reading_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: 
             replaced(store, tmp_path)
 
     fitting.fit(fit_job(store, tmp_path / "m"), report)
+
+
+SLOW_READS = """
+import time
+from streamsvm.store.sources.input import Input
+read = Input.read
+def slowly(self, size=-1):
+    found = read(self, size)
+    if self.position > 2_000_000:
+        time.sleep(0.3)  # longer than the program takes to end: what reads ahead is inside of this call then
+    return found
+Input.read = slowly
+from streamsvm.__main__ import main
+main()
+"""
+
+
+def test_reading_ahead_no_thread_calls_python_when_the_program_ends(tmp_path: Path) -> None:
+    """With pyarrow reading the file in its own threads every other run of this was aborted (SIGABRT)."""
+    rows = "".join(f"{k},{'' if k == 90_000 else 1.5},{k % 2}\n" for k in range(300_000))
+    (tmp_path / "t.csv").write_text("a,b,y\n" + rows)
+    command = [sys.executable, "-c", SLOW_READS, "-q", "ingest", "t.csv", "s.zarr", "--label", "y"]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.partition(":")[0]) == (65, "error[E-MISSING]")
+
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    made = tmp_path_factory.mktemp("library") / "failing_reads.so"
+    command = ["cc", "-shared", "-fPIC", "-o", str(made), str(HERE / "failing_reads.c"), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
+
+
+def hdf5(directory: Path) -> tuple[list[Path], dict[str, Any]]:
+    X, y = values()
+    with h5py.File(directory / "t.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(100, X.shape[1]))
+        file["y"] = y
+    return [directory / "t.h5"], {}
+
+
+def zarr_group(directory: Path) -> tuple[list[Path], dict[str, Any]]:
+    X, y = values()
+    group = zarr.open_group(directory / "t.zarr", mode="w")
+    group.create_array("X", data=X, chunks=(100, X.shape[1]))
+    group.create_array("y", data=np.asarray(y))
+    return [directory / "t.zarr"], {}
+
+
+TRIALS = [(alignment.csv, 2), (alignment.parquet, 4), (alignment.svmlight, 2), (alignment.npy, 6), (hdf5, 6)]
+
+
+TRIALS += [(hdf5, 12), (zarr_group, 12)]
+
+
+@pytest.mark.parametrize(("source", "at"), TRIALS, ids=lambda value: getattr(value, "__name__", value))
+def test_reading_source_on_a_failing_disk_ends_with_74_and_its_name(
+    library: Path, tmp_path: Path, source: Any, at: int
+) -> None:
+    paths, options = source(tmp_path)
+    command = [sys.executable, "-m", "streamsvm", "-q", "ingest", *map(str, paths), str(tmp_path / "s.zarr")]
+    command += [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    failing = {"LD_PRELOAD": str(library), "FAIL_PATH": paths[0].name, "FAIL_AT": str(at)}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), **failing}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 74, ended.stderr
+    assert "error[E-IO]" in ended.stderr
+    assert paths[0].name in ended.stderr
+    assert "nput/output error" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "\n," not in ended.stderr
+    assert not (tmp_path / "s.zarr" / "manifest.json").exists()

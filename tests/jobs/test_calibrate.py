@@ -58,15 +58,6 @@ def test_calibrate_probabilities_are_calibrated(place: Path, method: str) -> Non
     assert np.array_equal(plain.weights, model.weights)
 
 
-def test_calibrate_leave_one_out_and_folds_find_nearly_the_same(place: Path) -> None:
-    one = sv.fit(place / "train.zarr", place / "one", calibrate="sigmoid", **FAST).model
-    many = sv.fit(place / "train.zarr", place / "many", calibrate="sigmoid", calibration_folds=4, **FAST).model
-    assert many.calibration is not None
-    assert many.calibration.scores == "4 folds"
-    X, _ = rows(len(one.classes), 500, seed=3)
-    assert np.abs(one.predict_proba(X) - many.predict_proba(X)).max() < 0.03
-
-
 def test_calibrate_folds_are_really_left_out(tmp_path: Path) -> None:
     """Labels that mean nothing and as many columns as rows: a model is sure of what it has seen, and knows nothing else."""
     rng = np.random.default_rng(0)
@@ -224,14 +215,6 @@ def test_calibrate_logistic_loss_has_probabilities_by_itself(tmp_path: Path) -> 
     assert np.allclose(p[:, 1], 1 / (1 + np.exp(-one.decision_function(X))))
     assert abs(q.mean(axis=0)[1] - p.mean(axis=0)[1]) < 0.02
     assert abs(1 / (1 + np.exp(-other.decision_function(X))).mean() - p.mean(axis=0)[1]) > 0.1
-
-
-def test_calibrate_what_cannot_be_is_refused_before_anything_is_read(place: Path) -> None:
-    with pytest.raises(UsageError, match="is for --calibrate"):
-        sv.fit(place / "train.zarr", place / "x", calibration_folds=3)
-    with pytest.raises(UsageError, match="folds, which are not fitted on a cluster"):
-        sv.fit(place / "train.zarr", place / "x", calibrate="sigmoid", calibration_folds=3, cluster="here:", **FAST)
-    assert sv.fit(place / "train.zarr", place / "x", calibrate="none", **FAST).model.calibration is None
 
 
 @pytest.fixture(scope="module")

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.engine.evaluation import MarginChange, margins_apart
+from streamsvm.engine.evaluation import margins_apart
 from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.certify import Inexact, certify, row_weights, status_of, sum_of_terms, take_evaluation
+from streamsvm.jobs.fit.certify import certify, row_weights, status_of, sum_of_terms
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
 from streamsvm.solvers.rounding import (
-    UNIT,
     RowWeights,
-    VectorSum,
     pull_at_optimum,
     root_pull_at_optimum,
-    rounding_of_dual,
-    rounding_of_primal,
-    steepness,
 )
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import DUAL, Certificate, LinearSolution, Problem, Regularizer, Status
+from streamsvm.types import Certificate, LinearSolution, Problem, Regularizer, Status
 from tests.solvers.problems import kind_of
 
 X = np.array([[3.0, 0.0], [3.0, 4.0], [-3.0, 0.0], [3.0, 4.0]], np.float32)
 """Root mean squares 3 and sqrt(8), largest 3 and 4."""
-SIZES = np.array([3.0, np.sqrt(8.0), 2.0])
 W = np.array([1.0, -2.0, 0.5])
 
 
@@ -79,26 +71,6 @@ def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
 
 def training_of(*found: Certificate, status: Status = Status.CONVERGED, one: Problem | None = None) -> Training:
     return Training([Run(one or problem(), None, certificate) for certificate in found], status, passes=5)
-
-
-KNOWN = RowWeights(4.0, 4.0, 1.0)
-
-
-@pytest.mark.parametrize("running", [False, True])
-def test_certificate_counts_rounding_of_primal_and_dual(running: bool) -> None:
-    """The larger of what P and what D are off by; variables that were stepped have as many updates as there were steps."""
-    store, found = stored(), Certificate(3.0, 2.9, rounding=0.25)
-    training = training_of(found)
-    training.row_states = {DUAL: SimpleNamespace()} if running else {}
-    certify(plan_of(store=store), training, store, store)
-    v = VectorSum(3 * 5 * 4, running, float(np.linalg.norm(SIZES)))
-    off = (3 + 2) * UNIT * float(SIZES @ np.abs(W))
-    value, dual = rounding_of_primal(problem(), 3.0, off, KNOWN), rounding_of_dual(problem(), found, v, KNOWN)
-    certificate = training.runs[0].certificate
-    assert certificate is not None
-    assert abs(certificate.rounding - 0.25 - max(value, dual)) <= 2**-54
-    assert max(value, dual) > 2**-50
-    assert (certificate.primal, certificate.dual) == (3.0, 2.9)
 
 
 SCALED = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
@@ -158,53 +130,6 @@ def test_certificate_that_is_not_finite_is_an_error(found: Any) -> None:
         training = training_of(found, one=problem(kernel=kernel))
         with pytest.raises(error, match="no model was written"):
             certify(plan_of(Blended()), training, stored(), stored())
-
-
-class Found:
-    """Sums that come to a given P and D."""
-
-    def __init__(self, primal: float, dual: float) -> None:
-        self.primal, self.dual = primal, dual
-
-    def close(self, one: Problem, weights: Any) -> Any:
-        return self
-
-    def value(self) -> float:
-        return self.dual
-
-
-def replaced(
-    slopes: Any,
-    own: Any = None,
-    before: Any = None,
-    row_state: Any = (),
-    off: float = 1e-6,
-    moved: Callable[[], MarginChange] = MarginChange,
-) -> Certificate:
-    run = Run(problem(), None, before or Certificate(3.0, 2.95, final=True, facts={"kept": 1}))
-    solver = SimpleNamespace(row_state=row_state)
-    evaluation: Any = Evaluation(problem(), W)
-    evaluation.slopes, evaluation.own = [Found(3.0, dual) for dual in slopes], own
-    v = VectorSum(4, running=False, spread=4.0)
-    take_evaluation(plan_of(solver), run, evaluation, Inexact(off, v, KNOWN, 0.0, moved))
-    assert run.certificate is not None
-    return run.certificate
-
-
-def expected_rounding(dual: float, off: float) -> float:
-    value = rounding_of_primal(problem(), 3.0, off, KNOWN)
-    change = steepness(problem(), 3.0, KNOWN) * off
-    v = VectorSum(4, running=False, spread=4.0)
-    return max(value, rounding_of_dual(problem(), Certificate(3.0, dual), v, KNOWN) + change)
-
-
-@pytest.mark.parametrize("off", [0.0, 1e-6])
-def test_certificate_takes_the_best_dual_value_computed_anew(off: float) -> None:
-    found = replaced([2.8, 2.9, 1.0], off=off)
-    assert (found.primal, found.dual, found.final, found.facts) == (3.0, 2.9, True, {"kept": 1})
-    assert found.rounding == pytest.approx(expected_rounding(2.9, off), rel=1e-12, abs=0.0)
-    assert replaced([2.8], Found(0.0, 2.94), off=off).dual == 2.94
-    assert replaced([2.85], Found(0.0, 2.0), off=off).dual == 2.85
 
 
 def test_certificate_bounds_the_squares_of_optimal_dual_variables() -> None:

@@ -17,6 +17,7 @@ from streamsvm.errors import ConfigError, InterruptedRun
 from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, StreamSVR
 from streamsvm.store import open_store
 from tests.arrays import csr_of
+from tests.axes import each_value
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.5, "landmarks": 12}
 ROWS = 800
@@ -47,23 +48,24 @@ def sampling_of(model: Any) -> str:
     return model.provenance["settings"]["sampling"]
 
 
-@pytest.mark.parametrize("embedding", ["fly", "disk"])
-@pytest.mark.parametrize(
-    ("store", "settings"),
-    [
-        ("two", {}),
-        ("two", {"class_weight": {"0": 2.0}, "loss": "hinge"}),
-        ("two", {"nu": 0.4}),
-        ("two", {"loss": "logistic"}),
-        ("three", {}),
-        ("three", {"multi_class": "ovo"}),
-        ("numbers", {"loss": "epsilon_insensitive"}),
-        ("weighted", {}),
-        ("sparse", {}),
-    ],
-    ids=str,
+@each_value(
+    ("embedding", ["fly", "disk"]),
+    (
+        "store, settings",
+        [
+            ("two", {}),
+            ("two", {"class_weight": {"0": 2.0}, "loss": "hinge"}),
+            ("two", {"nu": 0.4}),
+            ("two", {"loss": "logistic"}),
+            ("three", {}),
+            ("three", {"multi_class": "ovo"}),
+            ("numbers", {"loss": "epsilon_insensitive"}),
+            ("weighted", {}),
+            ("sparse", {}),
+        ],
+    ),
 )
-def test_a_fit_lets_labels_choose_its_landmarks(store, settings, embedding, folder, tmp_path):
+def test_landmarks_of_a_fit_are_chosen_by_labels(store, settings, embedding, folder, tmp_path):
     shared = RBF | settings | {"embedding": embedding}
     found = sv.fit(folder / f"{store}.zarr", tmp_path / "m", **shared)
     stated = sv.fit(folder / f"{store}.zarr", tmp_path / "g", sampling="greedy", **shared)
@@ -79,7 +81,7 @@ def test_a_fit_lets_labels_choose_its_landmarks(store, settings, embedding, fold
     [({"calibrate": "sigmoid"}, "--calibrate"), ({"one_class": True}, "one class")],
     ids=["calibrated", "one class"],
 )
-def test_labels_that_may_not_be_used_choose_no_landmarks(settings, why, folder, tmp_path):
+def test_landmarks_are_uniform_where_labels_may_not_be_used(settings, why, folder, tmp_path):
     found = sv.fit(folder / "two.zarr", tmp_path / "m", **RBF, **settings)
     stated = sv.fit(folder / "two.zarr", tmp_path / "u", sampling="uniform", **RBF, **settings)
     assert sampling_of(found.model) == "uniform"
@@ -88,14 +90,14 @@ def test_labels_that_may_not_be_used_choose_no_landmarks(settings, why, folder, 
     assert not any("--sampling" in line for line in found.notices)
 
 
-def test_an_embedding_is_made_without_labels(folder, tmp_path):
+def test_landmarks_of_an_embedding_are_drawn_without_labels(folder, tmp_path):
     sv.embed(folder / "two.zarr", tmp_path / "e.zarr", **RBF)
     assert open_store(str(tmp_path / "e.zarr")).facts["embedding"]["sampling"] == "uniform"
     model = sv.fit(tmp_path / "e.zarr", tmp_path / "m", calibrate="sigmoid").model
     assert model.calibration is not None
 
 
-def test_rows_in_place_and_lazy_ones_are_as_those_of_a_store(folder, tmp_path):
+def test_landmarks_of_rows_in_place_and_of_lazy_rows_are_those_of_a_store(folder, tmp_path):
     X, y = rows()
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         file["X"], file["y"] = X, y
@@ -107,14 +109,14 @@ def test_rows_in_place_and_lazy_ones_are_as_those_of_a_store(folder, tmp_path):
         assert np.array_equal(model.expansion.points.values, stored.expansion.points.values)
 
 
-def test_more_landmarks_than_rows_are_all_rows(folder, tmp_path):
+def test_landmarks_beyond_the_number_of_rows_are_all_rows(folder, tmp_path):
     found = sv.fit(folder / "two.zarr", tmp_path / "m", **(RBF | {"landmarks": 5 * ROWS}))
     assert found.model.expansion is not None
     assert sampling_of(found.model) == "greedy"
     assert found.training.runs[0].certificate.gap <= 1e-3
 
 
-def test_where_memory_is_short_landmarks_are_drawn_evenly_and_that_is_told(folder, tmp_path):
+def test_landmarks_are_uniform_where_memory_is_short_and_that_is_told(folder, tmp_path):
     shared = RBF | {"landmarks": 60, "embedding": "fly", "solver": "newton", "threads": 1}
     greedy, uniform = (
         sv.plan(folder / "two.zarr", sampling=word, memory="4GiB", **shared).memory.total
@@ -130,15 +132,7 @@ def test_where_memory_is_short_landmarks_are_drawn_evenly_and_that_is_told(folde
     assert not any("--sampling" in line for line in ample.notices)
 
 
-def test_a_cluster_draws_the_same_landmarks(folder, tmp_path):
-    shared = RBF | {"embedding": "fly", "solver": "newton"}
-    places: list[tuple[str, dict[str, Any]]] = [("h", {}), ("c", {"cluster": "local:2"})]
-    here, there = (sv.fit(folder / "three.zarr", tmp_path / name, **shared, **more).model for name, more in places)
-    assert sampling_of(there) == "greedy"
-    assert np.array_equal(here.expansion.points.values, there.expansion.points.values)
-
-
-def test_a_resumed_fit_keeps_what_was_taken(folder, tmp_path):
+def test_landmarks_of_a_resumed_fit_are_drawn_as_before(folder, tmp_path):
     store, model = folder / "two.zarr", tmp_path / "m"
     shared = RBF | {"embedding": "fly", "solver": "newton"}
     with pytest.raises(InterruptedRun):
@@ -149,7 +143,7 @@ def test_a_resumed_fit_keeps_what_was_taken(folder, tmp_path):
     assert sampling_of(found.model) == "greedy"
 
 
-def test_a_search_draws_landmarks_by_labels_for_each_fold(folder, tmp_path):
+def test_landmarks_of_a_search_are_chosen_for_each_fold(folder, tmp_path):
     grid: dict[str, Any] = {"kernel": "rbf", "landmarks": [5, 10], "gamma": [0.5], "C": [1.0], "folds": 3}
     found = sv.tune(folder / "two.zarr", tmp_path / "t", **grid)
     stated = sv.tune(folder / "two.zarr", tmp_path / "g", sampling="greedy", **grid)
@@ -160,7 +154,7 @@ def test_a_search_draws_landmarks_by_labels_for_each_fold(folder, tmp_path):
     assert table["settings"]["sampling"] == "greedy"
 
 
-def test_estimators_say_what_was_taken():
+def test_landmarks_of_estimators_are_recorded():
     X, y = rows()
     of_svc: dict[str, Any] = {"kernel": "rbf", "landmarks": 12}
     assert sampling_of(StreamSVC(**of_svc).fit(X, y).model_) == "greedy"

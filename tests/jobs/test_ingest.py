@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.engine import training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.ingest.run import ingest, ingest_from
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.stores import HoldOut
 from streamsvm.rows import CSR, in_layout
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
-from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source
 from streamsvm.types import Chunk, Store
 
 CSV = b"a,b,w,y\n" + b"".join(
@@ -186,14 +184,6 @@ def test_ingest_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_ingest_existing_store_is_not_replaced_unasked(source: Callable[..., Path]) -> None:
-    path = source(CSV, "a.csv")
-    run(path, label="y")
-    with pytest.raises(StreamSVMError) as caught:
-        run(path, label="y")
-    assert caught.value.exit_code == 73
-
-
 def test_ingest_reports_events(source: Callable[..., Path]) -> None:
     events: list[dict[str, Any]] = []
     path = source(SVM, "a.svm")
@@ -272,27 +262,3 @@ def test_ingest_stores_real_files(data_file: Callable[[str], Path], tmp_path: Pa
 
 
 """Rows of each digit."""
-
-
-def test_ingest_what_was_read_of_many_files_is_not_added_up_for_each(
-    source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was, for every batch: 100,000 files took as long as ten billion additions."""
-    monkeypatch.setattr(training, "REPORT_SECONDS", float("inf"))  # none is due but the last, however long it takes
-    paths = tuple(source(CSV, f"{k}.csv") for k in range(300))
-    seen: list[int] = []
-
-    class Files(list[SourceFile]):
-        """The files of a source, and how often all of them are gone through."""
-
-        def __iter__(self) -> Iterator[SourceFile]:
-            seen.append(len(self))
-            return super().__iter__()
-
-    def opened(options: SourceOptions) -> Source:
-        found = open_source(paths, options)
-        found.sources = Files()
-        return found
-
-    ingest_from(IngestJob(store=paths[0].with_name("s.zarr"), label="y", sources=paths), opened)
-    assert len(seen) < 20

@@ -13,7 +13,6 @@ from streamsvm import load_model
 from streamsvm.cli.show import describe_model
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
-from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.driver import fit
@@ -102,23 +101,3 @@ def test_sparse_fit_run_that_was_stopped_goes_on_to_the_same_bytes(
         fit(job_of(store, model, **settings, **more))
 
     goes_on_to_the_same_bytes(run, tmp_path, BlockVisitor, "finish", 2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"loss": "squared_epsilon_insensitive"}, "is for least squares"),
-        ({"kernel": "rbf", "solver": "partan"}, "--kernel cannot be combined with --l1-ball"),
-        ({"solver": "newton"}, "does not minimize over an l1 ball"),
-        ({"dual": "dual.npy"}, "has no dual variables to write"),
-        ({"l1": 1.0}, "--l1 cannot be combined with --l1-ball"),
-        (NET | {"kernel": "rbf"}, "--kernel cannot be combined with --l1,"),
-        (NET | {"solver": "dcd"}, "solver 'dcd' does not minimize with an l1 term"),
-        (NET | {"dual": "dual.npy"}, "--dual cannot be combined with --l1"),
-    ],
-)
-def test_sparse_fit_what_does_not_go_with_it_is_refused_by_name(
-    store: Path, tmp_path: Path, settings: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        fit(job_of(store, tmp_path / "m", **settings))

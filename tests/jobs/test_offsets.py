@@ -1,4 +1,4 @@
-"""Columns that float32 cannot hold are stored from another zero: of every source, and through all that reads a store."""
+"""Columns that float32 cannot hold are stored from another zero, or left as they are: of every source, through all that reads a store."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from tests.decision_rounding import decision_rounding
 from tests.jobs.test_ingest_options import contents
 
 ROWS = 400
+
+
 FAR: dict[str, Any] = {
     "flags at 1e9": 1e9 + (np.arange(ROWS) % 2),
     "seconds": 1.7e9 + 60.0 * np.random.default_rng(1).integers(0, 1440, ROWS),
@@ -193,7 +195,7 @@ def test_offsets_other_columns_are_left_where_they_are(tmp_path: Path, values: l
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz", "svm"])
-def test_what_no_offset_can_keep_is_said(tmp_path: Path, suffix: str) -> None:
+def test_offsets_that_cannot_keep_a_column_are_told(tmp_path: Path, suffix: str) -> None:
     X, y = rows_of("ids")
     X[:, 1] = 1.0 + 400_001 * np.arange(ROWS)
     write = write_table if suffix == "csv" else write_numbers
@@ -340,3 +342,31 @@ def test_offsets_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, 
             assert "read from another zero" in " ".join(fitted.notices)
     assert np.array_equal(found["in place"][0], found["ingested"][0])
     assert found["in place"][1] == found["ingested"][1]
+
+
+FITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"loss": "logistic"},
+    {"l1": 1.0},
+    {"one_class": True},
+    {"kernel": "rbf"},
+    {"kernel": "rbf", "landmarks": 5},
+)
+
+
+@pytest.mark.parametrize(("sparse", "size"), [(False, 1e-42), (True, 1e-39)])
+def test_offsets_column_that_float32_cannot_scale_is_left_as_it_is(tmp_path: Path, sparse: bool, size: float) -> None:
+    """With --standardize its deviation is no normal float32; a column that is all but 0 changes no model."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    X[:, 1], X[:, 2] = rng.integers(-5, 6, 50) * size, X[:, 2] + 5.0
+    y = (X[:, 0] > 0).astype(int)
+    primals = []
+    for rows in (X, X * [1.0, 0.0, 1.0]):
+        sv.ingest(scipy.sparse.csr_array(rows) if sparse else rows, tmp_path / "s.zarr", y=y, overwrite=True)
+        options: dict[str, Any] = {"standardize": True, "overwrite": True, "tolerance": 1e-6}
+        found = [sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", **options, **kind) for kind in FITS]
+        primals.append([one.model.certificates[0].primal for one in found])
+        noticed = [any("column 1" in line for line in one.notices) for one in found]
+        assert all(noticed) if rows is X else not any(noticed)
+    np.testing.assert_allclose(primals[0], primals[1], rtol=1e-5)

@@ -17,7 +17,7 @@ from sklearn import metrics
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.calibration.calibrators import Calibration, PlattSigmoid
-from streamsvm.errors import BudgetError, DataError, ExistsError, MissingError, UsageError
+from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -245,20 +245,6 @@ def test_predict_writes_all_or_nothing(place: Path, tmp_path: Path) -> None:
     out.write_text("label\n0\n")
     predict(PredictJob(*job, overwrite=True))
     assert len(out.read_text().splitlines()) == ROWS + 1
-
-
-def test_predict_refuses_impossible_requests_before_reading(place: Path, tmp_path: Path) -> None:
-    model, store = str(place / "two.ssvm"), (str(place / "two.zarr"),)
-    with pytest.raises(UsageError):
-        PredictJob(model, store, "out.xls")
-    with pytest.raises(UsageError):
-        PredictJob(model, store, "out.csv", output="color")
-    with pytest.raises(MissingError):
-        predict(PredictJob(model, (str(tmp_path / "none"),), str(tmp_path / "out.csv")))
-    with pytest.raises(UsageError):
-        predict(PredictJob(model, store * 2, str(tmp_path / "out.csv")))
-    with pytest.raises(BudgetError):
-        predict(PredictJob(model, store, str(tmp_path / "out.csv"), memory=1 << 20))
 
 
 @pytest.mark.parametrize("name", ["two", "three"])

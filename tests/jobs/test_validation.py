@@ -19,6 +19,7 @@ from streamsvm.jobs.fit.validate import draw_chunks, open_training_store
 from streamsvm.model import load
 from streamsvm.rows import Dense
 from streamsvm.store import create
+from tests.axes import each_value
 from tests.stopping import stopping
 
 ROWS, COLUMNS, CHUNK = 800, 6, 100
@@ -70,8 +71,7 @@ def test_validation_training_sees_the_other_rows_only(store: Path, tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each_value(("classes", [2, 3]), ("solver", SOLVERS))
 def test_validation_error_told_is_that_of_the_model(store: Path, tmp_path: Path, solver: str, classes: int) -> None:
     store, other = store_at(tmp_path / "t", classes=classes), store_at(tmp_path / "v", classes=classes, seed=3)
     events: list[dict[str, Any]] = []
@@ -142,22 +142,6 @@ def test_validation_resumed_run_chooses_the_same(
     again = fitted(store, tmp_path / "m", resume=True, **settings)
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
     assert again.model.provenance["validation"] == whole.model.provenance["validation"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"patience": 3}, "--patience waits"),
-        ({"validation": 0.2, "patience": 0}, "--patience cannot be 0"),
-        ({"validation": 1.5}, "--validation cannot be 1.5"),
-        ({"validation": 0.2, "kernel": "rbf", "landmarks": 5}, "linear fits only"),
-        ({"validation": 0.2, "solver": "dcd", "dual": "a.npy"}, "--dual"),
-        ({"validation": "README.md"}, "no store"),
-    ],
-)
-def test_validation_refuses_what_it_cannot_do(store: Path, tmp_path: Path, settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        fitted(store, tmp_path / "m", **settings)
 
 
 @pytest.mark.parametrize("fitted_on", ["classes", "numbers"])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
@@ -115,24 +114,6 @@ def test_option_with_effect_is_not_told(store: Path, tmp_path: Path, settings: d
     assert idle(fitted(store, tmp_path, **settings)) == []
 
 
-HUGE: list[dict[str, Any]] = [
-    {"class_weight": {"b": 1e300}},
-    {"class_weight": {"b": 1e10}},
-    {"C": 1e300},
-    {"C": (1.0, 1e21)},
-    {"C": 1e-31},
-    {"lambda_": 1e-300},
-    {"lambda_": 1e300},
-]
-
-
-@pytest.mark.parametrize("settings", HUGE, ids=str)
-def test_option_that_overflows_is_refused_before_reading(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"--(class-weight|C|lambda) cannot be "):
-        fitted(store, tmp_path, **settings)
-    assert list(tmp_path.iterdir()) == []
-
-
 ENDLESS: dict[str, dict[str, Any]] = {
     name: {"solver": name} | (RBF if name in {"decomposition", "blended", "fw", "mfw", "swap", "partan"} else {})
     for name in SOLVERS
@@ -145,7 +126,7 @@ def test_option_tolerance_of_0_is_never_reached_and_no_error(
 ) -> None:
     """It asks for all passes, or for as much as rounding allows."""
     loss = "hinge" if settings["solver"] in {"sgd", "sgd_qn"} else "squared_hinge"
-    job = FitJob(str(store), str(tmp_path / "m"), loss=loss, tolerance=0.0, max_passes=4, **settings)
+    job = FitJob(str(store), str(tmp_path / "m"), loss=loss, tolerance=0.0, max_passes=2, **settings)
     result = fit(job)
     for run in result.training.runs:
         assert run.certificate is not None

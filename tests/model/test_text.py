@@ -132,7 +132,7 @@ SOLVERS, CRAMMER_SINGER = range(8), 4
 
 
 @each_value(("y", [TWO, -TWO, THREE]), ("bias", ["", "-B 2"]), ("solver", SOLVERS))
-def test_a_model_of_liblinear_says_here_what_it_says_there(tmp_path: Path, y: Any, bias: str, solver: int) -> None:
+def test_model_text_of_liblinear_predicts_as_liblinear(tmp_path: Path, y: Any, bias: str, solver: int) -> None:
     theirs = liblinearutil.train(y, X, f"-s {solver} {bias} -q")
     liblinearutil.save_model(str(tmp_path / "theirs"), theirs)
     said, values, _ = liblinear_says(str(tmp_path / "theirs"), X)
@@ -148,7 +148,7 @@ def test_a_model_of_liblinear_says_here_what_it_says_there(tmp_path: Path, y: An
 
 
 @pytest.mark.parametrize("options", ["-t 0", "-t 1 -r 1 -d 2", "-t 2 -g 0.3", "-t 3 -g 0.1", "-s 1 -t 2 -b 1"])
-def test_a_model_of_libsvm_says_here_what_it_says_there(tmp_path: Path, options: str) -> None:
+def test_model_text_of_libsvm_predicts_as_libsvm(tmp_path: Path, options: str) -> None:
     svmutil.svm_save_model(str(tmp_path / "theirs"), svmutil.svm_train(TWO, X, options + " -q"))
     _, values, labels = libsvm_says(str(tmp_path / "theirs"), X)
     model = sv.load_model(tmp_path / "theirs")
@@ -201,7 +201,7 @@ OF_NUMBERS: dict[str, dict[str, Any]] = {
     ("name", "form"),
     [(name, "libsvm") for name in OF_NUMBERS] + [(name, "liblinear") for name in ("tube", "squared tube", "ridge")],
 )
-def test_a_model_of_numbers_says_there_what_it_says_here(tmp_path: Path, name: str, form: str) -> None:
+def test_model_text_of_regression_predicts_the_same_there(tmp_path: Path, name: str, form: str) -> None:
     targets = X[:, 0] - 2.0 * X[:, 1] + 100.0
     sv.ingest(X, tmp_path / "rows.zarr", y=targets, task="regression")
     model = sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", **OF_NUMBERS[name]).model
@@ -317,7 +317,7 @@ DAMAGED = [
 @pytest.mark.parametrize(
     ("text", "old", "new", "said"), DAMAGED, ids=[f"{new.strip()[:20]}{k}" for k, (_, _, new, _) in enumerate(DAMAGED)]
 )
-def test_what_is_no_model_is_refused(tmp_path: Path, text: str, old: str, new: str, said: str) -> None:
+def test_model_text_that_is_none_is_refused(tmp_path: Path, text: str, old: str, new: str, said: str) -> None:
     path = tmp_path / "text"
     path.write_text(text)
     assert sv.load_model(path).columns == 2

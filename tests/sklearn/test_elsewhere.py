@@ -1,4 +1,4 @@
-"""StreamSVC on rows that are not an array in memory: stores, files, tables, arrays on disk."""
+"""StreamSVC on rows that are not an array in memory - stores, files, tables, arrays on disk - and rows in one form."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 import zarr
-
-pytest.importorskip("sklearn", minversion="1.6")
-
 from sklearn.model_selection import cross_val_score
 
 import streamsvm as sv
+from streamsvm.rows import row_count
 from streamsvm.sklearn import StreamOneClassSVM, StreamSVC, StreamSVCCV, StreamSVR
+from streamsvm.sklearn.rows import make_store, merge_copies
+from streamsvm.store.sources.arrays import rows_of
 from tests.decision_rounding import decision_rounding
 from tests.tables import passengers
 
+pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
 Y = np.where(X[:, 0] + X[:, 1] > 0, 2, 7)
 
@@ -55,7 +56,7 @@ def of_hdf5(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["hdf5", "zarr", "dask"])
-def test_arrays_on_disk_are_the_same_rows(tmp_path: Path, kind: str) -> None:
+def test_estimator_on_disk_arrays_are_the_same_rows(tmp_path: Path, kind: str) -> None:
     made = {
         "hdf5": of_hdf5,
         "zarr": lambda folder: zarr.create_array(str(folder / "a.zarr"), data=X),
@@ -135,3 +136,42 @@ def test_estimator_on_disk_frames_with_categories_are_scored_by_labels_of_any_ty
     if y.dtype == bool:
         heavy = StreamSVC(class_weight={True: 50.0}).fit(X, y)
         assert heavy.predict(X).sum() > found.predict(X).sum()
+
+
+pytest.importorskip("sklearn", minversion="1.6")
+RNG = np.random.default_rng(0)
+
+
+MERGED_X = RNG.integers(0, 2, (40, 3)).astype(
+    np.float64
+)  # eight different rows, each in both classes, and rows of zeros alone
+
+
+CODES = RNG.integers(0, 2, 40).astype(np.int32)
+WEIGHTS = RNG.integers(0, 4, 40).astype(np.float64)
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_merged_rows_copies_weights_and_orders_are_one_store(form: Any, kind: Any) -> None:
+    y, copies = CODES.astype(kind), RNG.permutation(np.repeat(np.arange(40), WEIGHTS.astype(int)))
+    classes = 2 if kind is np.int32 else 0
+    one = make_store(form(MERGED_X), y, WEIGHTS, classes, least=1)
+    other = make_store(form(MERGED_X[copies]), y[copies], None, classes, least=1)
+    assert one.digest == other.digest
+    assert one.layout.rows == len(
+        {(*row, code) for row, code in zip(MERGED_X[copies].tolist(), y[copies].tolist(), strict=True)}
+    )
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_merged_rows_of_one_hash_are_compared(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.sklearn.rows._hash_rows", lambda X, columns: np.zeros(row_count(X), np.uint64))
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0], [0.0, 2.0], [0.0, 0.0]])
+    found, y, weights = merge_copies(rows_of(form(rows), "X"), np.array([0, 0, 0, 0, 1, 1]), None, 2)
+    assert (row_count(found), y.tolist(), weights.tolist()) == (5, [0, 0, 0, 1, 1], [1.0, 1.0, 2.0, 1.0, 1.0])
+
+
+def test_merged_rows_what_is_counted_are_the_rows_that_were_given() -> None:
+    found = StreamSVC().fit(MERGED_X, CODES, WEIGHTS)
+    assert found.rows_seen_ == np.count_nonzero(WEIGHTS)

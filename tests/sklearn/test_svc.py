@@ -29,7 +29,7 @@ import streamsvm as sv
 from streamsvm.config.options import options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.sklearn import StreamSVC, svc
+from streamsvm.sklearn import StreamSVC
 from streamsvm.sklearn.base import OPTION
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, random_state=0)
@@ -219,15 +219,6 @@ def test_svc_it_pickles_and_its_model_is_a_file(tmp_path: Any) -> None:
     loaded = sv.load_model(tmp_path / "model.ssvm")
     assert loaded == found.model_
     assert np.array_equal(loaded.predict(X), found.predict(X))
-
-
-def test_svc_threads_do_not_change_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    original = svc.fit_in_memory
-    monkeypatch.setattr(svc, "fit_in_memory", lambda job, *more: (asked.append(job.threads), original(job, *more))[1])
-    one, two = (StreamSVC(solver="dcd", n_jobs=n).fit(X, Y).model_ for n in (None, 2))
-    assert asked == [1, 2]
-    assert np.array_equal(one.weights, two.weights)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,24 @@
-"""The regressor: optima of scikit-learn's, and the same model from arrays, files and stores."""
+"""The regressor, the outlier detector and the features of landmarks: optima of scikit-learn's, and the same model from arrays and stores."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("sklearn", minversion="1.6")
+import scipy.sparse
 from sklearn.linear_model import Ridge
-from sklearn.svm import SVR, LinearSVR
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVR, LinearSVR, OneClassSVM
 
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.sklearn import StreamRows, StreamSVR
+from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamRows, StreamSVC, StreamSVR
 
+pytest.importorskip("sklearn", minversion="1.6")
 ROWS = 300
 
 
@@ -90,3 +93,78 @@ def test_svr_rows_with_classes_are_refused() -> None:
     X, y = rows()
     with pytest.raises(ValueError, match="classes"):
         StreamSVR().fit(StreamRows(X, y > 0))
+
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+
+def test_one_class_estimator_scores_less_the_offset_are_decision_values_and_their_signs_are_predicted() -> None:
+    X = np.random.default_rng(2).normal(size=(200, 3)) + 4.0
+    found = StreamOneClassSVM(nu=0.2, tolerance=1e-5).fit(X, np.arange(200))
+    f = found.decision_function(X)
+    np.testing.assert_array_equal(found.score_samples(X) - found.offset_, f)
+    np.testing.assert_allclose(found.score_samples(X), X @ found.coef_[0], rtol=1e-4)
+    np.testing.assert_array_equal(found.predict(X), np.where(f >= 0, 1, -1))
+    assert np.mean(f < 0) == pytest.approx(0.2, abs=0.03)
+    assert found.gap_ <= 1e-5
+
+
+@pytest.mark.parametrize("settings", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "standardize": True}], ids=str)
+def test_one_class_estimator_weight_of_k_is_k_copies_and_small_data_end_exactly(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    X, weights = rng.normal(size=(40, 4)) + 1.0, rng.integers(0, 4, 40)
+    weighted = StreamOneClassSVM(nu=0.3, **settings).fit(X, None, weights)
+    copied = StreamOneClassSVM(nu=0.3, **settings).fit(np.repeat(X, weights, axis=0))
+    np.testing.assert_allclose(weighted.decision_function(X), copied.decision_function(X), rtol=1e-7, atol=1e-9)
+    assert weighted.gap_ <= 1e-9
+
+
+def test_one_class_estimator_kernel_machine_with_weights_is_that_of_libsvm() -> None:
+    rng = np.random.default_rng(4)
+    X, weights = rng.normal(size=(60, 3)).astype(np.float32), rng.choice([0.5, 1.0, 2.0], 60)
+    ours = StreamOneClassSVM(nu=0.3, kernel="rbf", gamma=0.4).fit(X, None, weights).decision_function(X)
+    theirs = OneClassSVM(nu=0.3, gamma=0.4, tol=1e-10).fit(X, sample_weight=weights).decision_function(X)
+    scale = (ours @ theirs) / (ours @ ours)  # theirs sums up to nu n, ours to nu times the weight
+    np.testing.assert_allclose(scale * ours, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
+pytest.importorskip("sklearn", minversion="1.6")
+X = np.random.default_rng(0).normal(size=(200, 5))
+
+
+def test_nystroem_estimator_with_all_rows_for_landmarks_the_products_are_the_kernel() -> None:
+    features = StreamNystroem(gamma=0.2, landmarks=500, cutoff=1e-12).fit_transform(X)
+    assert np.allclose(features @ features.T, rbf_kernel(X, gamma=0.2), atol=1e-4)
+
+
+def test_nystroem_estimator_features_are_named_and_sparse_rows_are_the_same() -> None:
+    found = StreamNystroem(landmarks=20, random_state=3).fit(X)
+    assert len(found.get_feature_names_out()) == found.transform(X).shape[1] == found.normalization_.shape[1]
+    assert np.allclose(found.transform(scipy.sparse.csr_array(X)), found.transform(X), atol=1e-5)
+    assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(X), found.transform(X))
+    assert found.components_.shape == (20, 5)
+    frame = found.set_output(transform="pandas").transform(X)
+    assert list(frame.columns) == found.get_feature_names_out().tolist()
+
+
+def test_nystroem_estimator_linear_fit_of_the_features_is_the_fit_with_landmarks() -> None:
+    y = np.linalg.norm(X, axis=1) > 2
+    options = {"gamma": 0.3, "landmarks": 40, "random_state": 1}
+    whole = StreamSVC(kernel="rbf", sampling="uniform", tolerance=1e-8, **options).fit(X, y)  # type: ignore[arg-type]
+    steps = make_pipeline(StreamNystroem(**options), StreamSVC(tolerance=1e-8)).fit(X, y)  # type: ignore[arg-type]
+    assert np.allclose(whole.decision_function(X), steps.decision_function(X), atol=1e-2)
+    assert (whole.predict(X) == steps.predict(X)).mean() > 0.99
+    copies = np.random.default_rng(1).permutation(np.repeat(np.arange(200), 2))  # in any order, however often
+    again = StreamNystroem(**options).fit(X[copies])  # type: ignore[arg-type]
+    assert np.array_equal(again.components_, steps[0].components_)
+
+
+def test_nystroem_estimator_rows_are_not_changed_and_wrong_parameters_are_said() -> None:
+    before = np.array(X, np.float32)
+    given = before.copy()
+    StreamNystroem(standardize=True, landmarks=10).fit(given).transform(given)
+    assert np.array_equal(given, before)
+    with pytest.raises(ValueError, match="did you mean 'rbf'"):
+        StreamNystroem(kernel="rfb").fit(X)
+    with pytest.raises(ValueError, match="does not look at them"):
+        StreamNystroem(sampling="greedy").fit(X)

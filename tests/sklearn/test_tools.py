@@ -1,23 +1,27 @@
-"""What scikit-learn's tools ask of an estimator beside its contract: routed weights, frames out, arrays of other libraries."""
+"""What scikit-learn's tools ask of an estimator beside its contract: callbacks, routed weights, frames out, arrays of other libraries."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-
-pytest.importorskip("sklearn", minversion="1.6")
-from sklearn import config_context
+from sklearn import callback, config_context
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import streamsvm as sv
 from streamsvm.sklearn import StreamNystroem, StreamSVC, StreamSVCCV
 
+pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).standard_normal((120, 4))
 Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
 WEIGHTS = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
@@ -86,3 +90,73 @@ def test_sklearn_tools_with_arrays_of_the_standard_switched_on_nothing_is_skippe
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+
+pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
+CALLBACK_X = np.random.default_rng(0).normal(size=(200, 4))
+CALLBACK_Y = np.digitize(CALLBACK_X[:, 0] - CALLBACK_X[:, 1], [-0.5, 0.7])
+
+
+class Heard:
+    """A callback by the protocol of scikit-learn that writes down what it is told."""
+
+    def __init__(self, *, stop: bool = False) -> None:
+        self.told: list[tuple[str, str, int]] = []
+        self.rows: list[Any] = []
+        self.stop = stop
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.told.append(("setup", context.task_name, context.task_id))
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.told.append(("teardown", context.task_name, context.task_id))
+
+    def on_fit_task_begin(self, estimator: Any, context: Any, *, X: Any = None) -> None:
+        self.told.append(("begin", context.task_name, context.task_id))
+        self.rows.append(X)
+
+    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+        self.told.append(("end", context.task_name, context.task_id))
+        if context.parent is None:
+            self.score = fitted_estimator.score(CALLBACK_X, CALLBACK_Y)
+        return self.stop
+
+
+def test_sklearn_callback_is_told_of_the_fit_and_of_every_pass(tmp_path: Path) -> None:
+    sv.ingest(CALLBACK_X, tmp_path / "rows.zarr", y=CALLBACK_Y)
+    for rows, y in ((CALLBACK_X, CALLBACK_Y), (tmp_path / "rows.zarr", None)):
+        heard = Heard()
+        found = StreamSVC(solver="dcd").set_callbacks(heard).fit(rows, y)
+        passes = [(what, "pass", k) for k in range(found.n_passes_) for what in ("begin", "end")]
+        assert heard.told == [
+            ("setup", "fit", 0),
+            ("begin", "fit", 0),
+            *passes,
+            ("end", "fit", 0),
+            ("teardown", "fit", 0),
+        ]
+        assert all(given is rows for given in heard.rows)
+        assert heard.score == found.score(CALLBACK_X, CALLBACK_Y)
+        assert not {name for name in vars(found) if name.startswith("_") and "callback" not in name}
+
+
+def test_sklearn_callback_bar_and_the_monitor_of_scikit_learn_are_heard() -> None:
+    monitor = callback.ScoringMonitor(scoring="accuracy")
+    found = StreamSVCCV(Cs=(0.1, 1.0), cv=2).set_callbacks(monitor, callback.ProgressBar()).fit(CALLBACK_X, CALLBACK_Y)
+    (row,) = monitor.get_logs().data
+    assert row["accuracy"] == found.score(CALLBACK_X, CALLBACK_Y)
+
+
+def test_sklearn_callback_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() -> None:
+    heard = Heard()
+    with pytest.raises(ValueError, match="did you mean 'hinge'"):
+        StreamSVC(loss="hing").set_callbacks(heard).fit(CALLBACK_X, CALLBACK_Y)
+    assert heard.told[-1] == ("teardown", "fit", 0)
+    with pytest.warns(ConvergenceWarning, match="asked for the end"):
+        found = StreamSVC(solver="dcd", tolerance=1e-12).set_callbacks(Heard(stop=True)).fit(CALLBACK_X, CALLBACK_Y)
+    assert (found.n_passes_, found.model_.provenance["status"]) == (2, "asked to end")
+    assert 0.0 < found.gap_ < 1.0
+    assert "set_callbacks" in dir(clone(StreamSVC()))

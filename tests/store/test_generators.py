@@ -106,22 +106,13 @@ def test_generator_store_holds_the_generated_rows(tmp_path: Path) -> None:
     assert events[-1]["done"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_generator_same_seed_makes_the_same_store(name: str, tmp_path: Path) -> None:
-    digests = set()
-    for where in ("a", "b"):
-        synth(SynthJob(name, str(tmp_path / where), rows=500, seed=1))
-        digests.add(open_store(tmp_path / where).digest)
-    assert len(digests) == 1
-
-
 @pytest.mark.parametrize("settings", [{"rows": 0}, {"test_fraction": 1.0}, {"test_fraction": -0.1}])
 def test_generator_impossible_requests_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SynthJob("susy", "s", **settings)
 
 
-def test_unknown_generator_names_the_nearest(tmp_path: Path) -> None:
+def test_generator_unknown_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'susy'"):
         synth(SynthJob("suzy", str(tmp_path / "s")))
 
@@ -150,7 +141,7 @@ def test_generator_table_that_cannot_be_is_refused(settings: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("name", ["table", "names"])
-def test_a_file_begins_with_the_rows_of_a_shorter_one(tmp_path: Path, name: str) -> None:
+def test_generator_file_begins_with_the_rows_of_a_shorter_one(tmp_path: Path, name: str) -> None:
     long, short, parts = (tmp_path / f"{which}.csv" for which in ("long", "short", "parts"))
     synth(SynthJob(name, str(long), rows=70_000))
     synth(SynthJob(name, str(short), rows=3_000))

@@ -48,7 +48,7 @@ def test_labels_codes_stand_for_their_labels(batches: list[list[float]]) -> None
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "bb", "normal.", "Z"]), min_size=1, max_size=20), min_size=1))
-def test_text_labels(batches: list[list[str]]) -> None:
+def test_labels_of_text_have_codes_that_stand_for_them(batches: list[list[str]]) -> None:
     census = Census()
     for batch in batches:
         assert [census.classes[code] for code in census.codes(np.array(batch))] == batch
@@ -81,7 +81,7 @@ def test_labels_that_cannot_be_classes_are_refused() -> None:
         Census().codes(np.array([1, np.inf]))
 
 
-def test_a_label_that_is_none_is_told_with_its_row() -> None:
+def test_labels_that_are_missing_are_told_with_their_row() -> None:
     census = Census()
     census.codes(np.array(["a", "b", "a"]))
     with fails("E-LABEL", "row 5 of all rows read: the label is empty"):
@@ -154,7 +154,7 @@ def test_labels_floats_that_stand_for_several_whole_numbers_are_refused() -> Non
     assert Census().codes(np.array([1.0, BIG - 1.0])).tolist() == [0, 1]
 
 
-def test_a_label_is_one_whatever_kind_of_number_it_is() -> None:
+def test_labels_are_equal_whatever_kind_of_number_they_are() -> None:
     census = Census()
     assert census.codes(np.array([1.0, 2.0])).tolist() == [0, 1]
     assert census.codes(np.array([2, 3], np.int64)).tolist() == [1, 2]

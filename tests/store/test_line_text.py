@@ -50,9 +50,3 @@ def test_csv_output_floats_of_single_precision_are_said_as_python_says_them(monk
     monkeypatch.setattr(line_text, "MANY", 1)
     values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
     assert texts_of(values).to_pylist() == list(map(repr, values.tolist()))
-
-
-@pytest.mark.parametrize("many", [0, 1], ids=["pyarrow", "python"])
-def test_csv_output_no_rows_are_no_line(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_text, "MANY", many)
-    assert line_bytes(texts_of(np.empty(0))) == b""

@@ -20,7 +20,7 @@ import streamsvm as sv
 from streamsvm.errors import BudgetError, DataError, StreamSVMError
 from streamsvm.rows import CSR, in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.parquet import BUFFER, PAGE, encoded_columns, row_groups
+from streamsvm.store.sources.parquet import encoded_columns, row_groups
 from streamsvm.store.sources.parquet import read as read_rows
 
 
@@ -138,32 +138,6 @@ def test_parquet_text_may_be_encoded_in_any_way(tmp_path: Path, kind: tuple[str,
     X, y, _ = read(*paths, **dict([kind]))
     np.testing.assert_array_equal(X, np.tile(expected, (4, 1)))
     np.testing.assert_array_equal(y, np.tile(labels, 4))
-
-
-WORDS = ["".join("abcdefghijklmnopqrstuvwxyz"[k // 26**i % 26] for i in range(4)) for k in range(140_000)]
-PAGES: dict[str, tuple[Any, dict[str, Any], float]] = {
-    "dictionary of text": (WORDS, {}, 4.5),
-    "dictionary of numbers": (np.random.default_rng(0).normal(size=140_000), {}, 2.75),
-    "differences of text": (WORDS, {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}, 4.5),
-    "text": (WORDS, {"use_dictionary": False}, 1.5),
-    "numbers": (np.arange(140_000.0), {"use_dictionary": False}, 1.5),
-}
-
-
-@pytest.mark.parametrize(("values", "written", "most"), PAGES.values(), ids=PAGES)
-def test_parquet_pages_of_a_column_are_those_the_footer_tells_of(
-    tmp_path: Path, values: Any, written: dict[str, Any], most: float
-) -> None:
-    """What is told is never less than what is held, and at most so many pages a column."""
-    pq.write_table(pa.table({f"x{j}": values for j in range(4)}), tmp_path / "a.parquet", **written)
-    metadata = pq.read_metadata(tmp_path / "a.parquet")
-    opened = pq.ParquetFile(
-        tmp_path / "a.parquet", buffer_size=BUFFER, pre_buffer=False, read_dictionary=encoded_columns(metadata)
-    )
-    before, held = pa.total_allocated_bytes(), 0
-    for _ in opened.iter_batches(1000, use_threads=False):
-        held = max(held, pa.total_allocated_bytes() - before)
-    assert held <= row_groups(opened.metadata).forward_bytes(4) <= 4 * most * PAGE
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)

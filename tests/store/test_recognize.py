@@ -38,7 +38,7 @@ from streamsvm.store.sources.planning import recognize_text
         ([None, None], ("", "")),
     ],
 )
-def test_what_a_column_holds(texts: list[str | None], kind: tuple[str, str]) -> None:
+def test_column_types_are_recognized(texts: list[str | None], kind: tuple[str, str]) -> None:
     assert recognize_text(pa.array(texts, pa.string())) == kind
 
 

@@ -1,9 +1,10 @@
-"""The svmlight source: the grammar case by case, values against Python's float and scikit-learn."""
+"""The svmlight source: the grammar case by case, and against a slow parser; values against Python's float and scikit-learn."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.compute.text import svmlight
+from streamsvm.compute.text.svmlight import NO_INDEX, Parsed, scratch
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
@@ -252,6 +255,8 @@ TOKENS = [
     "e",
     "1e39",
 ]
+
+
 ODD = ["\r", "\0", ",", "qid:1", "1.5:2", "0x1", "é", "|", "99999999999", "-2:1", "1e400", "01:1", ".", "5:1e-400"]
 
 
@@ -327,3 +332,68 @@ def test_svmlight_real_files_are_read_as_by_sklearn(
     assert np.array_equal(X.indices, expected.indices)
     assert np.array_equal(X.indptr, expected.indptr)
     assert np.array_equal(found, labels)
+
+
+NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+
+
+def slowly(text: str, base: int, top: int, *, unlabeled: bool) -> tuple[Parsed, list[Any], list[Any]]:
+    """What the pass is to return, labels, and (row, column, value) of the entries, all with numbers of Python."""
+    labels: list[float] = []
+    entries: list[Any] = []
+    consumed = lines = blank = 0
+    smallest = NO_INDEX
+    for line in text.split("\n")[:-1]:
+        content = (line[:-1] if line.endswith("\r") and "#" not in line else line).partition("#")[0]
+        words = re.split(r"[ \t]+", content.strip(" \t"))
+        if words == [""]:
+            blank += 1
+        else:
+            none = unlabeled and re.fullmatch(r".*:.*", words[0]) is not None
+            label, pairs = (None, words) if none else (words[0], words[1:])
+            found = [re.fullmatch(rf"(0|[1-9]\d*):({NUMBER})", pair) for pair in pairs]
+            good = all(found) and (label is None or re.fullmatch(NUMBER, label) is not None)
+            columns = [int(pair[1]) for pair in found if pair]
+            values = [float(pair[2]) for pair in found if pair]
+            rising = all(a < b for a, b in zip([base - 1, *columns], columns, strict=False))
+            if not (good and rising and max(columns, default=base) <= top):
+                return Parsed(len(labels), len(entries), 0, consumed, lines, blank, smallest, True), labels, entries
+            entries += [(len(labels), column - base, value) for column, value in zip(columns, values, strict=True)]
+            labels.append(float("nan") if label is None else float(label))
+            smallest = min([smallest, *columns])
+        lines, consumed = lines + 1, consumed + len(line) + 1
+    return Parsed(len(labels), len(entries), 0, consumed, lines, blank, smallest, False), labels, entries
+
+
+TEXTS = [
+    "", "\n", "1\n", "1 1:2\n", "1 1:2 3:4\n-1 2:5\n", "1\t1:2 \t 3:4\t\n", "  1 1:1  \n", "\t\n1 1:1\n \n", "#\n", "# 1 1:1\n1 1:1#2:2\n",
+    "1 1:1 # 2:2\n2#\n3 #\n", "1 1:1\r\n2 2:2 \r\n\r\n", "1 1:1\r2 2:2\n", "1\r\r\n", "1 1:1\n\n\n2 2:2\n", "1:1 2:2\n", "1:1\n2 3:4\n", "0:1\n",
+    "1 0:1 2:1\n", "1 1:1 0:1\n", "1 2:1 2:1\n", "1 3:1 2:1\n", "1 7:1\n", "1 8:1\n", "1 9:1\n", "1 10:1\n", "1 99999999999999999999:1\n", "1 01:1\n",
+    "1 00:1\n", "1 1:+1 2:-.5 3:5.\n", "1 1:1e2 2:1E-2 3:1e+2\n", "1 1:\n", "1 :1\n", "1 1\n", "1 1:1:1\n", "1 1: 1\n", "1 1 :1\n", "1 -1:1\n", "1 +1:1\n",
+    "x 1:1\n", "- 1:1\n", ". 1:1\n", "1e 1:1\n", "1 1:.\n", "1 1:1e\n", "1 1:1e+\n", "+ \n", "1.5 2:0\n",
+    "1 1:12:3\n", "1 1:1 2:2\n2 1:1 x\n3 1:1\n", "1 1:1\n2 2:x\n", "1 1:0 2:-0 3:0e5\n", "-0 1:1\n", "1,2 1:1\n", "1 1:1,2:2\n", "1 1:1;2\n", "1/2 1:1\n", "1 /:1\n",
+    "1 1:1/\n", "1 1:1 2\n", "1  #\n", "\r\n", "\r1 1:1\n", "1 1:1 \r \n", "5 6:7 #\r\n", "1 1:9 2:/\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["compiled", "python"])
+@pytest.mark.parametrize("unlabeled", [False, True])
+@pytest.mark.parametrize("base", [0, 1])
+def test_svmlight_pass_every_line_is_taken_or_refused_as_the_grammar_says(
+    base: int, unlabeled: bool, python: bool
+) -> None:
+    """With nothing after the text, and with bytes behind it that are no part of it."""
+    parse = svmlight.parse.py_func if python else svmlight.parse
+    for content in TEXTS:
+        expected, labels, entries = slowly(content, base, 8, unlabeled=unlabeled)
+        text = np.frombuffer(content.encode() + b"7 7:7\n", np.uint8)
+        for exact in (False, True):
+            out = scratch(8, 16, exact=exact)
+            found = Parsed(*parse(text, len(content), base, 8, unlabeled, out))
+            assert found == expected, repr(content)
+            kind = np.float64 if exact else np.float32
+            assert out.data.dtype == kind
+            np.testing.assert_array_equal(out.labels[: found.rows], labels, repr(content))
+            rows = np.repeat(np.arange(found.rows), np.diff(out.indptr[: found.rows + 1]))
+            triples = zip(rows, out.indices[: found.entries], out.data[: found.entries], strict=True)
+            assert list(triples) == [(row, column, kind(value)) for row, column, value in entries], repr(content)

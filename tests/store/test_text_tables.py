@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,10 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import zarr
+from click.testing import CliRunner
 
 import streamsvm as sv
+from streamsvm.cli import cli
 from streamsvm.errors import DataError
 from tests.axes import each_value
 
@@ -103,15 +103,14 @@ def test_text_table_times_with_a_zone_are_refused_where_the_training_had_none(tm
 
 
 def run(*words: object) -> str:
-    """What a command prints on both streams."""
-    found = subprocess.run(
-        [sys.executable, "-m", "streamsvm", *map(str, words)], capture_output=True, text=True, check=False
-    )
-    return found.stdout + found.stderr
+    """What a command that ends well prints on both streams."""
+    done = CliRunner().invoke(cli, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_blanks_around_text_do_not_count(tmp_path: Path, quote: str) -> None:
+def test_text_table_blanks_around_text_do_not_count(tmp_path: Path, quote: str) -> None:
     rows = [
         f"{k}, {'?' if k % 7 == 3 else 'a' if k % 3 else 'b'} ,{' ' * (k % 3)}{'yes' if k % 2 else 'no'}"
         for k in range(60)

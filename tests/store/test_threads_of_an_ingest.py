@@ -13,10 +13,9 @@ import pytest
 
 from streamsvm.compute.threading import use_threads
 from streamsvm.errors import StorageError
-from streamsvm.rows import Dense, Rows
+from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.store.sources.ahead import in_order
-from streamsvm.store.write import cutting
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.store.zarr import ZarrBackend
 
@@ -61,30 +60,6 @@ def watch(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[threading.
 
     patch.setattr(ZarrBackend, "write", watched)
     return by
-
-
-def test_ingest_threads_chunk_is_not_joined_before_the_one_before_is_written(
-    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or there would be one more of them in memory than the plan counts."""
-    under_way = threading.Event()
-
-    def slowly() -> None:
-        under_way.set()
-        time.sleep(0.02)
-        under_way.clear()
-
-    watch(monkeypatch, slowly)
-    joining, free = cutting.row_stack, list[bool]()
-
-    def joined(parts: list[Rows]) -> Rows:
-        free.append(not under_way.is_set())
-        return joining(parts)
-
-    monkeypatch.setattr(cutting, "row_stack", joined)
-    append(writer, 12)
-    writer.commit(("a", "b"), 2, {})
-    assert free == [True] * 6
 
 
 ENDS: dict[str, Callable[[StoreWriter], object]] = {

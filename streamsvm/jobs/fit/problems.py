@@ -265,7 +265,7 @@ def resolve_costs(job: FitJob, rows: int) -> list[float]:
         return [check_cost(1.0 / (job.lambda_ * rows))]
     given = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
     if not given or len(set(given)) < len(given):
-        raise UsageError(f"C must be one number or different numbers, not {given}")
+        raise UsageError(f"C must be one number or different numbers, not {given}", hint="give each C once")
     return [check_cost(C) for C in given]
 
 

@@ -422,7 +422,7 @@ def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
     """
     for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
         if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
-            raise UsageError(f"{name} must be different values to try, not {values}")
+            raise UsageError(f"{name} must be different values to try, not {values}", hint="give each value once")
     for C in job.C or ():
         check_cost(C)
     if job.kernel == "linear" and not job.landmarks:

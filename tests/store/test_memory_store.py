@@ -1,4 +1,4 @@
-"""A store kept in memory: the same rows, read once, as one chunk."""
+"""Rows in memory: the same rows as in a store, read once, as one chunk, from one form to the other."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Rows, row_count
+from streamsvm.rows import CSR, Dense, Rows, in_layout, row_count, row_where, to_csr, to_matrix
 from streamsvm.schedule.stream import Stream, visits
 from streamsvm.store.views import MemoryStore, Resident
 from streamsvm.types import Chunk
@@ -84,14 +87,6 @@ def test_memory_store_all_rows_are_there_in_their_order(sparse: bool, weighted: 
         assert found.weight is None
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-def test_memory_store_arrays_have_the_one_type_passes_are_compiled_for(sparse: bool) -> None:
-    found = whole(Resident(stored(sparse=sparse), with_bias))
-    types = [array.dtype for array in [*found.X, found.codes, found.weight] if isinstance(array, np.ndarray)]
-    assert types == (["f4", "i4", "i8", "i4", "f4"] if sparse else ["f4", "i4", "f4"])
-    assert all(array.flags.c_contiguous for array in found.X if isinstance(array, np.ndarray))
-
-
 @pytest.mark.parametrize("depth", [0, 2])
 def test_memory_store_every_chunk_is_read_and_checked_once_for_any_number_of_passes(depth: int) -> None:
     store, prepared = stored(sparse=False), []
@@ -147,3 +142,42 @@ def test_memory_store_two_readers_that_ask_at_once_read_all_rows_once() -> None:
         reader.join()
     np.testing.assert_array_equal(resident.check(0, None).X.values, values())
     assert {store.asked["fetch", number] for number in range(len(store.layout.chunks))} == {1}
+
+
+def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-2, 3, (rows, columns)) * (rng.random((rows, columns)) < 0.4)).astype(np.float32)
+
+
+cases = given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 12))
+
+
+@cases
+def test_row_layout_dense_to_sparse_and_back(seed: int, rows: int, columns: int) -> None:
+    values = matrix(seed, rows, columns)
+    sparse = to_csr(Dense(values))
+    expected = scipy.sparse.csr_matrix(values)
+    assert (sparse.data.tolist(), sparse.indices.tolist()) == (expected.data.tolist(), expected.indices.tolist())
+    assert sparse.indptr.tolist() == expected.indptr.tolist()
+    assert [part.dtype.str for part in (sparse.data, sparse.indices, sparse.indptr)] == ["<f4", "<i4", "<i8"]
+    assert np.array_equal(to_matrix(sparse, columns), values)
+
+
+@cases
+def test_row_layout_takes_rows_in_order(seed: int, rows: int, columns: int) -> None:
+    values = matrix(seed, rows, columns)
+    chosen = np.random.default_rng(seed).random(rows) < 0.5
+    dense, sparse = row_where(Dense(values), chosen), row_where(to_csr(Dense(values)), chosen)
+    assert isinstance(dense, Dense)
+    assert isinstance(sparse, CSR)
+    assert np.array_equal(dense.values, values[chosen])
+    assert np.array_equal(to_matrix(sparse, columns), values[chosen])
+    assert sparse.indptr.dtype == np.int64
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_row_layout_converts_on_request(sparse: bool) -> None:
+    values = matrix(0, 5, 4)
+    for X in (Dense(values), to_csr(Dense(values))):
+        found = in_layout(X, sparse=sparse, columns=4)
+        assert isinstance(found, CSR if sparse else Dense)
