@@ -77,11 +77,8 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
 
 
 def _table_width(path: Path, options: SourceOptions) -> TableWidth:
-    from streamsvm.store.sources import parquet
-    from streamsvm.store.sources.csv_dialect import detect_dialect
-    from streamsvm.store.sources.csv_parsing import read_head
+    """Return the width of one file; the parser of its form alone is imported."""
     from streamsvm.store.sources.files import detect, table_form
-    from streamsvm.store.sources.json_lines import first_keys
 
     form = options.format
     if form == "auto":
@@ -89,10 +86,20 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     elif options.encoding is not None and "schema" in options.encoding:
         form = table_form(path)
     if form == "parquet":
+        from streamsvm.store.sources import parquet
+
         return parquet.table_width(path)
-    if form not in ("csv", "jsonl"):
+    if form == "csv":
+        from streamsvm.store.sources.csv_dialect import detect_dialect
+        from streamsvm.store.sources.csv_parsing import read_head
+
+        names: Sequence[str] = detect_dialect(str(path), read_head(path), options).names
+    elif form == "jsonl":
+        from streamsvm.store.sources.json_lines import first_keys
+
+        names = first_keys(path)
+    else:
         return NO_TABLE
-    names = detect_dialect(str(path), read_head(path), options).names if form == "csv" else first_keys(path)
     return TableWidth(str(path), len(names), width_bytes(names))
 
 
