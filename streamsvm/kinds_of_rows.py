@@ -1,21 +1,20 @@
-"""What kind of rows an object of a program is. The one place that says it.
+"""What kind of rows an object of a program is: ``kind_of`` alone decides it, for commands, estimators and models.
 
 An object is asked what it has, not of which class it is: so no package has to be there, nor be imported, whose objects
-nobody gave. What is asked for is written down as protocols, one for each door there is.
+nobody gave. What is asked for is written down as protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 from streamsvm.errors import UsageError
 
-ON_DISK = ("h5py", "zarr", "dask")
-"""Packages whose arrays are read in slices, or block by block, and never put together."""
-
-
+ON_DISK = ("h5py", "zarr")
+"""Packages whose arrays are read in slices and never put together."""
 STORED_TABLES = {
     "deltalake": ("to_pyarrow_dataset",),
     "pyiceberg": ("scan", "to_arrow_batch_reader"),
@@ -31,6 +30,41 @@ UNREADABLE = {
     "builtins": "give rows as an array, np.asarray(X), or name files",
 }
 """By package, what to do with rows that are not read as they are."""
+
+
+class RowKind(Enum):
+    """Kinds of rows, by how they are read."""
+
+    FILES = auto()
+    """Names of files, of directories, or of a store; also None."""
+    ARRAY = auto()
+    """Numbers in memory, (n, d): of numpy, scipy.sparse, or anything that gives rows by their numbers."""
+    DISK_ARRAY = auto()
+    """An array of h5py or Zarr."""
+    ANNOTATED = auto()
+    """A matrix with what is said of its rows and columns (AnnData): ``X.X``, ``X.obs``, ``X.var_names``."""
+    FRAME = auto()
+    """A table in memory that can be read again and again: a data frame of pandas or polars, a table of pyarrow."""
+    STREAM = auto()
+    """A table that gives record batches by the Arrow PyCapsule interface, perhaps once."""
+    DATASET = auto()
+    """A dataset or a scanner of pyarrow."""
+    LAZY_FRAME = auto()
+    """A frame of polars that was not computed: it has no stream."""
+    STORED_TABLE = auto()
+    """A table of Delta Lake, Iceberg, Lance or Hugging Face, which lies in files of its own."""
+    DASK_ARRAY = auto()
+    DASK_FRAME = auto()
+    OTHER = auto()
+    """Nothing that rows can be read from."""
+
+
+TABLES = frozenset({RowKind.FRAME, RowKind.STREAM, RowKind.DATASET, RowKind.LAZY_FRAME, RowKind.STORED_TABLE})
+"""Kinds that give record batches of Arrow."""
+ARRAYS = frozenset({RowKind.ARRAY, RowKind.DISK_ARRAY, RowKind.ANNOTATED})
+"""Kinds of which rows can be taken by their numbers."""
+DASK = frozenset({RowKind.DASK_ARRAY, RowKind.DASK_FRAME})
+"""Kinds whose blocks are computed when they are asked for."""
 
 
 @runtime_checkable
@@ -170,73 +204,70 @@ class NumpyType(Protocol):
     """Its letter."""
 
 
-def is_dask(X: object) -> bool:
-    """Return whether X is a dask array or data frame: its blocks are computed when they are asked for."""
-    return isinstance(X, DaskCollection)
+def _are_names(X: Any) -> bool:
+    if isinstance(X, list | tuple):
+        return all(isinstance(part, str | PathLike) for part in X)
+    return X is None or isinstance(X, str | bytes | PathLike)
 
 
-def is_dask_frame(X: object) -> bool:
-    """Return whether X is a data frame of dask."""
-    return is_dask(X) and isinstance(X, NamedColumns)
+def _is_stored_table(X: Any) -> bool:
+    return any(hasattr(X, method) for method in STORED_TABLES.get(package_of(X), ()))
 
 
-def is_annotated(X: object) -> bool:
-    """Return whether X is a matrix with what is said of its rows and columns (AnnData): ``X.X``, ``X.obs``, ``X.var_names``."""
-    return isinstance(X, AnnotatedMatrix)
+def _is_table_in_memory(X: Any) -> bool:
+    there = isinstance(X, FrameInMemory) or package_of(X) == "pyarrow"
+    return there and isinstance(X, ArrowStream) and isinstance(X, NamedColumns)
 
 
-def is_lazy_frame(X: object) -> bool:
-    """Return whether X is a frame of polars that has not been computed: it has no stream, and writes its rows itself."""
-    return isinstance(X, SunkFrame) and not isinstance(X, ArrowStream)
+def _is_matrix(X: Any) -> bool:
+    return isinstance(X, Shaped) and len(X.shape) == 2
 
 
-def is_stored_table(X: object) -> bool:
-    """Return whether X is a table of Delta Lake, Iceberg, Lance or Hugging Face that lies in files of its own and can give record batches."""
-    return any(hasattr(X, method) for method in STORED_TABLES.get(_package(X), ()))
+_TESTS: tuple[tuple[RowKind, Callable[[Any], bool]], ...] = (
+    (RowKind.FILES, _are_names),
+    (RowKind.DASK_FRAME, lambda X: isinstance(X, DaskCollection) and isinstance(X, NamedColumns)),
+    (RowKind.DASK_ARRAY, lambda X: isinstance(X, DaskCollection)),
+    (RowKind.STORED_TABLE, _is_stored_table),
+    (RowKind.FRAME, _is_table_in_memory),
+    (RowKind.STREAM, lambda X: isinstance(X, ArrowStream)),
+    (RowKind.LAZY_FRAME, lambda X: isinstance(X, SunkFrame)),
+    (RowKind.DATASET, lambda X: package_of(X) == "pyarrow" and isinstance(X, RecordBatches)),
+    # after tables, which may have a column of this name
+    (RowKind.ANNOTATED, lambda X: isinstance(X, AnnotatedMatrix)),
+    (RowKind.DISK_ARRAY, lambda X: package_of(X) in ON_DISK and _is_matrix(X)),
+    (RowKind.ARRAY, _is_matrix),
+)
+"""By kind, the test that its objects pass; the first that an object passes is its kind."""
+
+
+def kind_of(X: object) -> RowKind:
+    """Return the kind of an object that stands for rows."""
+    return next((kind for kind, passes in _TESTS if passes(X)), RowKind.OTHER)
 
 
 def check_readable(X: object) -> None:
     """Raise UsageError for an object that is neither rows nor names of files, with what to pass in its place."""
-    if isinstance(X, str | bytes | PathLike | None) or is_given(X) or is_dask(X):
+    if kind_of(X) is not RowKind.OTHER:
         return
     hint = "give a data frame, an Arrow table or reader, or an array; or write the rows to Parquet and name the file"
-    hint = UNREADABLE.get(_package(X), hint)
+    hint = UNREADABLE.get(package_of(X), hint)
     raise UsageError(f"rows cannot be read from an object of {type(X).__module__}.{type(X).__qualname__}", hint=hint)
-
-
-def is_lazy(X: object) -> bool:
-    """Return whether X has to be computed before there are values: a collection of dask, a lazy frame, a relation."""
-    return is_dask(X) or is_lazy_frame(X) or isinstance(X, Relation | FormerRelation)
-
-
-def gives_batches(X: object) -> bool:
-    """Return whether X is a table that gives record batches of Arrow: by the Arrow PyCapsule interface, as a dataset or
-    a scanner of pyarrow, or as a lazy frame.
-    """
-    dataset = _package(X) == "pyarrow" and isinstance(X, RecordBatches)
-    return isinstance(X, ArrowStream) or dataset or is_lazy_frame(X) or is_stored_table(X)
-
-
-def is_array(X: object) -> bool:
-    """Return whether rows can be taken of X by their numbers: arrays, sparse ones included, and what ``is_annotated``."""
-    return is_annotated(X) or (isinstance(X, Shaped) and len(X.shape) == 2)
-
-
-def is_given(X: object) -> bool:
-    """Return whether X is rows, not names of files: a table, or an array."""
-    return gives_batches(X) or is_array(X)
-
-
-def is_on_disk(X: object) -> bool:
-    """Return whether X is an array that is read in slices or block by block."""
-    return is_annotated(X) or is_dask(X) or _package(X) in ON_DISK
 
 
 def needs_ingest(X: object) -> bool:
     """Return whether X is anything but numbers in memory: a path, a table with other columns than numbers, an array on disk."""
-    if isinstance(X, str | PathLike):
-        return True
-    return is_on_disk(X) or (gives_batches(X) and not is_numeric_frame(X))
+    kind = kind_of(X)
+    if kind is RowKind.FILES:
+        return isinstance(X, str | PathLike)
+    if kind is RowKind.FRAME:
+        return not is_numeric_frame(X)
+    return kind not in (RowKind.ARRAY, RowKind.OTHER) or package_of(X) in ON_DISK
+
+
+def is_lazy(values: object) -> bool:
+    """Return whether labels or weights have to be computed before there are values: by dask, polars or DuckDB."""
+    lazy = kind_of(values) in (*DASK, RowKind.LAZY_FRAME)
+    return lazy or isinstance(values, Relation | FormerRelation)
 
 
 def is_frame(X: object) -> bool:
@@ -250,11 +281,12 @@ def is_numeric_frame(X: object) -> bool:
     return isinstance(X, FrameInMemory) and isinstance(X, TypedColumns) and all(map(_is_number_type, X.dtypes))
 
 
+def package_of(X: object) -> str:
+    """Return the name of the package of an object's class."""
+    return type(X).__module__.partition(".")[0]
+
+
 def _is_number_type(kind: object) -> bool:
     if isinstance(kind, PolarsType):
         return kind.is_numeric()
     return isinstance(kind, NumpyType) and kind.kind in "fiub"
-
-
-def _package(X: object) -> str:
-    return type(X).__module__.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What an object of a program is, said in one place: kinds exclude one another where doors differ."""
+"""What kind of rows an object of a program is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.dataset
 import pytest
 import scipy.sparse
 
-from streamsvm import kinds_of_rows
+from streamsvm.kinds_of_rows import RowKind, kind_of, needs_ingest
 
 NUMBERS = np.ones((4, 2))
 
@@ -31,27 +31,47 @@ class Lazy:
 
 
 TABLE = pa.table({"a": [1.0, 2.0]})
-KINDS: dict[str, tuple[Any, set[str]]] = {
-    "array": (NUMBERS, {"is_array", "is_given"}),
-    "sparse": (scipy.sparse.csr_array(NUMBERS), {"is_array", "is_given"}),
-    "annotated": (Annotated(), {"is_array", "is_given", "is_annotated", "is_on_disk"}),
-    "dask": (da.ones((4, 2)), {"is_dask", "is_lazy", "is_array", "is_given", "is_on_disk"}),
-    "arrow": (TABLE, {"gives_batches", "is_given", "is_array", "is_frame"}),
-    "dataset": (pyarrow.dataset.dataset(TABLE), {"gives_batches", "is_given"}),
-    "scanner": (pyarrow.dataset.dataset(TABLE).scanner(), {"gives_batches", "is_given"}),
-    "lazy": (Lazy(), {"gives_batches", "is_given", "is_lazy_frame", "is_lazy"}),
-    "frame": (pd.DataFrame({"a": [1.0]}), {"gives_batches", "is_given", "is_numeric_frame", "is_array", "is_frame"}),
-    "frame with text": (pd.DataFrame({"a": ["x"]}), {"gives_batches", "is_given", "is_array", "is_frame"}),
-    "vector": (NUMBERS[0], set()),
-    "path": ("rows.csv", set()),
-    "nothing": (None, set()),
+KINDS: dict[str, tuple[Any, RowKind]] = {
+    "array": (NUMBERS, RowKind.ARRAY),
+    "sparse": (scipy.sparse.csr_array(NUMBERS), RowKind.ARRAY),
+    "annotated": (Annotated(), RowKind.ANNOTATED),
+    "dask array": (da.ones((4, 2)), RowKind.DASK_ARRAY),
+    "arrow": (TABLE, RowKind.FRAME),
+    "arrow reader": (TABLE.to_reader(), RowKind.STREAM),
+    "dataset": (pyarrow.dataset.dataset(TABLE), RowKind.DATASET),
+    "scanner": (pyarrow.dataset.dataset(TABLE).scanner(), RowKind.DATASET),
+    "lazy": (Lazy(), RowKind.LAZY_FRAME),
+    "frame": (pd.DataFrame({"a": [1.0]}), RowKind.FRAME),
+    "frame with a column of a name that other kinds have": (pd.DataFrame({"obs": ["x"]}), RowKind.FRAME),
+    "vector": (NUMBERS[0], RowKind.OTHER),
+    "path": ("rows.csv", RowKind.FILES),
+    "paths": (["a.csv", "b.csv"], RowKind.FILES),
+    "nothing": (None, RowKind.FILES),
 }
 
 
 @pytest.mark.parametrize(("X", "expected"), KINDS.values(), ids=KINDS)
-def test_kinds_of_rows_exclude_one_another(X: Any, expected: set[str]) -> None:
-    questions = [name for name in vars(kinds_of_rows) if name.startswith(("is_", "gives_"))]
-    assert {name for name in questions if getattr(kinds_of_rows, name)(X)} == expected
+def test_kind_of_rows(X: Any, expected: RowKind) -> None:
+    assert kind_of(X) is expected
+
+
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        (NUMBERS, False),
+        (pd.DataFrame({"a": [1.0]}), False),
+        (pd.DataFrame({"a": ["x"]}), True),
+        (TABLE, True),
+        ("rows.csv", True),
+        (da.ones((4, 2)), True),
+        (Annotated(), True),
+        (Lazy(), True),
+        (NUMBERS[0], False),
+        (None, False),
+    ],
+)
+def test_rows_that_are_not_numbers_in_memory_need_an_ingest(X: Any, expected: bool) -> None:
+    assert needs_ingest(X) is expected
 
 
 def test_kinds_of_rows_class_is_of_no_package_by_its_name() -> None:
@@ -61,4 +81,4 @@ def test_kinds_of_rows_class_is_of_no_package_by_its_name() -> None:
         def to_batches(self) -> None:
             """Give nothing."""
 
-    assert not kinds_of_rows.gives_batches(Dataset())
+    assert kind_of(Dataset()) is RowKind.OTHER

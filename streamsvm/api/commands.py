@@ -33,7 +33,7 @@ from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
 from streamsvm.errors import UsageError, quote
-from streamsvm.kinds_of_rows import is_dask, is_given
+from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, kind_of
 from streamsvm.registry import did_you_mean, load
 
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -372,12 +372,13 @@ def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out:
 
 def convert_value(field: Field, value: OptionValue) -> OptionValue:
     """Return a value converted for its field: paths, numbers of numpy, '512MiB', classes that are numbers. Raises UsageError."""
-    value = value if is_given(value) else _unwrap_numpy(value)
+    is_rows = kind_of(value) in TABLES | ARRAYS | DASK
+    value = value if is_rows else _unwrap_numpy(value)
     if field.name == "cluster" and not isinstance(value, str):
         raise _refuse_address(value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if not isinstance(value, str | list | tuple) and (is_given(value) or is_dask(value)):
+    if is_rows:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
         raise UsageError(

@@ -21,7 +21,7 @@ from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.kinds_of_rows import check_readable, gives_batches, is_dask, is_dask_frame, is_given
+from streamsvm.kinds_of_rows import DASK, TABLES, RowKind, check_readable, kind_of
 from streamsvm.model import Model
 from streamsvm.regular import is_file
 from streamsvm.types import Report, StoredFiles
@@ -77,19 +77,15 @@ def choose_ingest(given: ByName) -> Action | None:
 
 
 def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
-    if isinstance(X, str | bytes) or X is None:
+    kind = kind_of(X)
+    if kind is RowKind.FILES:
         return None
-    if is_dask(X):
+    if kind in DASK:
         return partial(_ingest_dask, X, y, weight)
     from streamsvm.jobs.ingest.given import GivenRows, ingest_given
 
-    if isinstance(X, list | tuple):  # of names, or of rows
-        if all(isinstance(part, str | PathLike) for part in X):
-            return None
-        X = np.asarray(X)
+    X = np.asarray(X) if isinstance(X, list | tuple) else X
     check_readable(X)
-    if not is_given(X):
-        return None
     rows = GivenRows(X, y, weight)
     return lambda job, report: ingest_given(job, rows, report)
 
@@ -248,13 +244,11 @@ def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator
     y, X = given.pop("y", None), given.get("data")
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         known = dict(given)
-        if is_given(X) or is_dask(X):
+        if kind_of(X) is not RowKind.FILES:
+            check_readable(X)
             known |= _place_evaluation_rows(ingest, known["model"], X, y, Path(folder))
-        else:
-            if not isinstance(X, list | tuple):
-                check_readable(X)
-            if y is not None:
-                raise UsageError("labels beside files", hint="name their column: label=NAME")
+        elif y is not None:
+            raise UsageError("labels beside files", hint="name their column: label=NAME")
         yield known
 
 
@@ -265,7 +259,7 @@ def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: An
     from streamsvm.store.sources.arrow import spill_to_parquet
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
-    if not (schema and (gives_batches(X) or is_dask_frame(X))):
+    if not (schema and (kind_of(X) in TABLES or kind_of(X) is RowKind.DASK_FRAME)):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
     named = y is None or isinstance(y, str)

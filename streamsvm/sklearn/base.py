@@ -43,7 +43,7 @@ from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import list_precision_notices
-from streamsvm.kinds_of_rows import Shaped, is_dask, is_frame, needs_ingest
+from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.rows import Float64, Int32
@@ -292,7 +292,7 @@ def encode_classes(y: Array) -> tuple[Array, Int32]:
 
 def restore_labels(model: Model, y: Any) -> Array:
     """Return the labels of a model (k,) with the type they have in the array ``y``; ``model.labels`` where ``y`` is a column's name."""
-    if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or is_dask(y):
+    if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or kind_of(y) in DASK:
         return model.labels
     given = np.unique(np.asarray(y))
     known = {label_text(value): value for value in given.tolist()}

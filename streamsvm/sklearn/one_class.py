@@ -13,7 +13,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.kinds_of_rows import Shaped, is_dask
+from streamsvm.kinds_of_rows import DASK, Shaped, kind_of
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.base import StreamEstimator, estimator, keep_fit
@@ -113,7 +113,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         This needs their number before they are read: a stream of rows must have labels.
         """
         if y is None and isinstance(X, Shaped):
-            rows = sum(block.shape[0] for block in dask_blocks_of(X)) if is_dask(X) else X.shape[0]
+            rows = sum(block.shape[0] for block in dask_blocks_of(X)) if kind_of(X) in DASK else X.shape[0]
             y = np.arange(rows) % 2
         super()._fit_ingested(X, y, sample_weight, chosen)
 

@@ -31,7 +31,17 @@ from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
 from streamsvm.jobs.ingest.given import column_of
-from streamsvm.kinds_of_rows import UNREADABLE, check_readable, gives_batches, is_dask, is_frame, is_lazy, is_lazy_frame
+from streamsvm.kinds_of_rows import (
+    DASK,
+    TABLES,
+    UNREADABLE,
+    RowKind,
+    check_readable,
+    is_frame,
+    is_lazy,
+    kind_of,
+    package_of,
+)
 from streamsvm.regular import refuse_url
 from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
 from streamsvm.schedule.stream import Stream, epoch_visits
@@ -128,14 +138,14 @@ def as_numpy(X: Any) -> Any:
 def load_labels(X: Any, y: Any) -> Any:
     """Return labels in memory: lazy ones computed, the column of X for its name, anything else unchanged."""
     if isinstance(y, str) and is_frame(X):
-        y = X.select(y) if is_lazy_frame(X) else X[y]
+        y = X.select(y) if kind_of(X) is RowKind.LAZY_FRAME else X[y]
     return column_of(y) if is_lazy(y) else y
 
 
 def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     """Return rows X and labels y, if given, checked by scikit-learn: float32 or float64, dense or CSR. Raises ValueError."""
     with as_value_errors():
-        if type(X).__module__.partition(".")[0] in UNREADABLE.keys() - {"numpy", "builtins"}:
+        if package_of(X) in UNREADABLE.keys() - {"numpy", "builtins"}:
             check_readable(X)
     labels = [as_numpy(load_labels(X, one)) for one in y]
     return validate_data(
@@ -259,7 +269,7 @@ class StreamRows:
                 raise UsageError(f"{source} has its labels in it", hint="leave out y")
             refuse_url(source)
             self._whole = _WholeSource(path=str(Path(source).resolve()))
-        elif is_dask(source) or gives_batches(source):
+        elif kind_of(source) in DASK | TABLES:
             hint = "store them first: sv.ingest(X, 'rows.zarr', y=y), and StreamRows('rows.zarr')"
             raise UsageError(
                 f"rows of {type(source).__module__}.{type(source).__name__} cannot be taken by their numbers", hint=hint

@@ -17,7 +17,7 @@ import scipy.sparse
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_of_source, source_options
-from streamsvm.kinds_of_rows import gives_batches, is_annotated, is_array, is_dask, is_dask_frame
+from streamsvm.kinds_of_rows import ARRAYS, TABLES, RowKind, kind_of
 from streamsvm.model import Model
 from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.arrays import rows_of
@@ -65,14 +65,15 @@ def iterate_stored_rows(model: Model, X: Any) -> Iterator[Rows]:
 
     Raises DataError, UsageError, MissingError.
     """
+    kind = kind_of(X)
     if isinstance(X, str | PathLike):
         yield from (batch.X for batch in open_rows(model, locate_data([str(X)]), UNLABELED))
-    elif gives_batches(X) or is_dask_frame(X):
+    elif kind in TABLES or kind is RowKind.DASK_FRAME:
         yield from _of_table(model, X)
-    elif is_dask(X):
+    elif kind is RowKind.DASK_ARRAY:
         yield from (_of_array(model, block) for block in dask_blocks_of(X) if block.shape[0])
-    elif is_array(X) and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
-        yield from _of_slices(model, X.X if is_annotated(X) else X)
+    elif kind in ARRAYS and not isinstance(X, np.ndarray) and not scipy.sparse.issparse(X):
+        yield from _of_slices(model, X.X if kind is RowKind.ANNOTATED else X)
     else:
         yield _of_array(model, X)
 

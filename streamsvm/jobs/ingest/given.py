@@ -17,7 +17,7 @@ from streamsvm.aliases import Array
 from streamsvm.errors import UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
-from streamsvm.kinds_of_rows import FrameInMemory, gives_batches, is_array, is_dask, is_lazy
+from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.store.sources.arrow import one_column, table_source
 from streamsvm.store.sources.open_arrays import label_array, open_array_source
@@ -50,7 +50,7 @@ def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> I
     """
     if given.y is None and job.label == NO_LABEL:
         raise UsageError("rows are stored with labels", hint="pass y=LABELS, one a row; for one class any two will do")
-    if gives_batches(given.X) or not is_array(given.X):
+    if kind_of(given.X) not in ARRAYS:
         return _table(job, given, report)
     if given.y is None and job.label is None:
         raise UsageError("there are no labels", hint="pass y=LABELS, one a row")
@@ -84,9 +84,10 @@ def column_of(values: Any) -> Array:
     """Return labels or weights of any kind, also lazy ones and tables of one column, as an array (n,). Raises
     UsageError.
     """
-    if is_dask(values):
+    kind = kind_of(values)
+    if kind in DASK:
         values = values.compute()
-    elif gives_batches(values) and not isinstance(values, FrameInMemory):
+    elif kind in TABLES and not isinstance(values, FrameInMemory):
         values = np.concatenate([np.asarray(batch.column(0)) for batch in one_column(values)] or [np.empty(0)])
     found = np.asarray(values)
     if found.ndim == 2 and found.shape[1] == 1:

@@ -25,16 +25,7 @@ import pyarrow.parquet as pq
 from streamsvm import durable
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, StreamSVMError, quote
-from streamsvm.kinds_of_rows import (
-    FormerRelation,
-    FrameInBatches,
-    FrameInMemory,
-    NamedColumns,
-    Relation,
-    is_dask_frame,
-    is_lazy_frame,
-    is_stored_table,
-)
+from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, RowKind, kind_of, package_of
 from streamsvm.store.format.predictions import GrowingFile
 from streamsvm.store.sources.arrays import KINDS
 from streamsvm.store.sources.cells import as_stored, stored_type
@@ -143,7 +134,7 @@ def table_source(
     ``directory`` makes the folder for the rows of a table that may give them only once. Raises what ``open_source``
     raises, DataError E-ROWS for another number of values beside than there are rows.
     """
-    if not _is_in_memory(X):
+    if kind_of(X) is not RowKind.FRAME:
         return frame_source([spill(X, directory(), beside)], options, TABLE)
     source = MemoryTableSource(X, beside or {}, options)
     choose_steps(source, options)
@@ -160,11 +151,6 @@ def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str 
     except StreamSVMError as error:
         raise name_blocks(error, {str(part.path): part for part in parts}, noun) from error
     return source
-
-
-def _is_in_memory(X: Any) -> bool:
-    """Return whether a table can be read any number of times at no more than the cost of reading memory."""
-    return isinstance(X, pa.Table) or (isinstance(X, FrameInMemory) and isinstance(X, NamedColumns))
 
 
 def with_block_names(
@@ -302,7 +288,7 @@ def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> p
     """Return the columns of a frame in memory at some ``places``, of the types of ``schema``, about so many rows a batch."""
     if isinstance(X, pa.Table):
         return X.select(places).to_reader(rows)
-    if _is_pandas(X):
+    if package_of(X) == "pandas":
         return _pandas_reader(X.iloc[:, places], schema, rows)
     batches = (batch.select(places) for batch in pa.RecordBatchReader.from_stream(X))
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -361,7 +347,8 @@ def parquet_of(path: Path) -> Iterator[bytes]:
 
 def reader_of(X: Any) -> pa.RecordBatchReader:
     """Return the record batches of a table in order, computed as they are asked for."""
-    X = _stored_table_reader(X) if is_stored_table(X) else X
+    kind = kind_of(X)
+    X = _stored_table_reader(X) if kind is RowKind.STORED_TABLE else X
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
@@ -370,15 +357,14 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader()
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
-    if is_lazy_frame(X) or _is_pandas(X):
-        return _lazy_reader(X) if is_lazy_frame(X) else _pandas_reader(X)
-    if isinstance(X, Relation | FormerRelation) or is_dask_frame(X):
-        return _dask_reader(X) if is_dask_frame(X) else _duckdb_reader(X)
-    return pa.RecordBatchReader.from_stream(X)
-
-
-def _is_pandas(X: Any) -> bool:
-    return type(X).__module__.partition(".")[0] == "pandas"
+    read: Callable[[Any], pa.RecordBatchReader] = pa.RecordBatchReader.from_stream
+    if kind in (RowKind.DASK_FRAME, RowKind.LAZY_FRAME):
+        read = _dask_reader if kind is RowKind.DASK_FRAME else _lazy_reader
+    elif package_of(X) == "pandas":
+        read = _pandas_reader
+    elif isinstance(X, Relation | FormerRelation):
+        read = _duckdb_reader
+    return read(X)
 
 
 def one_column(X: Any) -> Iterator[pa.RecordBatch]:
@@ -405,7 +391,7 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 def _gives_batches(X: Any) -> bool:
     """Whether a table gives batches; lazy frames of an earlier polars give all rows at once, or write a file."""
-    return not is_lazy_frame(X) or isinstance(X, FrameInBatches)
+    return kind_of(X) is not RowKind.LAZY_FRAME or isinstance(X, FrameInBatches)
 
 
 def _duckdb_reader(X: Relation | FormerRelation) -> pa.RecordBatchReader:
@@ -416,7 +402,7 @@ def _duckdb_reader(X: Relation | FormerRelation) -> pa.RecordBatchReader:
 
 def dask_blocks_of(X: Any) -> Iterator[Any]:
     """Yield the partitions of a dask data frame, or the blocks of rows of a dask array, computed one by one."""
-    if not is_dask_frame(X):
+    if kind_of(X) is RowKind.DASK_ARRAY:
         X = X if X.ndim != 2 or X.numblocks[1] == 1 else X.rechunk({1: -1})
     for block in np.ravel(X.to_delayed()):
         yield block.compute()

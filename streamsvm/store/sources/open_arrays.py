@@ -15,7 +15,7 @@ import scipy.sparse
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.kinds_of_rows import Chunked, SparseMatrix, is_annotated
+from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, kind_of
 from streamsvm.rows import CSR
 from streamsvm.store.sources.arrays import SLICE_BYTES, rows_of
 from streamsvm.store.sources.blocks import LABELS, WEIGHTS, labels_of, of_rows, weights_of
@@ -44,7 +44,7 @@ def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
     Of an AnnData the rows are those of ``X.X``; ``labels`` and ``weights`` may be the names of columns of ``X.obs``.
     """
     names = None
-    if is_annotated(X):
+    if kind_of(X) is RowKind.ANNOTATED:
         labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
         names, X = tuple(map(str, X.var_names)), X.X
     if scipy.sparse.issparse(X):
