@@ -21,6 +21,7 @@ from streamsvm.config.job_file import format_command as command_of
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.types import Status
+from tests.axes import each_value
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, rows_of, stored
 
 ROWS = 300
@@ -96,24 +97,23 @@ def reached(face: str, form: str, call: Any) -> Any:
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
-@every_form
-def test_form_by_command_or_job_file_is_the_function(made: Any, form: str, tmp_path: Path) -> None:
-    fit, words = made(form), CliRunner()
-    by_command, by_file = tmp_path / "c.ssvm", tmp_path / "f.ssvm"
-    command = command_of("fit", FitJob(str(fit.store), str(by_command), **fit.settings))
-    found = words.invoke(cli, shlex.split(command)[1:])
+@each_value(("form", FORMS), ("face", ["command", "job file"]))
+def test_form_by_command_or_job_file_is_the_function(made: Any, form: str, face: str, tmp_path: Path) -> None:
+    fit, model = made(form), tmp_path / "m.ssvm"
+    words = shlex.split(command_of("fit", FitJob(str(fit.store), str(model), **fit.settings)))[1:]
+    if face == "job file":
+        words = ["run", str(tmp_path / "job.toml")]
+        lines = [f'store = "{fit.store}"', f'model = "{model}"']
+        lines += [
+            f"{name} = {json.dumps(value)}" for name, value in fit.settings.items() if not isinstance(value, dict)
+        ]
+        for name, value in fit.settings.items():
+            if isinstance(value, dict):
+                lines += [f"[fit.{name}]", *(f"{key} = {one}" for key, one in value.items())]
+        (tmp_path / "job.toml").write_text("\n".join(["[fit]", *lines]))
+    found = CliRunner().invoke(cli, words)
     assert found.exit_code == 0, found.output
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fit.settings.items() if not isinstance(value, dict)]
-    tables = [f"[fit.{name}]" for name, value in fit.settings.items() if isinstance(value, dict)]
-    tables += [
-        f"{key} = {one}" for value in fit.settings.values() if isinstance(value, dict) for key, one in value.items()
-    ]
-    job = tmp_path / "job.toml"
-    job.write_text("\n".join(["[fit]", f'store = "{fit.store}"', f'model = "{by_file}"', *lines, *tables]))
-    found = words.invoke(cli, ["run", str(job)])
-    assert found.exit_code == 0, found.output
-    for path in (by_command, by_file):
-        np.testing.assert_array_equal(sv.load_model(path).weights, fit.model.weights)
+    np.testing.assert_array_equal(sv.load_model(model).weights, fit.model.weights)
 
 
 @every_form

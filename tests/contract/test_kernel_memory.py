@@ -33,9 +33,7 @@ BEFORE = ("interpreter and imports", "compiled passes")
 """Terms of a plan that are there, once a fit has been run."""
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("decomposition", {}),
-    ("decomposition", {"pool": 6000}),
     ("decomposition", {"max_support": 500}),
-    ("blended", {"pool": 5000}),
     ("blended", {"pool": 4000, "max_support": 500}),
     ("partan", {"iterations": 150, "cache": 16 << 20}),
     ("partan", {"iterations": 150, "sample": 194}),

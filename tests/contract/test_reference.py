@@ -6,7 +6,6 @@ the last primal is what the solution really costs, and whoever converges does so
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -52,12 +51,17 @@ EXACT = {"dcd", "newton", "active_set", "interior_point", "cutting_plane"} | {
 }
 """Solvers that reach a small gap in the passes they are given; the others are held to their certificates."""
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "sgd": [{}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
-    "interior_point": [{}, {"kept": 25}],
-    "cutting_plane": [{}, {"planes": 16}],
-    "pegasos": [{}, {"projection": False, "batch": 4}],
-    **{name: [{"iterations": 3000}, {"sample": 40, "iterations": 300}] for name in ("fw", "mfw", "swap", "partan")},
+    "dcd": [{"shrinking": True}, {"online": True}],
+    "mpu": [{"multiplicity": 1}],
+    "sgd": [{"variant": "s"}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
+    "pegasos": [{"batch": 16}, {"projection": False, "averaging": "all"}, {"projection": False, "batch": 4}],
+    "assg": [{"batch": 16}],
+    "interior_point": [{"kept": 25}],
+    "cutting_plane": [{"planes": 16}],
+    **{name: [{"sample": 40, "iterations": 300}] for name in ("fw", "mfw", "swap", "partan")},
 }
+"""Settings beside the usual ones."""
+USUAL: dict[str, dict[str, Any]] = {name: {"iterations": 3000} for name in ("fw", "mfw", "swap", "partan")}
 
 
 class Case(NamedTuple):
@@ -76,24 +80,22 @@ class Case(NamedTuple):
         return "-".join(map(str, [*said, "weighted" if self.weighted else "plain"]))
 
 
+def case_of(solver: str, loss: str, options: dict[str, Any], k: int) -> Case:
+    """The k-th set of parameters, map, bias and weights for a solver and a loss, which are other ones with the next."""
+    kernel, number, own = SOLVERS[solver]().exact_kernel, list(SOLVERS).index(solver), list(LOSSES).index(loss)
+    biases = [bias for bias in BIASES if bias or not (kernel and SOLVERS[solver]().free_bias)]
+    maps = ["rbf", "linear"] if kernel else list(MAPS)
+    parameters, features = PARAMETERS[loss][k % len(PARAMETERS[loss])], maps[(k + number + own) % len(maps)]
+    return Case(solver, options, loss, parameters, features, biases[(2 * k + number) % len(biases)], (k + own) % 2 == 1)
+
+
 def cases() -> list[Case]:
+    """With each solver and loss every set of parameters and every map once; other settings of a solver meet one of each."""
     found = []
-    for number, solver in enumerate(SOLVERS):
-        kernel = SOLVERS[solver]().exact_kernel
-        biases = [b for b in BIASES if b or not (kernel and SOLVERS[solver]().free_bias)]
-        maps = ["rbf", "linear"] if kernel else list(MAPS)
-        for options, loss in itertools.product(
-            OPTIONS.get(solver, [{}]), [name for name in losses_of(solver) if name in PARAMETERS]
-        ):
-            for (k, parameters), (m, features) in itertools.product(
-                enumerate(PARAMETERS.get(loss, [{}])), enumerate(maps)
-            ):
-                # every pair of choices occurs, not every triple: biases and weights go round, and a loss with other
-                # parameters than its own meets one map with each solver, which is another one with the next
-                if k and m != (k + number) % len(maps):
-                    continue
-                bias = biases[(k + m) % len(biases)]
-                found.append(Case(solver, options, loss, parameters, features, bias, (k + m // 2) % 2 == 1))
+    for solver in SOLVERS:
+        for loss in (name for name in losses_of(solver) if name in PARAMETERS):
+            found += [case_of(solver, loss, USUAL.get(solver, {}), k) for k in range(3)]
+            found += [case_of(solver, loss, options, k) for k, options in enumerate(OPTIONS.get(solver, []))]
     return found
 
 

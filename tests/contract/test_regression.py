@@ -1,4 +1,4 @@
-"""Losses of numbers: a fit against closed forms and LIBLINEAR, what a store of numbers is, and what is refused on it."""
+"""Losses of numbers: quantiles, from a file to its figures, and what is refused on a store of numbers; ``test_optima.py`` has the optima."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.svm import LinearSVR
 
-from streamsvm.engine.groups import local_trainer
-from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
@@ -22,26 +19,10 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
-from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.solvers.dcd import DCD, Joint
 from streamsvm.store.format.labels import Numbers
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Block, Problem, Stop
-from tests.solvers.problems import kind_of
 
 ROWS, COLUMNS, C = 200, 4, 0.3
-CERTIFIED = {
-    "newton": (1e-6, 30),
-    "active_set": (1e-9, 5),
-    "interior_point": (1e-7, 10),
-    "cutting_plane": (1e-5, 40),
-    "dcd": (1e-2, 60),
-}
-"""The relative gap that solvers reach on these rows, and readings; all others 0.2 in 40."""
-NUMERIC = [name for name in LOSSES if LOSSES[name]().numeric()]
-LINEAR = [name for name in SOLVERS if not SOLVERS[name]().exact_kernel]
-"""``tests/solvers/test_kernel_regression.py`` is the contract of the others."""
-CASES = [(solver, loss) for solver in LINEAR for loss in losses_of(solver) if loss in NUMERIC]
 
 
 def data(weighted: bool) -> tuple[Any, Any, Any]:
@@ -58,105 +39,6 @@ def store_of(weighted: bool) -> MemoryStore:
     return store.commit((), COLUMNS)
 
 
-def objective(loss: Any, w: Any, weighted: bool) -> float:
-    X, t, weight = data(weighted)
-    s = np.ones(ROWS) if weight is None else weight.astype(np.float64)
-    residual = X.astype(np.float64) @ w[:-1] + w[-1] - t
-    return float(0.5 * w @ w + C * sum(c * loss.value(m) for c, m in zip(s, residual.tolist(), strict=True)))
-
-
-def optimum(name: str, weighted: bool) -> Any:
-    """The best weights: of least squares by the normal equations, else by LIBLINEAR (-s 11, -s 13)."""
-    X, t, weight = data(weighted)
-    Z, s = np.column_stack([X.astype(np.float64), np.ones(ROWS)]), np.ones(ROWS) if weight is None else weight
-    if name == "squared":
-        return np.linalg.solve(np.eye(COLUMNS + 1) + 2.0 * C * (Z.T * s) @ Z, 2.0 * C * Z.T @ (s * t))
-    settings = {"loss": name, "epsilon": 0.1, "C": C}
-    if name == "pinball":  # of the median half the absolute error
-        settings = {"loss": "epsilon_insensitive", "epsilon": 0.0, "C": 0.5 * C}
-    found = LinearSVR(**settings, tol=1e-9, max_iter=200_000, dual=True, random_state=0)
-    found.fit(X.astype(np.float64), t, sample_weight=s)
-    return np.append(found.coef_, found.intercept_)
-
-
-@pytest.mark.parametrize(("solver", "name"), CASES)
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_regression_optimum_is_that_of_the_others_and_the_bound_below_it(
-    solver: str, name: str, weighted: bool
-) -> None:
-    store, loss = store_of(weighted), LOSSES[name]()
-    tolerance, readings = CERTIFIED.get(solver, (0.2, 40))
-    plan = make_plan(FitJob("memory", "model", solver=solver, loss=name, C=C, tolerance=tolerance), store)
-    training = local_trainer(
-        store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None
-    ).train(Stop(readings))
-    found, best = training.runs[0].certificate, objective(loss, optimum(name, weighted), weighted)
-    assert found is not None
-    assert found.exact
-    assert found.gap <= tolerance
-    assert found.dual <= best * (1 + 1e-9)
-    assert best * (1 - 1e-9) <= found.primal <= best * (1 + tolerance)
-    w = plan.solver.solution(training.runs[0].state).w
-    assert found.primal == pytest.approx(objective(loss, w, weighted), rel=1e-9)
-
-
-def fresh(joint: Joint | None) -> Joint:
-    assert joint is not None
-    return Joint(joint.sigma, joint.origin, joint.steps, np.zeros_like(joint.vectors))
-
-
-@pytest.mark.parametrize("name", NUMERIC)
-def test_regression_groups_that_move_at_once_never_fall_and_know_their_dual_value(name: str) -> None:
-    (X, t, weight), loss = data(True), LOSSES[name]()
-    problem = Problem(loss, C, ROWS, COLUMNS, kind_of(loss))
-    s, Z = weight.astype(np.float32), np.column_stack([X.astype(np.float64), np.ones(ROWS)])
-    solver, parts = DCD(parts=3, sweeps=2), np.array_split(np.arange(ROWS), 3)
-    state, rows, a = solver.start(problem), {name: np.zeros(ROWS) for name in ("alpha", "before")}, np.zeros(ROWS)
-    before, best = -np.inf, objective(loss, optimum(name, True), True)
-    for number in range(12):
-        copies = []
-        for k, mine in enumerate(parts):
-            copy = solver.start(problem)
-            copy.w, copy.joint = state.w.copy(), fresh(state.joint)
-            given = {name: values[mine[0] : mine[-1] + 1] for name, values in rows.items()}
-            order = np.random.default_rng(number).permutation(len(mine)).astype(np.int32)
-            block = Block(Dense(X[mine], 1.0), t[mine], s[mine], k, int(mine[0]), order, number, rows=given)
-            solver.visit(copy, block)
-            copies.append(copy)
-        state = solver.merge(copies)
-        assert state.joint is not None
-        for k, mine in enumerate(parts):
-            given = {name: values[mine[0] : mine[-1] + 1].copy() for name, values in rows.items()}
-            block = Block(Dense(X[mine], 1.0), t[mine], s[mine], k, 0, np.arange(0, dtype=np.int32), 0, rows=given)
-            solver.apply_steps(state.joint, problem, block)
-            a[mine] = given["alpha"]
-        gain = sum(x * (1 + f) - loss.conjugate(x, C * c) for x, f, c in zip(a, t, s.tolist(), strict=True) if c)
-        np.testing.assert_allclose(state.w, a @ Z, rtol=1e-9, atol=1e-9)
-        value = float(gain - 0.5 * state.w @ state.w)
-        assert state.duals - 0.5 * state.w @ state.w <= value + 1e-9 * abs(value)
-        assert before - 1e-9 * abs(value) <= value <= best
-        before = value
-    assert before > 0.9 * best
-
-
-def quantile_job(quantile: float, solver: str, tolerance: float) -> FitJob:
-    """With C = 1: dcd takes as many passes to a gap as C is large, about 80 here and 1200 with C = 20."""
-    settings: dict[str, Any] = {"loss": "pinball", "loss_options": {"quantile": quantile}, "C": 1.0}
-    return FitJob("m", "m", solver=solver, tolerance=tolerance, max_passes=200, **settings)
-
-
-@pytest.mark.parametrize("quantile", [0.2, 0.9])
-def test_regression_quantiles_of_solvers_that_have_nothing_in_common_agree(quantile: float) -> None:
-    """The bounds of each hold for the other."""
-    found = []
-    for solver, tolerance in (("cutting_plane", 1e-6), ("dcd", 1e-2)):
-        result = fit_in_memory(quantile_job(quantile, solver, tolerance), store_of(True))
-        found.append(result.training.runs[0].certificate)
-        assert found[-1] is not None
-        assert found[-1].gap <= tolerance
-    assert max(one.dual for one in found) <= min(one.primal for one in found)
-
-
 @pytest.mark.parametrize("quantile", [0.2, 0.9])
 def test_regression_quantiles_have_their_share_of_targets_below_them(quantile: float) -> None:
     """Up to the rows on the plane, and to what the intercept b costs.
@@ -166,7 +48,9 @@ def test_regression_quantiles_have_their_share_of_targets_below_them(quantile: f
     is at most sqrt(2 (P - D)) from the weights found: residuals larger than that times ||(x_i, 1)|| have the signs of the optimum's.
     """
     X, t, weight = data(True)
-    result = fit_in_memory(quantile_job(quantile, "cutting_plane", 1e-6), store_of(True))
+    settings: dict[str, Any] = {"loss": "pinball", "loss_options": {"quantile": quantile}, "C": 1.0}
+    job = FitJob("m", "m", solver="cutting_plane", tolerance=1e-6, max_passes=200, **settings)
+    result = fit_in_memory(job, store_of(True))
     certificate, b = result.training.runs[0].certificate, float(result.model.weights.ravel()[-1])
     assert certificate is not None
     off = float(np.sqrt(2.0 * (certificate.primal - certificate.dual)))
@@ -187,12 +71,11 @@ def test_regression_losses_of_classes_are_refused_for_numbers_and_the_other_way_
     classes = MemoryStore()
     classes.append(Dense(np.eye(4, dtype=np.float32)), np.array([0, 1, 0, 1], np.int32))
     classes.commit(("a", "b"), 4)
-    for loss in set(LOSSES) - set(NUMERIC):
-        with pytest.raises(UsageError, match="the store holds numbers to predict"):
-            make_plan(FitJob("memory", "model", loss=loss), store_of(False))
-    for loss in NUMERIC:
-        with pytest.raises(UsageError, match="the store holds classes"):
-            make_plan(FitJob("memory", "model", loss=loss), classes)
+    for loss in LOSSES:
+        numeric = LOSSES[loss]().numeric()
+        store, said = (classes, "holds classes") if numeric else (store_of(False), "holds numbers to predict")
+        with pytest.raises(UsageError, match=f"the store {said}"):
+            make_plan(FitJob("memory", "model", loss=loss), store)
 
 
 def test_regression_from_a_file_to_its_figures(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,44 +36,38 @@ class Case(NamedTuple):
 
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "dcd": [{}, {"shrinking": True}, {"online": True}],
-    "mpu": [{}, {"multiplicity": 1}],
-    "sgd": [{}, {"variant": "s"}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
-    "pegasos": [{}, {"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
-    "assg": [{}, {"batch": 16}],
-    "interior_point": [{}, {"kept": 120}],
-    "cutting_plane": [{}, {"planes": 24}],
+    "dcd": [{"shrinking": True}, {"online": True}],
+    "mpu": [{"multiplicity": 1}],
+    "sgd": [{"variant": "s"}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
+    "pegasos": [{"batch": 16}, {"projection": False, "averaging": "all"}, {"averaging": "none"}],
+    "assg": [{"batch": 16}],
+    "interior_point": [{"kept": 120}],
+    "cutting_plane": [{"planes": 24}],
 }
-
-
-CASES = [
-    Case(name, options, loss)
-    for name in SOLVERS
-    if not SOLVERS[name]().exact_kernel  # ``test_kernel_solvers.py`` is their contract
-    for options in VARIANTS.get(name, [{}])
-    for loss in losses_of(name)
-    if not LOSSES[loss]().numeric()  # ``test_regression.py`` is their contract
-]
 
 
 def case_name(case: Case) -> str:
     return "-".join([case.solver, *(str(v) for v in case.options.values()), case.loss])
 
 
-each_case = pytest.mark.parametrize("case", CASES, ids=case_name)
+def cases() -> list[Case]:
+    """Of each solver two losses, others with the next solver, and one with each of its other settings: a pass takes seconds to compile.
 
-
-def two_losses_each() -> list[Case]:
-    """Of each solver's cases every one with two of its losses, other ones with the next solver: a pass takes seconds to compile, and rows and losses know nothing of each other."""
+    ``test_reference.py`` has every loss; ``test_kernel_solvers.py`` and ``test_optima.py`` are the contract of kernels and numbers.
+    """
     found = []
-    for number, name in enumerate(dict.fromkeys(case.solver for case in CASES)):
-        losses = list(dict.fromkeys(case.loss for case in CASES if case.solver == name))
-        chosen = {losses[(number + k) % len(losses)] for k in range(2)}
-        found += [case for case in CASES if case.solver == name and case.loss in chosen]
+    for number, name in enumerate(name for name in SOLVERS if not SOLVERS[name]().exact_kernel):
+        losses = [loss for loss in losses_of(name) if not LOSSES[loss]().numeric()]
+        found += [Case(name, {}, losses[(number + k) % len(losses)]) for k in range(2)]
+        found += [
+            Case(name, options, losses[(number + k) % len(losses)])
+            for k, options in enumerate(VARIANTS.get(name, []), start=2)
+        ]
     return found
 
 
-two_losses = pytest.mark.parametrize("case", two_losses_each(), ids=case_name)
+CASES = cases()
+each_case = pytest.mark.parametrize("case", CASES, ids=case_name)
 
 
 def data(*, weighted: bool) -> tuple[Any, Any, Any]:
@@ -151,26 +145,6 @@ def optimum() -> Any:
 
 
 @each_case
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_solver_certificate_holds_the_optimum(case: Case, weighted: bool, optimum: Any) -> None:
-    """Every dual is below the optimum, every exact primal above it; the last one is what the solution really costs."""
-    factors = (2.0, 0.25) if weighted else ()
-    class_weight = {"-1": 2.0, "1": 0.25} if weighted else None
-    result, events, solver = trained(case, store_of(weighted=weighted), 25, class_weight=class_weight)
-    best = optimum(case.loss, weighted, factors)
-    for event in events:
-        assert event["dual"] <= best * (1 + 1e-6)
-        if event["exact"]:
-            assert event["primal"] >= best * (1 - 1e-6)
-            assert event["gap"] >= -1e-12  # float64 sums of 600 terms
-    certificate = result.runs[0].certificate
-    assert certificate is not None
-    assert certificate.exact
-    w = solver.solution(result.runs[0].state).w
-    assert certificate.primal == pytest.approx(objective(case, w, weighted=weighted, factors=factors), rel=1e-6)
-
-
-@two_losses
 def test_solver_warm_start_from_anywhere_is_honest(case: Case, optimum: Any) -> None:
     """From weights that are of no use: no dual above the optimum, and the end is not worse than the beginning."""
     store, plan = store_of(), make_plan(job_of(case, 1e-12), store_of())
@@ -202,7 +176,7 @@ def test_solver_gap_falls_and_the_solution_nears_the_optimum(case: Case, optimum
     assert reached <= best + 0.02 * (zero - best)
 
 
-@two_losses
+@each_case
 def test_solver_run_ends_when_the_gap_is_small(case: Case) -> None:
     result, _, _ = trained(case, store_of(), 1000, tolerance=0.3)
     certificate = result.runs[0].certificate
@@ -212,22 +186,18 @@ def test_solver_run_ends_when_the_gap_is_small(case: Case) -> None:
     assert result.passes < 1000
 
 
-@two_losses
+@pytest.mark.parametrize("case", [case for case in CASES if SOLVERS[case.solver]().shuffled], ids=case_name)
 def test_solver_prefetch_changes_nothing(case: Case) -> None:
+    """``test_threads.py`` has the solvers that do not shuffle rows."""
     results = []
-    for depth in (0, 1, 3):
+    for depth in (0, 3):
         result, _, solver = trained(case, store_of(weighted=True), 7, depth=depth)
         results.append((solver.solution(result.runs[0].state).w, result.runs[0].certificate))
-    for w, certificate in results[1:]:
-        np.testing.assert_array_equal(w, results[0][0])
-        assert certificate == results[0][1]
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1]
 
 
-def test_solver_every_loss_is_tried_with_sparse_rows() -> None:
-    assert {case.loss for case in two_losses_each()} == {case.loss for case in CASES}
-
-
-@two_losses
+@each_case
 def test_solver_row_format_changes_rounding_only(case: Case) -> None:
     found = []
     for sparse in (False, True):
@@ -236,38 +206,11 @@ def test_solver_row_format_changes_rounding_only(case: Case) -> None:
     np.testing.assert_allclose(found[1], found[0], rtol=ROUNDING, atol=ROUNDING)
 
 
-@two_losses
-def test_solver_merge_of_one_state_is_identity(case: Case) -> None:
-    """In the middle of a pass, after two complete ones."""
-    store = store_of(weighted=True)
-    plan = make_plan(job_of(case, 1e-12), store)
-    trainer = local_trainer(store, plan.solver, plan.problems, plan.features, RunSettings(depth=0), lambda _: None)
-    trainer.train(Stop(3))
-    state = trainer.result.runs[0].state
-    before = deepcopy(state)
-    assert_equal_states(plan.solver.merge([state]), before)
-
-
-def assert_equal_states(one: Any, other: Any) -> None:
-    """Field by field, through nested dataclasses: what a checkpoint would hold."""
-    assert type(one) is type(other)
-    for f in fields(one):
-        a, b = getattr(one, f.name), getattr(other, f.name)
-        if isinstance(a, np.ndarray):
-            np.testing.assert_array_equal(a, b, err_msg=f.name)
-        elif is_dataclass(a):
-            assert_equal_states(a, b)
-        elif not isinstance(a, list | dict | tuple):
-            assert a == b, f.name
-
-
-@two_losses
+@pytest.mark.parametrize("case", [case for case in CASES if not SOLVERS[case.solver]().row_state], ids=case_name)
 def test_solver_two_workers_have_a_valid_certificate(case: Case, optimum: Any) -> None:
-    """Chunks round_robin to two copies of a state, joined at the end of every pass."""
+    """Chunks are dealt to two copies of a state, joined at the end of every pass. Per-row state travels with the job, not with this test."""
     plan = make_plan(job_of(case, 1e-12), store_of())
     solver, problem = plan.solver, plan.problems[0]
-    if solver.row_state:
-        pytest.skip("per-row state travels with the job, not with this test")
     state, best = solver.start(problem), optimum(case.loss, False)
     for epoch in range(1, 9):
         if epoch == 8:

@@ -73,7 +73,7 @@ def test_threads_bits_are_those_of_one_thread(
     job = FitJob(str(store), str(tmp_path / "m"), max_passes=3, tolerance=0.05, overwrite=True, **KINDS[name])
     fit(replace(job, threads=1))
     reference = bits_of(job)
-    for threads, prefetch in ((2, 2), (3, 0), (7, 1), (16, 4)):
+    for threads, prefetch in ((2, 0), (7, 3)):
         fit(replace(job, threads=threads, prefetch=prefetch))
         assert bits_of(job) == reference, f"{threads} threads, prefetch {prefetch}"
     if name in SUMS:  # as tasks are sent to workers, with what they leave in files
@@ -102,7 +102,7 @@ def test_threads_predictions_and_figures_are_those_of_one_thread(kind: str, stor
     fit(FitJob(str(store), model, solver="newton", max_passes=3, tolerance=0.05, **more))
     table = csv_of(store, tmp_path / "rows.csv")
     found = []
-    for threads in (1, 2, 7):
+    for threads in (1, 7):
         for data, name in ((store, "store"), (table, "table")):
             out = tmp_path / f"{name}-{threads}.csv"
             read: dict[str, Any] = {"header": False} if name == "table" else {}
@@ -110,18 +110,18 @@ def test_threads_predictions_and_figures_are_those_of_one_thread(kind: str, stor
         figures = evaluate(EvaluateJob(model, (str(store),), threads=threads)).evaluation
         found.append([(tmp_path / f"{name}-{threads}.csv").read_bytes() for name in ("store", "table")] + [figures])
     assert len(found[0][0].splitlines()) == 701
-    assert found == [found[0]] * 3
+    assert found == [found[0]] * 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_threads_features_are_those_of_one_thread(dtype: str, store: Path, tmp_path: Path) -> None:
     found = []
-    for threads in (1, 2, 7):
+    for threads in (1, 7):
         out = tmp_path / str(threads)
         embed(EmbedJob(str(store), str(out), landmarks=16, chunk_bytes=4096, dtype=dtype, threads=threads, **RBF))
         found.append(written(out))
     assert len(found[0]) > 3
-    assert found == [found[0]] * 3
+    assert found == [found[0]] * 2
 
 
 def test_short_of_memory_threads_are_given_up_first(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +155,13 @@ def test_threads_store_of_svmlight_is_that_of_one_thread(kind: str, tmp_path: Pa
     assert source.stat().st_size > 1.5 * BLOCK
     more = SVMLIGHT.get(kind, {})
     found = []
-    for threads in (1, 2, 5):
+    for threads in (1, 5):
         store = tmp_path / "s.zarr"
         job = IngestJob(sources=(source,), store=store, format="svmlight", overwrite=True, **more)
         result = ingest(replace(job, threads=threads))
         found.append((written(store), result.rows, result.counts, result.notices))
     assert found[0][1] == {"gaps": 100_000, "bad lines": 149_996}.get(kind, 150_000)
-    assert found == [found[0]] * 3
+    assert found == [found[0]] * 2
 
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -209,7 +209,7 @@ def test_threads_store_of_tables_is_that_of_one_thread(
 
     monkeypatch.setattr(csv_parsing, "parse_block", parse)
     found = []
-    for threads in (1, 2, 5):
+    for threads in (1, 5):
         store = tmp_path / "s.zarr"
         job = IngestJob(
             sources=sources, store=store, label="label", categorical=("color",), overwrite=True, **TABLES[kind]
@@ -217,7 +217,7 @@ def test_threads_store_of_tables_is_that_of_one_thread(
         result = ingest(replace(job, threads=threads))
         found.append((written(store), result.rows, result.counts, result.notices))
     assert found[0][1] == 120_000 - 3 * (kind == "bad lines")
-    assert found == [found[0]] * 3
+    assert found == [found[0]] * 2
     assert "streamsvm-parse" in by
 
 
@@ -253,14 +253,14 @@ def rows_at(place: Path, kind: str) -> dict[str, Any]:
 def test_threads_store_of_other_files_is_that_of_one_thread(kind: str, tmp_path: Path) -> None:
     """Chunks are written, and files hashed, beside reading; lines of JSON are parsed side by side."""
     asked, found = rows_at(tmp_path, kind), []
-    for threads in (1, 2, 5):
+    for threads in (1, 5):
         store = tmp_path / "s.zarr"
         result = ingest(IngestJob(store=store, overwrite=True, chunk_bytes=1 << 16, threads=threads, **asked))
         left_out = store.with_name("s.zarr.rejects")
         listed = left_out.read_bytes() if kind == "jsonl, bad lines" else b""
         found.append((written(store), result.rows, result.counts, result.notices, listed))
     assert found[0][1] == 40_000 - 6 * (kind == "jsonl, bad lines")
-    assert found == [found[0]] * 3
+    assert found == [found[0]] * 2
 
 
 def test_threads_first_object_that_cannot_be_read_is_told_whoever_reads_it(tmp_path: Path) -> None:
