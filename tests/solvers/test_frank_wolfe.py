@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from streamsvm.solvers.kernel.cache import KernelCache, evaluate_shared, is_shar
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, SampledIterations, Swap
 from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
 from streamsvm.solvers.kernel.pool import Form, Pool
+from streamsvm.solvers.kernel.rounding import error_of_values
 from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Block
 from tests.arrays import csr_of
@@ -323,3 +325,29 @@ def test_simplex_workers_find_what_one_finds(cuts: tuple[int, ...]) -> None:
     np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-5)
     assert state.support is not None
     assert together.candidates.take(partial(solver.choose, state)).size == solver.pool
+
+
+def test_simplex_bound_of_rounding_counts_every_row_of_a_pass() -> None:
+    """In float64: the norm of the model without ridges, and with them; absolute values; losses, and those at margins that are less."""
+    X, y = noisy_rows(200)
+    s = weights_of(200)
+    solver, problem = Blended(working=64), replace(problem_of(X, SquaredHinge(), C, GAMMA, 1e-12), bias=0.5)
+    state, _, _ = solve(solver, problem, X, y, s, passes=2)
+    state.form = state.form._replace(arithmetic=DOUBLE)
+    state.certifying = False
+    solver.visit(state, Block(Dense(X, 0.5), y, s, 0, 0, np.arange(200, dtype=np.int32), 0))
+    a = np.zeros(200)
+    a[state.support.index] = state.support.x
+    f = (gram64(X, X, GAMMA) + 0.25) @ (y * a)
+    ridge = np.divide(0.5, C * s, out=np.zeros(200), where=s > 0.0)
+    assert state.square == pytest.approx((y * a) @ f, rel=1e-9)
+    assert state.ridge == pytest.approx(ridge @ a**2, rel=1e-9)
+    assert state.absolute == pytest.approx(a @ np.abs(f), rel=1e-9)
+    assert state.lowest == pytest.approx((y * f + ridge * a)[s > 0.0].min(), rel=1e-9)
+    t = 0.5 / state.f
+    error = t * error_of_values(state.form, state.reach, int(np.count_nonzero(a)), float(a.sum()))
+    assert state.error == pytest.approx(error, rel=1e-12, abs=0.0)
+    for sums, off in ((state.losses, 0.0), (state.upper_losses, error)):
+        margins = np.maximum(0.0, 1.0 - t * (y * f) + off)
+        assert sums[0] == pytest.approx(C * float(s @ margins**2), rel=1e-9)
+    assert state.upper_losses[0] > state.losses[0]
