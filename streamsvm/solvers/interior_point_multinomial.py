@@ -172,6 +172,8 @@ class Newton:
         inside = terms.others > 0.0
         self.b = at.u.sum(axis=1)
         self.room = terms.upper - self.b
+        if (self.room <= 0.0).any():
+            raise np.linalg.LinAlgError("rounding has taken a row to the end of its box")
         self.q = np.where(inside, at.u / np.where(inside, at.t, 1.0), 0.0)
         self.e = terms.h + at.s / self.room
         total = self.q.sum(axis=1)
@@ -273,7 +275,7 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
             return Solved(W, terms.numbers(u), steps)
         try:
             newton = Newton(terms, at)
-        except (np.linalg.LinAlgError, ValueError):  # rounding has made the matrix indefinite
+        except (np.linalg.LinAlgError, ValueError):  # by rounding the matrix is indefinite, or a row at its bound
             return Solved(W, terms.numbers(u), steps)
         first = newton.step(0.0)
         reached = products(terms, at.moved(first, newton.longest(first)))
