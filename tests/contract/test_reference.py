@@ -54,7 +54,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "dcd": [{"shrinking": True}, {"online": True}],
     "mpu": [{"multiplicity": 1}],
     "sgd": [{"variant": "s"}, {"variant": "r"}, {"variant": "r", "draws": "all"}],
-    "pegasos": [{"batch": 16}, {"projection": False, "averaging": "all"}, {"projection": False, "batch": 4}],
+    "pegasos": [{"batch": 16}, {"averaging": "all"}, {"projection": False, "batch": 4}],
     "assg": [{"batch": 16}],
     "interior_point": [{"kept": 25}],
     "cutting_plane": [{"planes": 16}],
