@@ -13,25 +13,20 @@ from numba import njit
 
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes import dcd
-from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
     Steps,
     dcd_sweep,
-    lone_optimum,
     mpu_pass,
     multinomial_dual_sum,
     multinomial_loss_sum,
     multinomial_sweep,
-    proposals_pass,
 )
-from streamsvm.compute.passes.dcd import simplex_level as level
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,
     Huber,
-    Logistic,
     Pinball,
     Squared,
     SquaredEpsilonInsensitive,
@@ -157,40 +152,6 @@ def test_dcd_pass_asking_for_rows_ahead_changes_no_bit(loss: Any, form: str) -> 
     assert dcd.AHEAD < N
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-class CountingLoss:
-    """A loss that counts how often its slope is asked for: once a step, and once in the end."""
-
-    def __init__(self, loss: Any) -> None:
-        self._loss, self.asked = loss, 0
-        self.second_derivative = loss.second_derivative
-
-    def slope(self, margin: float) -> float:
-        self.asked += 1
-        return float(self._loss.slope(margin))
-
-
-def bisected(margin: float, a: float, C: float, loss: Any, square: float) -> float:
-    """The optimum along one coordinate, by halving what it is known to lie in."""
-    low, high = margin - square * a, margin + square * (C - a)
-    for _ in range(200):
-        m = 0.5 * (low + high)
-        low, high = (low, m) if m - margin - square * (-C * loss.slope(m) - a) > 0.0 else (m, high)
-    return -C * loss.slope(0.5 * (low + high))
-
-
-def test_dcd_pass_root_of_a_coordinate_is_that_of_bisection_in_seven_steps() -> None:
-    """On average over easy and sharp losses: six, and the slope at the root; by bisection alone there would be forty."""
-    steps = []
-    for margin, share, C, sharpness, square in itertools.product(
-        (-3.0, -1.0, 0.0, 0.3, 2.0), (0.0, 0.3, 1.0), (0.1, 1.0, 10.0), (1.0, 20.0), (0.05, 1.0, 30.0)
-    ):
-        loss = CountingLoss(Logistic(sharpness))
-        found = dcd.optimum.py_func(margin, share * C, C, loss, square)
-        steps.append(loss.asked)
-        assert found == pytest.approx(bisected(margin, share * C, C, Logistic(sharpness), square), abs=1e-12 * C)
-    assert np.mean(steps) <= 7.0
 
 
 @pytest.mark.parametrize(
@@ -338,108 +299,3 @@ def test_multinomial_pass_sums_over_rows_of_all_classes(loss: Any) -> None:
     gains = sum(b[i] - loss.conjugate(b[i], C * S64[i]) for i in np.flatnonzero(S64))
     assert multinomial_loss_sum.py_func(F, CODES, S64, C, loss) == pytest.approx(losses, rel=1e-12)
     assert multinomial_dual_sum.py_func(alpha, CODES, S64, C, loss) == pytest.approx(gains, rel=1e-12)
-
-
-def least_for_which(holds: Any, below: float, above: float) -> float:
-    """The least t for which something holds that holds for all larger ones."""
-    for _ in range(200):
-        t = 0.5 * (below + above)
-        below, above = (below, t) if holds(t) else (t, above)
-    return above
-
-
-@each_value(("find", [level, level.py_func]), ("low", [-5.0, -0.5, 0.2, 4.0]))
-def test_multinomial_pass_level_is_that_of_bisection(low: float, find: Any) -> None:
-    """T = low + g sum max(A_k - t, 0) over the other classes, or higher where that sum would be more than ``most``."""
-    rng = np.random.default_rng(0)
-    for classes, most, g in itertools.product((2, 3, 7), (0.0, 0.4, 3.0, np.inf), (0.0, 0.3, 2.0)):
-        A, own = rng.standard_normal(classes), int(rng.integers(classes))
-        others = np.delete(A, own)
-
-        def beyond(t: float, others: Any = others) -> float:
-            return float(np.maximum(others - t, 0.0).sum())
-
-        line = least_for_which(
-            lambda t, beyond=beyond, g=g: t >= low + g * beyond(t), low - 1.0, max(low, others.max()) + 1.0
-        )
-        box = least_for_which(
-            lambda t, beyond=beyond, most=most: beyond(t) <= most, low - 1.0, max(low, others.max()) + 1.0
-        )
-        assert find(A, own, low, g, most) == pytest.approx(max(line, box), abs=1e-9)
-
-
-@each_value(("loss", [Hinge(), Hinge(2.0), SquaredHinge(0.5), SquaredHinge(2.0), Huber(0.25)]), ("own", [0, 1, 2]))
-def test_multinomial_pass_empty_row_has_the_numbers_of_the_largest_gain(loss: Any, own: int) -> None:
-    """B - conjugate(b) is what its dual is made of, whoever has the -b: what a grid finds, to its width."""
-    cost = 0.7
-    grid = np.linspace(0.0, min(loss.upper(cost), 10.0), 20_001)
-    best = grid[np.argmax([b - loss.conjugate(b, cost) for b in grid])]
-    for run in (lone_optimum, lone_optimum.py_func):
-        a = np.full(3, 9.0)
-        run(a, own, cost, loss)
-        assert a[own] == pytest.approx(best, abs=1e-3)
-        assert a.sum() == 0.0
-        assert np.count_nonzero(a) == 2
-
-
-# -- dual values along a way on which groups move ------------------------------------------------------------------------
-
-
-FEW, ONE = 23, 1.0
-SIGNS, NUMBERS = np.random.default_rng(21).choice([-1.0, 1.0], FEW), np.random.default_rng(22).normal(size=FEW)
-WEIGHTS = np.random.default_rng(23).choice([0.0, 0.25, 1.0, 4.0], FEW)
-WEIGHTED: list[int] = np.flatnonzero(WEIGHTS).tolist()
-
-
-def targets(loss: Any) -> Any:
-    return NUMBERS if loss.numeric() else SIGNS
-
-
-def gain(loss: Any, i: int, a: float) -> float:
-    """What a row adds to the dual beside the norm."""
-    return float(a * (NUMBERS[i] + 1.0 if loss.numeric() else 1.0) - loss.conjugate(a, ONE * WEIGHTS[i]))
-
-
-def ways(loss: Any, *, across: bool) -> tuple[Any, Any]:
-    """Dual variables inside their boxes, and two ways for each; ``across``: some of them to the other side of 0, and no second way."""
-    rng = np.random.default_rng(5)
-    a, found = np.zeros(FEW), np.zeros((FEW, 2))
-    for i in WEIGHTED:
-        top = min(loss.upper(ONE * WEIGHTS[i]), 3.0)
-        a[i], end = rng.uniform(0.3, 0.7, 2) * top
-        found[i] = end - a[i], rng.uniform(-0.25, 0.25) * top
-        if loss.numeric() and i % 2:
-            a[i], found[i] = -a[i], -found[i]
-            if across:
-                found[i] = end - a[i], 0.0
-    found[::3, 1] = 0.0
-    if across:
-        found[:, 1] = 0.0
-    return a, found
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [Hinge(), SquaredHinge(), Huber(0.2), Squared(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)],
-    ids=str,
-)
-def test_proposals_pass_dual_values_along_two_ways_at_once_are_a_parabola(loss: Any) -> None:
-    a, both = ways(loss, across=False)
-    linear, quadratic = np.zeros(2), np.zeros((2, 2))
-    proposals_pass.py_func(targets(loss), WEIGHTS, RowLoss(ONE, loss, loss), a, both, linear, quadratic)
-    here = sum(gain(loss, i, a[i]) for i in WEIGHTED)
-    for step in np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, -0.7], [1.0, 0.8], [0.3, -1.0]]):
-        there = sum(gain(loss, i, a[i] + both[i] @ step) for i in WEIGHTED)
-        assert here + linear @ step + step @ quadratic @ step == pytest.approx(there, rel=1e-9)
-
-
-@pytest.mark.parametrize("loss", [Logistic(), SquaredEpsilonInsensitive(0.3), EpsilonInsensitive(0.3)], ids=str)
-def test_proposals_pass_other_dual_values_are_bounded_by_a_parabola_that_ends_where_they_do(loss: Any) -> None:
-    a, both = ways(loss, across=True)
-    linear, quadratic = np.zeros(2), np.zeros((2, 2))
-    proposals_pass.py_func(targets(loss), WEIGHTS, RowLoss(ONE, loss, loss), a, both, linear, quadratic)
-    values = [sum(gain(loss, i, a[i] + t * both[i, 0]) for i in WEIGHTED) for t in (0.0, 0.5, 1.0)]
-    bound = [values[0] + t * linear[0] + t * t * quadratic[0, 0] for t in (0.5, 1.0)]
-    assert bound[0] < values[1]
-    assert bound[1] == pytest.approx(values[2], rel=1e-9)
-    assert linear[1] == quadratic[0, 1] == quadratic[1, 1] == 0.0

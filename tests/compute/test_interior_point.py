@@ -117,30 +117,6 @@ def test_interior_point_pass_step_is_what_the_formulas_say(loss: Any, aim: Aim, 
 
 
 @each_loss
-def test_interior_point_pass_step_that_stays_inside_is_taken_whole(loss: Any) -> None:
-    """And one that does not as far as the nearest end: of a row at 0, or at its upper bound."""
-    given, aimed = case(loss), Aim(1e3, 0.0)  # multipliers rise
-    ones, none = np.ones(N), np.zeros(N)
-    assert interior_passes.step_pass(given.rows, given.at, aimed, none, ones * 1e-9, ones, none, np.empty(N)) == 1.0
-    for right, end in [(-ones, given.of(given.at.a)), (ones, given.room)]:
-        found = interior_passes.step_pass(given.rows, given.at, aimed, none, 10.0 * ones, right, none, np.empty(N))
-        assert found == pytest.approx(min(1.0, end.min() / 10.0))
-
-
-@each_value(("loss", LOSSES), ("length", [0.0, 0.4, 1.0]))
-def test_interior_point_pass_products_after_an_affine_step(loss: Any, length: float) -> None:
-    given, rng = case(loss), np.random.default_rng(2)
-    da = rng.standard_normal(N) * 0.1
-    a, below, above = (given.of(part) for part in given.at)
-    d = given.of(da)
-    lower = (a + length * d) * (below - length * below * (1.0 + d / a))
-    box = np.isfinite(given.room)
-    upper = (given.room - length * d)[box] * (above - length * above * (1.0 - d / given.room))[box]
-    found = interior_passes.affine_products(given.rows, given.at, da, length)
-    assert found == pytest.approx(lower.sum() + upper.sum())
-
-
-@each_loss
 def test_interior_point_pass_values_at_a_point(loss: Any) -> None:
     given, slopes = case(loss), np.full(N, 7.0)
     losses, linear, quadratic, products = interior_passes.value_pass(given.rows, given.f, given.at, slopes)

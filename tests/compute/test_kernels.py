@@ -338,15 +338,6 @@ def test_kernel_rows_coordinates_are_those_of_the_dual(loss: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", NUMBERS, ids=str)
-def test_kernel_rows_at_its_corner_a_number_is_shown_where_it_could_move(loss: Any) -> None:
-    """On the right only above f + b: not at it."""
-    y, none = np.array([1.0, 1.0, 1.0]), np.zeros(3)
-    f = np.array([0.5, 0.75, 1.0])
-    found = kernel_rows.coordinates.py_func(y, np.ones(3), none, f, RowLoss(C, loss, loss), 0.25)
-    assert ((found.high > 0.0).tolist(), (found.low < 0.0).tolist()) == ([True, False, False], [False, True, True])
-
-
-@pytest.mark.parametrize("loss", NUMBERS, ids=str)
 def test_kernel_rows_beyond_the_corner_is_the_gradient_on_the_other_side(loss: Any) -> None:
     y, alpha = rows_of(loss)
     found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
@@ -355,13 +346,6 @@ def test_kernel_rows_beyond_the_corner_is_the_gradient_on_the_other_side(loss: A
     left = [-F[i] - slope(loss, 0.0, y[i], C * S[i], 1.0) for i in at_zero if found.high[i] == 0.0]
     right = [-F[i] - slope(loss, 0.0, y[i], C * S[i], -1.0) for i in at_zero if found.high[i] > 0.0]
     assert (top, bottom) == pytest.approx((max(left), min(right)), abs=1e-5)
-
-
-@pytest.mark.parametrize("loss", MARGINS, ids=str)
-def test_kernel_rows_a_margin_has_no_corner_to_be_beyond(loss: Any) -> None:
-    y, alpha = rows_of(loss)
-    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
-    assert kernel_rows.beyond_corner.py_func(found, loss) == (-np.inf, np.inf)
 
 
 @each_value(("loss", [*MARGINS, *NUMBERS]), ("slack", [0.0, 0.25]))

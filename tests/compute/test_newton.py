@@ -270,20 +270,6 @@ def test_column_descent_each_column_is_set_to_its_best_once(loss: Any, negligibl
         assert moved == {0, 5, 6} or (negligible and moved)
 
 
-def test_column_descent_slope_that_jumps_is_bracketed() -> None:
-    """Of a loss that bends sharply Newton's steps would go to and fro: halves of the bracket come to the root."""
-    sharp = Logistic(300.0)
-    y = np.ones(ROWS, np.float32)
-    stored, w = columns_of(csr_of(VALUES), np.array([0]), COLUMNS), np.zeros(COLUMNS)
-    w[0] = -3.0
-    f = VALUES.astype(np.float64) @ w
-    column_sweep.py_func(stored, RowTerms(y, S, C, sharp), OUTSIDE, 0.0, w, f)
-    left, right = w.copy(), w.copy()
-    left[0] -= 0.01
-    right[0] += 0.01
-    assert slope(sharp, y, 0, left) < 0.0 < slope(sharp, y, 0, right)
-
-
 # -- coordinates in a metric, and beside an l1 term ----------------------------------------------------------------------
 
 

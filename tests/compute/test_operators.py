@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import WEIGHTS_CACHE_BYTES, Factored, UnformedRows, form_rows, lift_weights
+from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows, lift_weights
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
@@ -228,17 +227,3 @@ def test_lifted_weights_projection_that_came_to_lie_where_another_was_is_not_tak
         del projection
         gc.collect()
     assert len(seen) < 20, "no address came twice: nothing was tried"
-
-
-def test_lifted_weights_little_is_kept_and_large_weights_are_not() -> None:
-    projection = np.ones((100, 50), np.float32)
-
-    def kept() -> int:
-        for k in range(200):
-            lift_weights(projection, 1.0, np.full((1, 51), float(k)))
-        large = np.ones((WEIGHTS_CACHE_BYTES // (8 * 51), 51))
-        assert lift_weights(projection, 1.0, large) is not lift_weights(projection, 1.0, large)
-        return sum(len(key[-1]) + known.weights.nbytes for key, known in operators._WEIGHTS.found.items())
-
-    with ThreadPoolExecutor(1) as pool:  # a thread of its own begins with nothing
-        assert 0 <= pool.submit(kept).result() <= WEIGHTS_CACHE_BYTES

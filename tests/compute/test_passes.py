@@ -198,14 +198,6 @@ def test_passes_dual_point_whose_rows_sum_to_zero_is_scaled_up_to_its_box() -> N
     assert scaled_dual(SquaredHinge(), 1.0, 0.0, 0.0) == 0.0
 
 
-@pytest.mark.parametrize("size", [1e-9, 1e9])
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()], ids=["in a box", "without a box"])
-def test_passes_best_scale_does_not_depend_on_units(loss: Any, size: float) -> None:
-    for sums in ((1.0, 0.5, 3.0), (3.0, 0.25, 1.0)):
-        assert best_scale(loss, *(size * value for value in sums)) == pytest.approx(best_scale(loss, *sums), rel=1e-12)
-    assert best_scale(loss, size, 0.5 * size, 3.0 * size) == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_passes_rows_are_taken_in_any_order_the_last_among_them(sparse: bool, values: Any) -> None:
     chosen = np.array([len(values) - 1, 0, len(values) - 1, 3])

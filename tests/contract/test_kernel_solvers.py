@@ -168,16 +168,6 @@ def test_kernel_solver_gap_on_the_simplex_is_for_blended(store: Callable[..., Pa
     assert plan.solver_name == "blended"
 
 
-@pytest.mark.parametrize("kernel", ["linear", "polynomial", "laplacian"])
-def test_kernel_solver_takes_other_kernels(kernel: str, store: Callable[..., Path]) -> None:
-    job = job_of(Case("decomposition", {}, "hinge"), store(), kernel=kernel, gamma="scale")
-    result = fit(job)
-    certificate = result.training.runs[0].certificate
-    assert certificate is not None
-    assert certificate.gap <= 1e-3
-    assert accuracy(result, 2) > (0.85 if kernel == "laplacian" else 0.5)
-
-
 def test_kernel_solver_small_budget_makes_the_pool_smaller(store: Callable[..., Path]) -> None:
     opened = open_store(str(store()))
     plan = make_plan(job_of(Case("partan", {"pool": 4096}, "squared_hinge"), store(), memory=1), opened)

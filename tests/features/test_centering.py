@@ -13,7 +13,7 @@ from streamsvm.features.scaling import Raw, Standardized, center, fit_standardiz
 from streamsvm.jobs.embed.plan import build_kernel
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.rows import CSR, Dense, with_entries
+from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import noisy_rows
@@ -122,12 +122,3 @@ def test_centering_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(
     seen = asked.astype(np.float64) - model.expansion.shift.astype(np.float64)
     expected = rbf(seen, points, 1e-8) @ model.weights[0, :-1] + model.weights[0, -1]
     np.testing.assert_allclose(model.decision(csr_of(asked))[:, 0], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_centering_with_entries_adds_the_entries_that_lack_and_keeps_the_order() -> None:
-    values = np.array([[0, 2, 0, 4], [1, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]], np.float32)
-    found = with_entries(csr_of(values, 1.0), np.array([1, 2]))
-    assert found.indptr.tolist() == [0, 3, 6, 8, 12]
-    assert found.indices.tolist() == [1, 2, 3, 0, 1, 2, 1, 2, 0, 1, 2, 3]
-    assert found.data.tolist() == [2, 0, 4, 1, 0, 0, 0, 0, 5, 6, 7, 8]
-    assert found.bias == 1.0

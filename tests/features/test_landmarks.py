@@ -76,12 +76,6 @@ def test_landmarks_rows_whose_kernel_values_are_beyond_float32_are_drawn_as_any_
     assert len(sampler.rows()) == 20
 
 
-def test_landmarks_ridge_has_the_effective_dimension_asked_for():
-    values = np.geomspace(1e-6, 10.0, 100)
-    ridge = find_ridge(values, 25.0)
-    assert (values / (values + ridge)).sum() == pytest.approx(25.0, rel=1e-6)
-
-
 @pytest.mark.parametrize("form", [Dense, csr_of])
 def test_landmarks_leverage_rows_do_not_depend_on_blocks(form):
     X = form(sparse_values(np.random.default_rng(2), 500, 6))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import resource
-from dataclasses import replace
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget, machine
-from streamsvm.schedule.budget import MIB, MemoryPlan, anonymous_bytes, memory_limit
+from streamsvm.schedule.budget import MIB, anonymous_bytes, memory_limit
 from streamsvm.store import create, open_store
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Term
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 
@@ -73,21 +71,6 @@ def test_memory_plan_blocks_in_flight_are_what_the_ring_allocates(
     terms = {term.name: term.nbytes for term in planned(store, 1 << 40, prefetch=depth).memory.terms}
     assert ring <= terms["blocks in flight"] <= 2 * ring + MIB
     assert terms["block views"] >= store.layout.largest_chunk * (4 + 4)  # signs and weights, float32
-
-
-@pytest.mark.parametrize("depth", [0, 2])
-def test_rows_kept_in_memory_are_one_block_with_all_that_belongs_to_it(fixed_base: None, depth: int) -> None:
-    """Of a narrow store its orders, signs and weights are larger than its features."""
-    store = MemoryStore(chunk_bytes=8000)
-    store.append(Dense(np.zeros((50_000, 1), np.float32)), (np.arange(50_000) % 2).astype(np.int32))
-    store.commit(("-1", "1"), 1)
-    plan = planned(store, 1 << 40, prefetch=depth, loss="hinge", solver="sgd", options={"variant": "r"})
-    scratch = plan.solver.cost(plan.problems[0], store.layout).per_block_row
-    orders = 4 * (depth + 2)  # one a slot, and the one that is as they lie
-    assert scratch > 0
-    least = 2 * store.layout.bytes_per_pass + 50_000 * (orders + 4 + 4 + scratch)
-    assert plan.memory.cached
-    assert {term.name: term.nbytes for term in plan.memory.terms}["all rows"] >= least
 
 
 @given(limit=st.integers(0, 400 * MIB), rows=st.integers(2, 40_000), standardize=st.booleans())
@@ -270,19 +253,3 @@ def test_memory_plan_limit_of_the_address_space_counts(monkeypatch: pytest.Monke
     assert budget.memory_limit(80 * MIB) == 50 * MIB
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert budget.memory_limit(80 * MIB) == 80 * MIB
-
-
-def test_memory_plan_as_many_threads_as_there_is_memory_for() -> None:
-    def plan(threads: int) -> MemoryPlan:
-        terms = (Term("all", 10 * threads, ""),)
-        return MemoryPlan(terms, 35, resident=True, cached=True, retain=True, threads=threads)
-
-    assert [budget.with_most_threads(plan, wanted).threads for wanted in (1, 2, 3, 9)] == [1, 2, 3, 3]
-    assert plan(3).short_of(3) == ()
-    assert plan(3).short_of(4) == ("memory is short: 3 of 4 threads",)
-
-    def exact(threads: int) -> MemoryPlan:
-        return replace(plan(threads), limit=30)
-
-    assert budget.with_most_threads(exact, 9).threads == 3
-    assert budget.with_most_threads(lambda threads: replace(plan(threads), limit=5), 9).threads == 1

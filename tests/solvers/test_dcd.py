@@ -219,19 +219,6 @@ def test_dcd_dual_never_falls(
 
 
 @each_loss
-def test_dcd_solution_is_the_best_of_what_was_evaluated(loss: Any) -> None:
-    """w, its mean over the pass, or its mean over all: the one of least primal."""
-    given = case(loss, C=20.0)
-    result, _ = trained(stored(given), [given.problem], 5)
-    state = result.runs[0].state
-    values = [primal(given, w) for w in state.candidates]
-    w, _, certificate = read(result)
-    assert primal(given, w) == min(values)
-    assert certificate.primal == pytest.approx(min(values), rel=1e-12)
-    assert len({round(value, 9) for value in values}) == 3
-
-
-@each_loss
 @each_form
 @each_value(("passes", [1, 2, 5, 60]), ("sweeps", [1, 4]), ("bias, factors", [(1.0, (2.0, 0.5)), (0.0, ())]))
 def test_dcd_certificate_is_what_anyone_would_compute(

@@ -14,7 +14,7 @@ import scipy.sparse
 from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, round_corners
 from streamsvm.rows import Dense
-from streamsvm.solvers.evaluation import DualPoint, DualSums, PointSums, WeightEvaluation, slopes_at
+from streamsvm.solvers.evaluation import DualPoint, DualSums, PointSums, slopes_at
 from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import Block, Problem
@@ -121,20 +121,6 @@ def test_point_evaluation_compensates_rounding() -> None:
     assert given.vector()[0] == 1.0
     given.merge(deepcopy(given))
     assert given.vector()[0] == 2.0
-
-
-def test_point_evaluation_given_weights_are_evaluated_and_do_not_move() -> None:
-    problem = replace(problem_of(SquaredHinge(), 0.7), warm=WEIGHTS)
-    solver = WeightEvaluation()
-    state = solver.start(problem)
-    for block in epoch_blocks(0):
-        solver.visit(state, block)
-    found = solver.finish(state)
-    expected = 0.5 * float(WEIGHTS @ WEIGHTS) + losses(SquaredHinge(), 0.7)
-    assert found.primal == pytest.approx(expected, rel=1e-5)
-    assert found.dual == pytest.approx(best_scaled(slopes(SquaredHinge(), 0.7), SquaredHinge(), 0.7), rel=1e-4)
-    assert found.final
-    np.testing.assert_array_equal(solver.solution(state).w, WEIGHTS)
 
 
 # -- leave one out -------------------------------------------------------------------------------------------------------

@@ -76,23 +76,6 @@ def dual(values: Any, y: Any, s: Any, a: Any, loss: Any, C: float) -> float:
     return float(value - 0.5 * v @ v)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_newton_in_memory_products_are_those_of_the_hessian(sparse: bool) -> None:
-    values = sparse_values(np.random.default_rng(0), 60, 9)
-    X, h = (csr_of(values, 2.0) if sparse else Dense(values, 2.0)), np.arange(60.0) % 4
-    full = np.hstack([values.astype(np.float64), np.full((60, 1), 2.0)])
-    hessian, d = np.eye(10) + full.T @ (h[:, None] * full), np.linspace(-1, 1, 10)
-    out = d.copy()
-    assert passes.hessian_product(X, h, d, out) == np.count_nonzero(h)
-    np.testing.assert_allclose(out, hessian @ d, rtol=1e-9)
-    if sparse:
-        place = np.array([-1, 0, -1, 3, 1, -1, -1, -1, -1, 2], np.int32)
-        block = np.zeros((4, 4))
-        passes.sparse_block(X.data, X.indices, X.indptr, X.bias, h, place, block)
-        chosen = [1, 4, 9, 3]
-        np.testing.assert_allclose(block, np.tril(full[:, chosen].T @ (h[:, None] * full[:, chosen])), rtol=1e-6)
-
-
 @pytest.mark.parametrize("loss", [Hinge(), Huber(0.1)], ids=["hinge", "huber"])
 def test_newton_in_memory_margins_do_not_drift_on_separable_rows(loss: Any) -> None:
     rng = np.random.default_rng(0)
