@@ -23,6 +23,7 @@ from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
 from streamsvm.solvers.evaluation import WIDTHS
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
+from streamsvm.types.state import merge_states
 
 T = TypeVar("T")
 DEPTH = 1
@@ -227,9 +228,7 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
 
 
 def _merge_evaluations(one: list[Any], other: list[Any]) -> list[Any]:
-    for mine, theirs in zip(one, other, strict=True):
-        mine.merge(theirs)
-    return one
+    return [merge_states([mine, theirs]) for mine, theirs in zip(one, other, strict=True)]
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:

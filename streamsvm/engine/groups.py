@@ -174,12 +174,6 @@ def sum_costs(parts: list[Partial], states: list[State]) -> Partial:
     )
 
 
-def begin_part(solver: AnySolver, state: State) -> State:
-    """Return the state with which a group begins: its visits modify nothing of ``state``."""
-    part = solver.part(unpack(state))
-    return clone(state) if part is None else part
-
-
 @contextmanager
 def lend_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[FeatureMap]:
     """Lend a thread one of the ``unused`` maps, or a copy of ``features``. Changed: ``unused``, to which it comes back."""
@@ -273,7 +267,7 @@ class _GroupVisit:
 
     def __init__(self, group: Group, store: Store, work: Work, begun: Round) -> None:
         self._group, self._work, self._begun = group, work, begun
-        self._states = {k: begin_part(work.solver, state) for k, state in begun.states}
+        self._states = {k: work.solver.part(unpack(state)) for k, state in begun.states}
         for k, bound in dict(begun.bounds or {}).items():
             work.solver.set_bound(self._states[k], bound)
         self._rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}

@@ -60,6 +60,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
+from streamsvm.types.state import Total, clear_totals
 
 FACTOR_BYTES = 40
 """Bytes per entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
@@ -95,9 +96,9 @@ class ActiveSetState:
     problem: Problem
     point: Float64
     """(columns + 1,) the weights that the pass evaluates, the first ones until the problem is solved."""
-    evaluation: PointSums
+    evaluation: Total[PointSums]
     """The sums of the pass at ``point``."""
-    v: Float64
+    v: Total[Float64]
     """(columns + 1,) sum a_i y_i x_i of the dual variables, over the rows met in this pass."""
     best: Float64
     """(columns + 1,) the point of least exact P so far, which is the solution."""
@@ -105,13 +106,13 @@ class ActiveSetState:
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
     """The largest D of variables that were written to rows; -inf before the first pass."""
-    gatherer: Gatherer = field(default_factory=Gatherer)
+    gatherer: Total[Gatherer] = field(default_factory=Gatherer)
     """The rows, until the problem is solved."""
     row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     """(n,) the global numbers of the rows that have dual variables, rising."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
     """(n,) those variables."""
-    gain: float = 0.0
+    gain: Total[float] = 0.0
     """sum a_i - conjugate(a_i) over the rows met in this pass."""
     solved: bool = False
     """Whether ``point`` is the optimum, to rounding."""
@@ -187,22 +188,11 @@ class ActiveSet(Solver[ActiveSetState]):
             solved = solve_exactly(state.problem, rows, state.deadline, known)
             state.point, state.a, state.row = solved.w, solved.a, rows.row
             state.solved, state.exchanges = solved.finished, state.exchanges + solved.exchanges
-        state.evaluation.clear()
-        state.v[:], state.gain = 0.0, 0.0
+        clear_totals(state)
         return certificate
 
     def certify(self, state: ActiveSetState) -> None:
         """Do nothing: every pass is an exact evaluation."""
-
-    def merge(self, states: list[ActiveSetState]) -> ActiveSetState:
-        """Add up the sums of each worker, and put together what they gathered."""
-        first, *others = states
-        for other in others:
-            first.evaluation.merge(other.evaluation)
-            first.gatherer.merge(other.gatherer)
-            first.v = first.v + other.v
-            first.gain += other.gain
-        return first
 
     def solution(self, state: ActiveSetState) -> LinearSolution:
         """Return the weights of the least P that a pass has evaluated."""

@@ -48,6 +48,7 @@ from streamsvm.solvers.segment import STEPS, SegmentSolver, SegmentState, Segmen
 from streamsvm.solvers.triangular import solve_factorized
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem
+from streamsvm.types.state import DriverOnly, Total, clear_totals, find_driver_fields
 
 ITERATIONS = 80
 """Iterations of the interior point at most; some 20 are usual."""
@@ -196,21 +197,13 @@ class LineSearch:
     It is for losses made of lines: max(0, k - m), or of a number one on each side.
     """
 
-    sums: Float64 = field(default_factory=lambda: np.zeros((2, len(GRID) + 1, 2)))
+    sums: Total[Float64] = field(default_factory=lambda: np.zeros((2, len(GRID) + 1, 2)))
     """(2, J + 1, 2) the sums of ``breakpoints_pass`` over the intervals of the grid."""
-
-    def clear(self) -> None:
-        """A pass begins."""
-        self.sums = np.zeros_like(self.sums)
 
     def add(self, problem: Problem, block: Block, f: Float64, df: Float64) -> None:
         """Count the rows of a block, whose decision values are f + t df (n,)."""
         cost = RowLoss(problem.C, problem.loss, problem.loss)
         breakpoints_pass(block.y, block.s, f, df, cost, GRID, self.sums)
-
-    def merge(self, other: LineSearch) -> None:
-        """Add what another worker summed along the same segment."""
-        self.sums = self.sums + other.sums
 
     def close(self, w: Float64, d: Float64) -> Minimum:
         """The least P(w + t d) of the grid, all blocks counted."""
@@ -235,11 +228,11 @@ class CuttingPlaneState(SegmentState):
     """(p,) the best point of the readings so far, which is the solution."""
     direction: Float64
     """(p,) from there to the minimum of the model; 0 in the first pass."""
-    sums: SegmentSums
+    sums: Total[SegmentSums]
     """Of the pass, at few steps: values and planes."""
-    line: LineSearch
+    line: Total[LineSearch]
     """Of the pass, at many steps: values."""
-    bundle: Bundle | None = None
+    bundle: DriverOnly[Bundle | None] = None
     """The planes; None before the first pass is closed, and where blocks are visited."""
     primal: float = np.inf
     """P of ``point``; inf before the first pass."""
@@ -261,8 +254,7 @@ class CuttingPlane(SegmentSolver):
             default=str(PLANES),
         ),
     ] = None
-    driver_fields: ClassVar[tuple[str, ...]] = ("bundle",)
-    """The planes are not sent to those who visit blocks."""
+    driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(CuttingPlaneState)
     halved: ClassVar[str] = "planes"
 
     def held(self, problem: Problem) -> int:
@@ -304,16 +296,7 @@ class CuttingPlane(SegmentSolver):
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
         state.facts = {"step": step, "planes": len(bundle.g)}
-        state.sums.clear()
-        state.line.clear()
+        clear_totals(state)
         return Certificate(
             state.primal, state.dual, final=not added, facts=dict(state.facts)
         )  # it knows no more after that
-
-    def merge(self, states: list[CuttingPlaneState]) -> CuttingPlaneState:
-        """Add up what each worker summed."""
-        first, *others = states
-        for other in others:
-            first.sums.merge(other.sums)
-            first.line.merge(other.line)
-        return first

@@ -92,6 +92,7 @@ from streamsvm.types import (
     Solver,
 )
 from streamsvm.types.problem import best_scale, has_box
+from streamsvm.types.state import Largest, Own, Smallest, Total, clear_totals, merge_states
 
 ROWS_PER_SAMPLE = 2048
 """Rows between two samples of w for the mean, and between two looks at the clock."""
@@ -131,9 +132,9 @@ class Shrinking:
     """M-bar."""
     below: float = -np.inf
     """m-bar."""
-    highest: float = -np.inf
+    highest: Largest[float] = -np.inf
     """M of the rows visited so far."""
-    lowest: float = np.inf
+    lowest: Smallest[float] = np.inf
     """m of the rows visited so far."""
     waking: bool = True
     """Whether this pass visits all rows."""
@@ -184,13 +185,13 @@ class Joint:
     """(p,) w at the beginning."""
     steps: Float64
     """(K, 2) how far each group goes along its two proposals of the last pass; its rows have still to be moved."""
-    vectors: Float64
+    vectors: Own[Float64]
     """(2, p) v of the copy's own directions."""
-    dual: float = 0.0
+    dual: Own[float] = 0.0
     """sum a_i - conjugate(a_i) at the beginning."""
-    linear: Float64 = field(default_factory=lambda: np.zeros(2))
+    linear: Own[Float64] = field(default_factory=lambda: np.zeros(2))
     """(2,): the slope of sum a_i - conjugate(a_i) along each of the copy's directions; summed by ``add_proposals``."""
-    quadratic: Float64 = field(default_factory=lambda: np.zeros((2, 2)))
+    quadratic: Own[Float64] = field(default_factory=lambda: np.zeros((2, 2)))
     """(2, 2) its second order, -1/2 sum_i conjugate''_i d_i d_i', d_i (2,) the part of row i in both directions."""
 
 
@@ -200,14 +201,14 @@ class DCDState:
     """``w`` (columns + 1,) float64 is always sum a_i y_i x_i; the sums are those of the pass under way."""
 
     problem: Problem
-    w: Float64
-    mean: Float64
+    w: Own[Float64]
+    mean: Own[Float64]
     """Mean of w over the last training pass; during one, the sum of ``samples`` values of w."""
     tail: Float64
     """Mean over all passes, the late ones weighing more."""
     best: Float64
     """The candidate of least exact primal so far, which is the solution."""
-    samples: int = 0
+    samples: Total[int] = 0
     """How many values of w are in ``mean`` while a pass is under way; 0: none yet."""
     dual: float = 0.0
     """D after the last training pass, exact."""
@@ -217,21 +218,21 @@ class DCDState:
     """Training passes that were closed."""
     next_check: float = 0.0
     """The number of training passes before which an estimate leads to no other evaluation."""
-    duals: float = 0.0
+    duals: Total[float] = 0.0
     """sum a_i - conjugate(a_i) over the rows visited in the pass."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum C s_i l(m_i), each row with the w at its first visit in the pass: an estimate."""
-    evaluated: Float64 = field(default_factory=lambda: np.zeros(3))
+    evaluated: Total[Float64] = field(default_factory=lambda: np.zeros(3))
     """Losses of w, mean and tail in a pass that evaluates."""
     primal: float = np.inf
     """P of ``best``."""
-    warm_sums: PointSums | None = None
+    warm_sums: Total[PointSums | None] = None
     """Sums over the first pass of a warm start."""
     scale: float = 1.0
     """The factor by which alpha is still to be multiplied, row by row."""
-    joint: Joint | None = None
+    joint: Own[Joint | None] = None
     """The common start and the proposals of several copies of the state; None: there is one."""
-    shrinking: Shrinking | None = None
+    shrinking: Total[Shrinking | None] = None
     """The bounds of shrinking; None: all rows are visited in all passes."""
 
     @property
@@ -245,9 +246,9 @@ class DCDState:
 class MPUState(DCDState):
     """The state of ``DCD``, and the grid of dual variables."""
 
-    length: float = 0.0
+    length: Own[float] = 0.0
     """eta, the distance of two points of the grid; 0: no row has been visited."""
-    hidden: float = 0.0
+    hidden: Total[float] = 0.0
     """What the rows that did not move in this pass hide of P - D."""
 
 
@@ -418,7 +419,7 @@ class DualAscent(Solver[DCDState]):
         state.tail += share * (state.mean - state.tail)
         certificate = Certificate(half + state.losses, state.dual, exact=False)
         state.certifying = certificate.gap <= state.problem.tolerance and state.passes >= state.next_check
-        self._reset(state)
+        clear_totals(state)
         return certificate
 
     def _finish_warm_start(self, state: DCDState, warm_sums: PointSums) -> Certificate:
@@ -441,20 +442,15 @@ class DualAscent(Solver[DCDState]):
             state.shrinking.wake()
         state.next_check = EVALUATION_SPACING * state.passes
         state.certifying = False
-        self._reset(state)
+        clear_totals(state)
         return Certificate(state.primal, state.dual)
-
-    def _reset(self, state: DCDState) -> None:
-        state.losses = state.duals = 0.0
-        state.evaluated[:] = 0.0
-        state.samples = 0
 
     def certify(self, state: DCDState) -> None:
         """Let the next pass evaluate the three candidates and train nothing."""
         state.certifying = state.warm_sums is None  # which is an evaluation anyway
 
     def merge(self, states: list[DCDState]) -> DCDState:
-        """Join the copies of one state, one for each of the ``parts``, at the end of a pass.
+        """Merge the copies of one state, one for each of the ``parts``, at the end of a pass.
 
         A pass either turns warm weights into dual variables, or evaluates candidates, or moves. The first two only sum up.
         After the third the groups go as far as is best for the dual, and the mean of w is that of their means.
@@ -462,24 +458,17 @@ class DualAscent(Solver[DCDState]):
         if len(states) == 1:
             return states[0]
         assert len(states) == self.parts, f"{len(states)} copies of a state made for {self.parts}"
-        first = states[0]
-        if first.warm_sums is not None:
-            for other in states[1:]:
-                assert other.warm_sums is not None, "some copies have ended their warm start and others have not"
-                first.warm_sums.merge(other.warm_sums)
-            return first
         joints = [state.joint for state in states if state.joint is not None]
-        losses = sum(state.losses for state in states)
-        if first.certifying:  # the next pass begins where this one did
-            evaluated = sum((state.evaluated for state in states[1:]), first.evaluated)
-            joint = start_joint(len(states), first.w, joints[0].sigma)
-            return replace(first, losses=losses, evaluated=evaluated, joint=joint)
-        w, duals, joint = join_proposals(joints)
-        for state in states[1:]:
-            if first.shrinking is not None and state.shrinking is not None:
-                first.shrinking.extend(state.shrinking.highest, state.shrinking.lowest)
         mean = np.asarray(sum(state.mean / max(state.samples, 1) for state in states) / len(states))
-        return replace(first, w=w, mean=mean, samples=1, duals=duals, losses=losses, joint=joint)
+        merged = merge_states(states)
+        if merged.warm_sums is not None:
+            return merged
+        if merged.certifying:  # the next pass begins where this one did
+            merged.joint = start_joint(len(states), merged.w, joints[0].sigma)
+        else:
+            merged.w, merged.duals, merged.joint = join_proposals(joints)
+            merged.mean, merged.samples = mean, 1
+        return merged
 
     def candidate(self, state: DCDState) -> Float64:
         """Return the mean over passes."""
@@ -589,19 +578,11 @@ class MPU(DualAscent):
         """Close the pass; where it trained, and the grid hides too much, make the grid finer."""
         assert isinstance(state, MPUState)
         trains = state.warm_sums is None and not state.certifying
-        certificate = DualAscent.finish(self, state)
+        hidden, certificate = state.hidden, DualAscent.finish(self, state)
         allowed = HIDDEN_SHARE * (certificate.primal - certificate.dual)
-        if trains and state.hidden > allowed:
-            state.length /= min(FINER, state.hidden / allowed) if allowed > 0.0 else FINER
-        state.hidden = 0.0
+        if trains and hidden > allowed:
+            state.length /= min(FINER, hidden / allowed) if allowed > 0.0 else FINER
         return certificate
-
-    def merge(self, states: list[DCDState]) -> DCDState:
-        """Join the copies; the grid is that of the first, and what it hides is added up."""
-        whole = DualAscent.merge(self, states)
-        assert isinstance(whole, MPUState)
-        hidden = sum(state.hidden for state in states if isinstance(state, MPUState))
-        return replace(whole, hidden=hidden)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ References: Lee, Sun, Saunders, SIAM J. Optimization 24, 2014 (proximal Newton);
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ from streamsvm.solvers.regularizers import SLACK, elastic_net_value, l1_of, prov
 from streamsvm.solvers.triangular import solve_factorized
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
+from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 
 FEW_COLUMNS = 256
 """This many columns are all in the pool, from the first reading on."""
@@ -84,9 +85,9 @@ class ElasticNetState:
     """(p,) the weights that the pass evaluates."""
     mu: float
     """Half the width of the rounded corner, in margins; 0: the loss has none."""
-    evaluation: PointSums
+    evaluation: Total[PointSums]
     """The sums of the pass at ``point``."""
-    squares: Float64
+    squares: FirstPassTotal[Float64]
     """(p,) sum_i s_i x_ij^2, of the first pass."""
     possible: Array
     """(p,) bools: columns that no gap has proved to be 0."""
@@ -94,7 +95,7 @@ class ElasticNetState:
     """(m - 1,) columns whose second derivatives the pass sums up, rising; empty: none was chosen yet."""
     gathering: bool = False
     """Whether there is a pool."""
-    gram: Float64 | None = None
+    gram: Total[Float64 | None] = None
     """(m, m) X'DX of the pool over the blocks met so far; None: nothing yet."""
     center: Float64 = field(default_factory=lambda: np.empty(0))
     """(p,) the point from which steps are made: the last one that was accepted."""
@@ -102,7 +103,7 @@ class ElasticNetState:
     """(p,) from ``center`` to the minimum of the model."""
     step: float = 1.0
     """The share of ``direction`` at which the pass evaluates."""
-    on_the_way: Float64 | None = None
+    on_the_way: Total[Float64 | None] = None
     """The sums of losses, rounded, at shares of the way from ``center`` to ``point``; None: nothing yet."""
     slope: float = 0.0
     """The slope of the objective along the direction at ``center``, at most."""
@@ -191,8 +192,7 @@ class ProximalNewton(ColumnPoolSolver):
         state.possible &= ~proves_zero(problem, gap, found.scale * found.v, state.squares)
         if state.primal - state.dual > problem.tolerance * abs(state.primal):
             self._choose_point(state, found)
-        state.evaluation.clear()
-        state.gram = state.on_the_way = None
+        clear_totals(state)
         used = int(np.count_nonzero(state.best[:-1]))
         state.facts = {
             "step": state.step,
@@ -282,26 +282,6 @@ class ProximalNewton(ColumnPoolSolver):
     def candidate(self, state: ElasticNetState) -> Float64:
         """Return the best weights so far."""
         return state.best.copy()
-
-    def part(self, state: ElasticNetState) -> ElasticNetState:
-        """Return the state with no sums; the point and the pool are shared."""
-        return replace(
-            state,
-            evaluation=PointSums(len(state.point)),
-            gram=None,
-            on_the_way=None,
-            squares=state.squares if state.passes else np.zeros_like(state.squares),
-        )
-
-    def merge(self, states: list[ElasticNetState]) -> ElasticNetState:
-        """Add up the sums of each worker."""
-        first, *others = states
-        for other in others:
-            first.evaluation.merge(other.evaluation)
-            first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
-            first.on_the_way = add_sums(first.on_the_way, other.on_the_way)
-            first.gram = add_sums(first.gram, other.gram)
-        return first
 
     def solution(self, state: ElasticNetState) -> LinearSolution:
         """Return the best weights that were evaluated."""

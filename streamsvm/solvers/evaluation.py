@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
+from streamsvm.types.state import Largest, Total, merge_states
 
 CORNER_WIDTH = 0.1
 """Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
@@ -99,24 +100,19 @@ class PointSums:
 
     components: int
     """p = columns + 1, the length of ``v``."""
-    v: Float64 = field(init=False)
+    v: Total[Float64] = field(init=False)
     """(p,) sum a_i y_i x_i over the blocks that were added."""
-    sums: Sums = NO_SUMS
+    sums: Total[Sums] = NO_SUMS
     """The four sums over the blocks that were added."""
-    low: Float64 | None = None
+    low: Total[Float64 | None] = None
     """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
-    rows: RowSums | None = None
+    rows: Total[RowSums | None] = None
     """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
-    unformed: bool = False
+    unformed: Largest[bool] = False
     """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no row at all."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
-
-    def clear(self) -> None:
-        """Forget what was added: a pass begins."""
-        self.v, self.low = np.zeros(self.components), None
-        self.sums, self.rows, self.unformed = NO_SUMS, None, False
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
         """Count a block at w, and return X w."""
@@ -131,15 +127,12 @@ class PointSums:
         return f
 
     def merge(self, other: PointSums) -> None:
-        """Add what another worker summed over other rows at the same point."""
-        total, lost = two_sum(self.v, other.v)
+        """Add what was summed over other rows at the same point."""
+        v, lost = two_sum(self.v, other.v)
         for low in (self.low, other.low):
             lost = lost if low is None else lost + low
-        self.v, self.low = total, lost
-        self.sums, self.unformed = self.sums.plus(other.sums), self.unformed or other.unformed
-        if self.rows is not None and other.rows is not None:
-            self.rows.merge(other.rows)
-        self.rows = self.rows or other.rows
+        merge_states([self, other], but=("v", "low"))
+        self.v, self.low = v, lost
 
     def vector(self) -> Float64:
         """Return sum a_i y_i x_i (p,) as precisely as it is known."""
@@ -157,13 +150,20 @@ class PointSums:
         return PointEvaluation(value + losses, dual, scale, smoothing, value + smoothed, gradient, self.sums, v)
 
 
+@dataclass(slots=True)
 class DualSums:
     """The dual value of given variables: v (p,) = sum a_i y_i x_i, and sum a_i - conjugate(a_i)."""
 
-    def __init__(self, components: int) -> None:
-        self.v: Float64 = np.zeros(components)
-        self.low = np.zeros(components)
-        self.gain = 0.0
+    components: int
+    """p = columns + 1, the length of ``v``."""
+    v: Total[Float64] = field(init=False)
+    """(p,) the sum, as float64 has it."""
+    low: Total[Float64] = field(init=False)
+    """(p,) what rounding took from ``v``."""
+    gain: Total[float] = 0.0
+
+    def __post_init__(self) -> None:
+        self.v, self.low = np.zeros(self.components), np.zeros(self.components)
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Count a block's rows with their variables (n,)."""
@@ -236,16 +236,23 @@ def add_sums(total: Float64 | None, found: Float64 | None) -> Float64 | None:
     return total + found
 
 
+@dataclass(slots=True)
 class Evaluation:
-    """What is summed over all rows for one problem, at its weights (p,)."""
+    """The sums over all rows of one problem, at its weights."""
 
-    def __init__(self, problem: Problem, weights: Float64, unit: float = 1.0) -> None:
-        loss = problem.loss
-        self.problem, self.weights, self.unit = problem, weights, unit
-        self.slopes = [PointSums(len(weights)) for _ in ([loss] if loss.smooth() else WIDTHS)]
-        """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
-        self.own: DualSums | None = None
-        """Of the solver's dual variables, where it has some."""
+    problem: Problem
+    weights: Float64
+    """(p,)."""
+    unit: float = 1.0
+    """The size of margins, in which the widths of rounded corners are measured."""
+    slopes: Total[tuple[PointSums, ...]] = field(init=False)
+    """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
+    own: Total[DualSums | None] = None
+    """Of the solver's dual variables, where it has some."""
+
+    def __post_init__(self) -> None:
+        widths = (0.0,) if self.problem.loss.smooth() else WIDTHS
+        self.slopes = tuple(PointSums(len(self.weights)) for _ in widths)
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Count a block, with the dual variables (n,) of its rows."""
@@ -256,14 +263,6 @@ class Evaluation:
         if alpha is not None:
             self.own = self.own or DualSums(len(self.weights))
             self.own.add(self.problem, block, alpha)
-
-    def merge(self, other: Evaluation) -> None:
-        """Add what was summed over other rows."""
-        for mine, theirs in zip(self.slopes, other.slopes, strict=True):
-            mine.merge(theirs)
-        if self.own is not None and other.own is not None:
-            self.own.merge(other.own)
-        self.own = self.own or other.own
 
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
@@ -290,44 +289,47 @@ class Evaluation:
         return self.own.vector() if self.own is not None and self.own.value() > best else found
 
 
+@dataclass(slots=True)
 class MultinomialEvaluation:
-    """The same for a problem of all classes together, at weights (classes, p) and the solver's dual variables.
+    """The sums over all rows of a problem of all classes together, at its weights and the solver's dual variables.
 
     Problem and dual: ``compute.passes.dcd.multinomial_sweep``.
     """
 
-    def __init__(self, problem: Problem, weights: Float64) -> None:
-        self.problem, self.weights = problem, weights
-        self._v = np.zeros_like(weights)
-        """(classes, p) sum_i a_ik x_i."""
-        self._losses = self._gain = 0.0
+    problem: Problem
+    weights: Float64
+    """(classes, p)."""
+    v: Total[Float64] = field(init=False)
+    """(classes, p) sum_i a_ik x_i."""
+    losses: Total[float] = 0.0
+    """sum C_i l(m_i)."""
+    gain: Total[float] = 0.0
+    """sum b_i - conjugate(b_i)."""
+
+    def __post_init__(self) -> None:
+        self.v = np.zeros_like(self.weights)
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Count a block, with the dual variables (n, classes) of its rows."""
         problem = self.problem
         values = operators.margins(block.X, self.weights.T)
-        self._losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
+        self.losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
         if alpha is not None:
             alpha = np.ascontiguousarray(alpha)
-            self._v += operators.adjoint(block.X, alpha, problem.columns).T
-            self._gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
-
-    def merge(self, other: MultinomialEvaluation) -> None:
-        """Add what was summed over other rows."""
-        self._v += other._v
-        self._losses, self._gain = self._losses + other._losses, self._gain + other._gain
+            self.v += operators.adjoint(block.X, alpha, problem.columns).T
+            self.gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
-        self.weights, self._v = weights, np.array([change(v) for v in self._v])
+        self.weights, self.v = weights, np.array([change(v) for v in self.v])
 
     def values(self) -> tuple[float, list[float]]:
         """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
-        return 0.5 * float(np.sum(self.weights**2)) + self._losses, [self._gain - 0.5 * float(np.sum(self._v**2))]
+        return 0.5 * float(np.sum(self.weights**2)) + self.losses, [self.gain - 0.5 * float(np.sum(self.v**2))]
 
     def vector(self) -> Float64:
         """Return sum_i a_ik x_i (classes, p) of the dual variables."""
-        return self._v
+        return self.v
 
 
 @saved_as("evaluation.state")
@@ -339,7 +341,7 @@ class WeightEvaluationState:
     """What the weights are worth is asked for this loss and C."""
     point: Float64
     """The weights, which never change; 0 where the problem has none to start from."""
-    evaluation: PointSums
+    evaluation: Total[PointSums]
     """The sums of the pass: losses, dual terms, gradient."""
 
 
@@ -375,16 +377,6 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
 
     def certify(self, state: WeightEvaluationState) -> None:
         """Every pass is an exact evaluation."""
-
-    def part(self, state: WeightEvaluationState) -> WeightEvaluationState:
-        """The weights, with sums of nothing."""
-        return replace(state, evaluation=PointSums(len(state.point)))
-
-    def merge(self, states: list[WeightEvaluationState]) -> WeightEvaluationState:
-        """Add up what each worker summed."""
-        for other in states[1:]:
-            states[0].evaluation.merge(other.evaluation)
-        return states[0]
 
     def solution(self, state: WeightEvaluationState) -> LinearSolution:
         """The weights it was given."""

@@ -13,6 +13,7 @@ from streamsvm.errors import DataError
 from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
 from streamsvm.tags import saved_as
 from streamsvm.types import Block
+from streamsvm.types.state import Total
 
 COPIES_WHILE_JOINED = 2
 """Copies of the rows in memory while they are joined."""
@@ -38,7 +39,7 @@ class GatheredRows(NamedTuple):
 class Gatherer:
     """The rows that were gathered so far."""
 
-    parts: list[GatheredRows] = field(default_factory=list)
+    parts: Total[list[GatheredRows]] = field(default_factory=list)
     """One for each block, copied."""
 
     def add(self, block: Block) -> None:
@@ -48,10 +49,6 @@ class Gatherer:
             row = block.numbers[chosen]
             X = operators.keep_rows(block.X, chosen)
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
-
-    def merge(self, other: Gatherer) -> None:
-        """Add the rows that another worker gathered."""
-        self.parts = self.parts + other.parts
 
     def join(self) -> GatheredRows:
         """Return all rows by number, and forget them here. Raises DataError where no row has a weight."""

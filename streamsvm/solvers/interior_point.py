@@ -46,6 +46,7 @@ from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, Row
 from streamsvm.solvers.segment import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
+from streamsvm.types.state import FirstPassTotal, Smallest, Total, clear_totals, merge_states
 
 SPARE = 2.0
 """Multiple of ``limit`` of the rows that may be held before some are thrown out."""
@@ -119,16 +120,12 @@ class NearestRows:
 
     limit: int
     """Rows at most."""
-    threshold: float = np.inf
+    threshold: Smallest[float] = np.inf
     """Rows of this key or a larger one are out."""
-    held: int = 0
+    held: Total[int] = 0
     """Rows in ``parts``."""
-    parts: list[NearRows] = field(default_factory=list)
+    parts: Total[list[NearRows]] = field(default_factory=list)
     """Those kept so far, a part for each block."""
-
-    def clear(self) -> None:
-        """A pass begins."""
-        self.threshold, self.held, self.parts = np.inf, 0, []
 
     def add(self, block: Block, distance: Float64, f: Float64, df: Float64) -> None:
         """Offer the rows of a block that are so far (n,) from the corner."""
@@ -143,9 +140,8 @@ class NearestRows:
             self._throw_out()
 
     def merge(self, other: NearestRows) -> None:
-        """Join the rows another worker kept of other rows."""
-        self.threshold = min(self.threshold, other.threshold)
-        self.parts = self.parts + other.parts
+        """Join the rows that were kept of other rows: the nearest of both stay."""
+        merge_states([self, other])
         self._throw_out()
 
     def taken(self) -> NearRows | None:
@@ -475,15 +471,15 @@ class InteriorPointState(SegmentState):
     """(p,) the best point of the readings so far, which is the solution."""
     direction: Float64
     """(p,) from there to the candidate; 0: there is none, and the point is evaluated."""
-    sums: SegmentSums
+    sums: Total[SegmentSums]
     """Of the pass along the segment."""
-    near: NearestRows
+    near: Total[NearestRows]
     """The rows nearest to the corner, in a pass for a loss that has one and in the first one."""
-    squares: Float64
+    squares: FirstPassTotal[Float64]
     """(p,) sum s_i x_ij^2, of the first pass."""
-    weight: float = 0.0
+    weight: Total[float] = 0.0
     """sum s_i over the rows met in this pass."""
-    gram: Float64 | None = None
+    gram: Total[Float64 | None] = None
     """(p, p) X' diag(C_i l'') X at the candidate, for smooth losses; None before the first block and for the hinge."""
     primal: float = np.inf
     """P of ``point``; inf before the first pass."""
@@ -499,7 +495,7 @@ class InteriorPointState(SegmentState):
     """When work in memory is to end, on the clock of ``time.perf_counter``."""
     facts: dict[str, float] = field(default_factory=dict)
     """What there is to say of the last pass."""
-    rows: RowSums | None = None
+    rows: FirstPassTotal[RowSums | None] = None
     """Of one class with a free offset: sums over all rows, which the first pass makes."""
     proven: ProvenPoint | None = None
     """Where ``dual`` comes from; None: it is a = 0, or that of one class."""
@@ -591,9 +587,7 @@ class InteriorPoint(SegmentSolver):
         state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
         if state.rows is not None:
             state.facts |= state.rows.facts()
-        state.sums.clear()
-        state.near.clear()
-        state.gram, state.weight = None, 0.0
+        clear_totals(state)
         return Certificate(state.primal, state.dual, final=objective.is_degenerate(state.dual), facts=dict(state.facts))
 
     def _done(self, state: InteriorPointState) -> bool:
@@ -625,11 +619,6 @@ class InteriorPoint(SegmentSolver):
         """The same: where the bound comes from is always known."""
         return self
 
-    def witness(self, state: InteriorPointState) -> InteriorPointState:
-        """What ``dual_values`` looks at: the point behind the bound, without rows and sums."""
-        nothing = NearestRows(state.near.limit)
-        return replace(state, sums=SegmentSums(1), near=nothing, squares=np.zeros(1), gram=None)
-
     def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
         """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in
         memory.
@@ -645,19 +634,6 @@ class InteriorPoint(SegmentSolver):
         mine, places = block.members(proven.rows)
         found[places] = proven.alpha[mine]
         return found
-
-    def merge(self, states: list[InteriorPointState]) -> InteriorPointState:
-        """Add up what each worker summed, and join the rows they kept."""
-        first, *others = states
-        for other in others:
-            first.sums.merge(other.sums)
-            first.near.merge(other.near)
-            first.weight += other.weight
-            if first.rows is not None and other.rows is not None and first.passes == 0:
-                first.rows.merge(other.rows)
-            first.squares = first.squares + (other.squares if first.passes == 0 else 0.0)
-            first.gram = add_sums(first.gram, other.gram)
-        return first
 
 
 def _slopes_alone(found: BestPoint) -> ProvenPoint | None:

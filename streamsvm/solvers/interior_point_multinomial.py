@@ -31,7 +31,7 @@ numbers and sums what both bounds are made of.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -54,6 +54,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
+from streamsvm.types.state import Total, clear_totals
 
 TOLERANCE_SHARE, LEAST_GAP = 0.01, 1e-13
 """The relative gap in memory: of the one that is asked for, and what float64 can tell."""
@@ -294,7 +295,7 @@ class MultinomialState:
     """What is solved."""
     point: Float64
     """The weights, the first ones until the problem is solved."""
-    v: Float64
+    v: Total[Float64]
     """(components,) sum_i a_ik x_i of the numbers that rows have been told, over the rows met in this pass."""
     best: Float64
     """(components,) the point of least P so far, which is the solution."""
@@ -302,15 +303,15 @@ class MultinomialState:
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
     """The largest D so far; -inf before the first pass."""
-    gatherer: Gatherer = field(default_factory=Gatherer)
+    gatherer: Total[Gatherer] = field(default_factory=Gatherer)
     """The rows, until the problem is solved."""
     row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     """(n,) the global numbers of the rows that have dual variables, rising."""
     a: Float64 = field(default_factory=lambda: np.empty((0, 0)))
     """(n, classes) those variables."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum C_i l(m_i) at ``point`` over the rows met in this pass."""
-    gain: float = 0.0
+    gain: Total[float] = 0.0
     """sum b_i - conjugate(b_i) over the rows met in this pass."""
     solved: bool = False
     """Whether the problem was solved in memory."""
@@ -385,24 +386,11 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
             found = solve(state.problem, rows, state.deadline)
             state.point, state.a, state.row = found.W.ravel(), found.a, rows.row
             state.solved, state.steps = True, found.steps
-        state.v, state.losses, state.gain = np.zeros_like(state.v), 0.0, 0.0
+        clear_totals(state)
         return certificate
 
     def certify(self, state: MultinomialState) -> None:
         """Every pass is an exact evaluation."""
-
-    def part(self, state: MultinomialState) -> MultinomialState:
-        """Return a state for another worker: the same point, sums of nothing."""
-        return replace(state, v=np.zeros_like(state.v), gatherer=Gatherer(), losses=0.0, gain=0.0)
-
-    def merge(self, states: list[MultinomialState]) -> MultinomialState:
-        """Add up what each worker summed, and put together what they gathered."""
-        first, *others = states
-        for other in others:
-            first.gatherer.merge(other.gatherer)
-            first.v = first.v + other.v
-            first.losses, first.gain = first.losses + other.losses, first.gain + other.gain
-        return first
 
     def solution(self, state: MultinomialState) -> LinearSolution:
         """The weights of the least P that a pass has evaluated, (classes, columns + 1)."""

@@ -34,7 +34,6 @@ from streamsvm.solvers.kernel.rounding import (
     choose_form,
     error_of_values,
     extend_reach,
-    join_reaches,
 )
 from streamsvm.solvers.kernel.working_set import Interval, solve_box, system_bytes
 from streamsvm.tags import saved_as
@@ -50,6 +49,7 @@ from streamsvm.types import (
     Solver,
     SupportSolution,
 )
+from streamsvm.types.state import Seen, Total
 
 START_VIOLATION = 1e-3
 """Pairs are optimized to this violation, in margins."""
@@ -65,11 +65,11 @@ class KernelActiveSetState:
     """The rows until the first pass is closed; then the rows, their dual variables and the certificate of these."""
 
     problem: Problem
-    gatherer: Gatherer = field(default_factory=Gatherer)
+    gatherer: Total[Gatherer] = field(default_factory=Gatherer)
     """The rows of the first pass."""
     rows: GatheredRows | None = None
     """All rows that count; None before they are known."""
-    reach: Reach | None = None
+    reach: Seen[Reach | None] = None
     """The reach of the rows."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
     """(n,) the dual variables of ``rows``, with y'a = 0."""
@@ -170,14 +170,6 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
     def certify(self, state: KernelActiveSetState) -> None:
         """Make the pass the last one: it leaves the dual variables as its certificate says."""
         state.ending = True
-
-    def merge(self, states: list[KernelActiveSetState]) -> KernelActiveSetState:
-        """Put together the rows that workers gathered."""
-        first, *others = states
-        for other in others:
-            first.gatherer.merge(other.gatherer)
-            first.reach = join_reaches(first.reach, other.reach)
-        return first
 
     def solution(self, state: KernelActiveSetState) -> SupportSolution:
         """Return the support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them in."""

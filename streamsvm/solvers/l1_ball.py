@@ -26,7 +26,7 @@ g = Ka is +-r X'SR - y'SR, and 2 f - min g is the Frank-Wolfe gap max_u (w - u)'
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations, StepsFromSamp
 from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
+from streamsvm.types.state import DriverOnly, Total, clear_totals, find_driver_fields
 
 MAX_USED_SHARE = 0.75
 """A pool that does not hold all columns has this share of columns in use at most; a solution with more is not found, and the
@@ -261,15 +262,15 @@ class BallState:
     problem: Problem
     point: Float64
     """(p,) the weights that the pass evaluates, in the ball."""
-    evaluation: PointSums
+    evaluation: Total[PointSums]
     """The sums of the pass at ``point``."""
     pool: Int64
     """(m - 1,) columns whose vertices the method works on, rising; empty: not chosen yet."""
     gathering: bool = False
     """Whether the pass sums up X'SX of the pool."""
-    gathered: Float64 | None = None
+    gathered: Total[Float64 | None] = None
     """(m, m) that sum over the blocks met so far; None: nothing yet."""
-    gram: Float64 | None = None
+    gram: DriverOnly[Float64 | None] = None
     """(m, m) X'SX of the pool and the constant feature; None before it is known, and where blocks are visited."""
     best: Float64 | None = None
     """(p,) the evaluated weights with the least P, which are the solution; None before the first pass is closed."""
@@ -277,7 +278,7 @@ class BallState:
     """P of ``best``."""
     dual: float = 0.0
     """The largest D so far; at first that of a = 0."""
-    work: BallWork | None = None
+    work: DriverOnly[BallWork | None] = None
     """The work in memory before the next pass; None: none is left."""
     iterations: int = 0
     """Iterations made."""
@@ -313,7 +314,7 @@ class OnL1Ball(ColumnPoolSolver):
     """Seed of the draws."""
     away: str = "exact"
     """Where mfw and swap with a sample look for the vertex that weight is taken from (``StepsFromSamples.away``)."""
-    driver_fields: ClassVar[tuple[str, ...]] = ("gram", "work")
+    driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(BallState)
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=True)
     """Least squares; other losses with these properties are refused where the problem is made."""
 
@@ -374,7 +375,7 @@ class OnL1Ball(ColumnPoolSolver):
         if not done:
             self._continue(state, found, gap)
         state.certifying = False
-        state.evaluation.clear()
+        clear_totals(state)
         used = 0 if state.best is None else int(np.count_nonzero(state.best[:-1]))
         return Certificate(state.primal, state.dual, final=final, facts={**state.facts, "columns_used": used})
 
@@ -443,18 +444,6 @@ class OnL1Ball(ColumnPoolSolver):
     def candidate(self, state: BallState) -> Float64:
         """Return the best weights so far."""
         return (state.point if state.best is None else state.best).copy()
-
-    def part(self, state: BallState) -> BallState:
-        """Return the state with no sums; the point and the pool are shared."""
-        return replace(state, evaluation=PointSums(len(state.point)), gathered=None)
-
-    def merge(self, states: list[BallState]) -> BallState:
-        """Add up the sums of each worker."""
-        first, *others = states
-        for other in others:
-            first.evaluation.merge(other.evaluation)
-            first.gathered = add_sums(first.gathered, other.gathered)
-        return first
 
     def solution(self, state: BallState) -> LinearSolution:
         """Return the best weights that were evaluated."""

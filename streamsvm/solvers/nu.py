@@ -42,6 +42,7 @@ from streamsvm.types import (
     Solver,
 )
 from streamsvm.types.problem import Bounds
+from streamsvm.types.state import Total
 
 if TYPE_CHECKING:
     from streamsvm.solvers.interior_point import InteriorPoint, InteriorPointState
@@ -115,7 +116,7 @@ class NuState:
 
     problem: Problem
     """What is solved."""
-    signed: InteriorPointState
+    signed: Total[InteriorPointState]
     """The run on rows with signs."""
 
 
@@ -176,10 +177,6 @@ class NuClasses(Solver[NuState]):
     def candidate(self, state: NuState) -> Float64:
         """The weights of margins of 1."""
         return self.solution(state).w
-
-    def merge(self, states: list[NuState]) -> NuState:
-        """Add up what each worker summed."""
-        return replace(states[0], signed=self.inner.merge([state.signed for state in states]))
 
     def solution(self, state: NuState) -> LinearSolution:
         """The weights u / rho; 0 where nothing is better than u = 0."""

@@ -48,6 +48,7 @@ from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
 from streamsvm.types import AnySolver, Block, Loss, Problem, Regularizer
 from streamsvm.types.problem import Bounds
+from streamsvm.types.state import Largest, Total
 
 OFFSET = -1.0
 """The value of the constant feature whose weight is rho."""
@@ -74,15 +75,15 @@ class RowSums:
 
     components: int
     """p."""
-    total: float = 0.0
+    total: Total[float] = 0.0
     """S = sum s_i."""
-    squares: float = 0.0
+    squares: Total[float] = 0.0
     """sum s_i^2."""
-    largest: float = 0.0
+    largest: Largest[float] = 0.0
     """max s_i."""
-    v: Float64 = field(init=False)
+    v: Total[Float64] = field(init=False)
     """V (p,) = sum s_i x_i, the offset's feature last; of two classes (``solvers.nu``) each row with its sign."""
-    energy: float = 0.0
+    energy: Total[float] = 0.0
     """sum s_i ||x_i||^2, the offset's feature left out."""
 
     def __post_init__(self) -> None:
@@ -97,12 +98,6 @@ class RowSums:
         self.v = self.v + operators.adjoint(block.X, s * problem.kind.signs(block.y), problem.columns)
         if squares is not None:
             self.energy += float(squares[:-1].sum())
-
-    def merge(self, other: RowSums) -> None:
-        """Add what another worker summed over other rows."""
-        self.total, self.squares = self.total + other.total, self.squares + other.squares
-        self.largest, self.v = max(self.largest, other.largest), self.v + other.v
-        self.energy += other.energy
 
     @property
     def usual(self) -> float:

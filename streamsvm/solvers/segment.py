@@ -16,9 +16,9 @@ import numpy as np
 from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
 from streamsvm.config.options import field_values
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import add_sums
 from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, LinearSolution, LossRequirement, Problem, Regularizer, RowState, Solver
+from streamsvm.types.state import Total
 
 STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
 """Shares of the way to the candidate that are looked at: the whole first, which is nearly always the best."""
@@ -50,28 +50,24 @@ class SegmentSums:
 
     components: int
     """p."""
-    losses: Float64 = field(init=False)
+    losses: Total[Float64] = field(init=False)
     """(J,) loss sums at the steps."""
-    gains: Float64 = field(init=False)
+    gains: Total[Float64] = field(init=False)
     """(J,) sum a_i - conjugate(a_i)."""
-    v: Float64 = field(init=False)
+    v: Total[Float64] = field(init=False)
     """(p,) of the rows whose slope is the same at all steps."""
-    low: Float64 = field(init=False)
+    low: Total[Float64] = field(init=False)
     """(p,) what rounding took from it."""
-    apart: Float64 = field(init=False)
+    apart: Total[Float64] = field(init=False)
     """(J, p) of the other rows."""
-    lows: Float64 | None = None
+    lows: Total[Float64 | None] = None
     """(J, p) what rounding took from those; None before the first block."""
 
     def __post_init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget what was added: a pass begins."""
         count = len(STEPS)
         self.losses, self.gains = np.zeros(count), np.zeros(count)
         self.v, self.low = np.zeros(self.components), np.zeros(self.components)
-        self.apart, self.lows = np.zeros((count, self.components)), None
+        self.apart = np.zeros((count, self.components))
 
     def add(self, problem: Problem, block: Block, w: Float64, d: Float64) -> tuple[Float64, Float64]:
         """Count a block, and return X w and X d."""
@@ -81,13 +77,6 @@ class SegmentSums:
         sums = LineSums(self.losses, self.gains, self.v, self.low, self.apart, self.lows)
         segment_pass(block.labeled, Line(w, d, np.array(STEPS), problem.C, problem.loss), f, df, sums)
         return f, df
-
-    def merge(self, other: SegmentSums) -> None:
-        """Add what another worker summed along the same segment."""
-        self.losses, self.gains = self.losses + other.losses, self.gains + other.gains
-        self.v, self.low = self.v + other.v, self.low + other.low
-        self.apart = self.apart + other.apart
-        self.lows = add_sums(self.lows, other.lows)
 
     def planes(self) -> tuple[Float64, Float64]:
         """Return g (K,) and v (K, p) of planes g - v.w that nowhere exceed the loss sum, at those steps that tell them

@@ -19,7 +19,7 @@ to H w are added.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -36,12 +36,12 @@ from streamsvm.solvers.stochastic import (
     averaged_certificate_for,
     certificate_of,
     evaluate,
-    merge_certificates,
     share_of,
     take_pass,
 )
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
+from streamsvm.types.state import Own, Total, clear_totals, merge_states
 
 LEAST_SKIP, COLUMNS_PER_ROW = 16, 16
 """Rows between two steps of all columns: the authors' number for dense rows, or more where columns are many."""
@@ -56,33 +56,33 @@ class SGDQNState(AveragedState):
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
-    w: Float64
+    w: Own[Float64]
     """The weights."""
-    H: Float64
+    H: Own[Float64]
     """The diagonal of the matrix; 0: no row has been seen."""
     w_before: Float64
     """w at the start of the pass."""
     H_before: Float64
     """H at the start of the pass."""
-    past: Float64
+    past: Own[Float64]
     """The weights before they shrank the last time."""
-    total: Float64
+    total: Total[Float64]
     """Sum of ``samples`` values of w."""
-    v: Float64
+    v: Total[Float64]
     """sum b_i y_i x_i over the rows of the pass; C b_i are its dual variables."""
-    averaged: AveragedCertificate
+    averaged: Total[AveragedCertificate]
     """Candidate and dual bound, and what the candidate was found to be worth."""
-    rows: int = 0
+    rows: Own[int] = 0
     """Rows since w shrank the last time."""
-    due: bool = False
+    due: Own[bool] = False
     """Whether the next row measures the curvature."""
-    samples: int = 0
+    samples: Total[int] = 0
     """How many values of w are in ``total``."""
-    linear: float = 0.0
+    linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
-    quadratic: float = 0.0
+    quadratic: Total[float] = 0.0
     """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
 
 
@@ -161,31 +161,18 @@ class SGDQN(AveragedSolver):
         mean = state.total / state.samples if state.samples else w
         averaged.candidate += share_of(averaged.passes) * (mean - averaged.candidate)
         state.w_before[:], state.H_before[:] = w, state.H
-        state.total[:] = state.v[:] = 0.0
-        state.linear = state.quadratic = state.losses = 0.0
-        state.samples = 0
+        clear_totals(state)
         return certificate
 
     def merge(self, states: list[SGDQNState]) -> SGDQNState:
-        """Add the copies' contributions to H and H w, and what they summed over their rows."""
+        """Add the parts' contributions to H and H w, and what they summed up."""
         if len(states) == 1:
             return states[0]
         first = states[0]
         H = first.H_before + sum((s.H - s.H_before for s in states), np.zeros_like(first.H))
         weighed = first.H_before * first.w_before
         weighed = weighed + sum((s.H * s.w - weighed for s in states), np.zeros_like(first.w))
-        w = np.divide(weighed, H, out=first.w_before.copy(), where=H > 0.0)
-        return replace(
-            first,
-            averaged=merge_certificates([s.averaged for s in states]),
-            w=w,
-            H=H,
-            past=w.copy(),
-            due=False,
-            total=np.asarray(sum(s.total for s in states)),
-            v=np.asarray(sum(s.v for s in states)),
-            samples=sum(s.samples for s in states),
-            linear=sum(s.linear for s in states),
-            quadratic=sum(s.quadratic for s in states),
-            losses=sum(s.losses for s in states),
-        )
+        merged = merge_states(states)
+        merged.w, merged.H = np.divide(weighed, H, out=first.w_before.copy(), where=H > 0.0), H
+        merged.past, merged.due = merged.w.copy(), False
+        return merged

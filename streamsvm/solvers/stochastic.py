@@ -58,6 +58,7 @@ from streamsvm.types import (
     Solver,
 )
 from streamsvm.types.problem import has_box, scaled_dual
+from streamsvm.types.state import Mean, Own, Total, clear_totals, merge_states
 
 AVERAGING_POWER = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
@@ -92,17 +93,17 @@ class AveragedCertificate:
     """The weights that are evaluated next; the solver moves them when it closes a pass, after ``certificate_of``."""
     best: Float64
     """The candidate of least exact primal, which is ``primal``."""
-    v: Float64
+    v: Own[Float64]
     """Mean over passes of sum a_i y_i x_i, whose dual value the next two complete; of slopes the pass's own sum."""
-    linear: float = 0.0
+    linear: Own[float] = 0.0
     """The part of sum t a_i - conjugate(t a_i) that grows as t; averaged or summed like ``v``."""
-    quadratic: float = 0.0
+    quadratic: Own[float] = 0.0
     """The part that falls as t^2; averaged or summed like ``v``."""
     dual: float = 0.0
     """The largest proven value; 0 is that of a = 0."""
     primal: float = inf
     """The least exact P of a candidate, that of ``best``; inf until one was evaluated."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum C s_i l(m_i) of the candidate over the rows met in the pass, if it evaluates; else 0."""
     passes: int = 0
     """Passes that trained; one that only evaluates is not counted."""
@@ -187,14 +188,12 @@ def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificat
     return certificate
 
 
-def merge_certificates(parts: list[AveragedCertificate], *, slopes: bool = False) -> AveragedCertificate:
-    """One of several copies that each saw some of the rows of a pass: the sums added up, ``slopes``' too if asked."""
-    whole = replace(parts[0], losses=sum(part.losses for part in parts))
-    if slopes:
-        whole.v = sum((part.v for part in parts[1:]), parts[0].v)
-        whole.linear = sum(part.linear for part in parts)
-        whole.quadratic = sum(part.quadratic for part in parts)
-    return whole
+def add_slopes(averaged: AveragedCertificate, others: list[AveragedCertificate]) -> None:
+    """Add what ``evaluate_slopes`` summed in other parts of a pass."""
+    for other in others:
+        averaged.v = averaged.v + other.v
+        averaged.linear += other.linear
+        averaged.quadratic += other.quadratic
 
 
 class AveragedState:
@@ -247,30 +246,30 @@ class SGDState(AveragedState):
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
-    a: Float64
+    a: Own[Float64]
     """lambda t w, (columns + 1,): sums of s_i y_i x_i, to which a presentation adds without scaling."""
     before: Float64
     """a at the start of the pass."""
-    total: Float64
+    total: Total[Float64]
     """Sum of ``samples`` values of w."""
-    averaged: AveragedCertificate
+    averaged: Total[AveragedCertificate]
     """Candidate and dual bound, and what the candidate was found to be worth."""
     origin: Float64
     """a of the warm start, which is no sum of updates."""
-    t: int = 0
+    t: Own[int] = 0
     """Presentations so far, ``t_origin`` included."""
     t_before: int = 0
     """t at the start of the pass."""
     t_origin: int = 0
     """The presentations a warm start stands for: one for each row; 0 without one."""
-    samples: int = 0
+    samples: Total[int] = 0
     """How many values of w are in ``total``."""
-    gained: float = 0.0
+    gained: Total[float] = 0.0
     """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its
     margin."""
     gained_before: float = 0.0
     """The same of all passes before."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
 
 
@@ -408,26 +407,20 @@ class SGD(AveragedSolver):
 
     def _reset(self, state: SGDState) -> None:
         state.before[:] = state.a
-        state.total[:] = 0.0
         state.t_before = state.t
         state.gained_before += state.gained
-        state.gained = state.losses = 0.0
-        state.samples = 0
+        clear_totals(state)
 
     def merge(self, states: list[SGDState]) -> SGDState:
-        """Add the copies' contributions to a and t."""
-        first = states[0]
-        moved = sum((s.a - first.before for s in states[1:]), np.zeros_like(first.a))
-        return replace(
-            first,
-            a=first.a + moved,
-            total=sum((s.total for s in states[1:]), first.total),
-            averaged=merge_certificates([s.averaged for s in states], slopes=self.variant == "r"),
-            t=first.t_before + sum(s.t - s.t_before for s in states),
-            samples=sum(s.samples for s in states),
-            gained=sum(s.gained for s in states),
-            losses=sum(s.losses for s in states),
-        )
+        """Add the parts' contributions to a and t, and what they summed up."""
+        first, others = states[0], states[1:]
+        a = first.a + sum((s.a - first.before for s in others), np.zeros_like(first.a))
+        t = first.t_before + sum(s.t - s.t_before for s in states)
+        merged = merge_states(states)
+        merged.a, merged.t = a, t
+        if self.variant == "r":
+            add_slopes(merged.averaged, [s.averaged for s in others])
+        return merged
 
 
 @saved_as("pegasos.state")
@@ -437,38 +430,38 @@ class PegasosState(AveragedState):
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
-    a: Float64
+    a: Own[Float64]
     """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as projections left them."""
-    before: Float64
+    before: Own[Float64]
     """What is left in a, after projections, of a at the start of the pass."""
-    origin: Float64
+    origin: Own[Float64]
     """What is left in a of the warm start, which is no sum of gradients."""
-    total: Float64
+    total: Total[Float64]
     """Sum of ``samples`` values of w."""
-    averaged: AveragedCertificate
+    averaged: Total[AveragedCertificate]
     """Candidate and dual bound, and what the candidate was found to be worth."""
-    t: int = 0
+    t: Own[int] = 0
     """Rows met so far, in all passes."""
     t_before: int = 0
     """t at the start of the pass."""
-    offset: float = 0.0
+    offset: Own[float] = 0.0
     """Rows by which the clock is ahead, so that first steps are stable and a warm start has weight; set by the first
     block."""
-    samples: float = 0.0
+    samples: Total[float] = 0.0
     """How many values of w are in ``total``."""
-    linear: float = 0.0
+    linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass, less what projections took."""
-    quadratic: float = 0.0
+    quadratic: Total[float] = 0.0
     """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass, less what projections took."""
-    linear_before: float = 0.0
+    linear_before: Own[float] = 0.0
     """What is left, after projections, of ``linear`` of all passes before; likewise the next."""
-    quadratic_before: float = 0.0
+    quadratic_before: Own[float] = 0.0
     """What is left, after projections, of ``quadratic`` of all passes before."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
-    weight: float = 0.0
+    weight: Own[float] = 0.0
     """Sum of s_i, of numbers of 2 s_i l(-t_i), over the ``met`` rows of all visits so far: for their mean."""
-    met: int = 0
+    met: Own[int] = 0
     """Rows that ``weight`` is summed over."""
 
 
@@ -594,36 +587,28 @@ class Pegasos(AveragedSolver):
 
     def _reset(self, state: PegasosState) -> None:
         state.before[:] = state.a
-        state.total[:] = 0.0
         state.t_before = state.t
         state.linear_before += state.linear
         state.quadratic_before += state.quadratic
-        state.linear = state.quadratic = state.losses = state.samples = 0.0
+        clear_totals(state)
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
-        """Add the copies' contributions to a and t."""
-        first, others = states[0], states[1:]
-        share = 1.0 / len(states)
+        """Add the parts' contributions to a and t, and what they summed up; what projections shrank is the mean."""
+        first, others, share = states[0], states[1:], 1.0 / len(states)
         before = sum((share * s.before for s in others), share * first.before)
-        origin = sum((share * s.origin for s in others), share * first.origin)
-        return replace(
+        changed = replace(
             first,
             a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
             before=before,
-            origin=origin,
-            total=sum((s.total for s in others), first.total),
-            averaged=merge_certificates([s.averaged for s in states]),
+            origin=sum((share * s.origin for s in others), share * first.origin),
             t=first.t_before + sum(s.t - s.t_before for s in states),
             offset=max(s.offset for s in states),
-            samples=sum(s.samples for s in states),
-            linear=sum(s.linear for s in states),
-            quadratic=sum(s.quadratic for s in states),
             linear_before=share * sum(s.linear_before for s in states),
             quadratic_before=share * sum(s.quadratic_before for s in states),
-            losses=sum(s.losses for s in states),
             weight=sum(s.weight for s in states),
             met=sum(s.met for s in states),
         )
+        return merge_states([changed, *others])
 
 
 def weight_in_radius(problem: Problem, block: Block) -> float:
@@ -659,37 +644,37 @@ class ASSGState(AveragedState):
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
-    w: Float64
+    w: Mean[Float64]
     """The weights, where the steps are."""
-    center: Float64
+    center: Mean[Float64]
     """The center of the ball: the mean of the stage before, at first the w of a sample or of a warm start."""
-    total: Float64
+    total: Mean[Float64]
     """Sum of ``samples`` values of w in the stage under way."""
-    v: Float64
+    v: Total[Float64]
     """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i); C b_i are its dual variables."""
-    averaged: AveragedCertificate
+    averaged: Total[AveragedCertificate]
     """Candidate and dual bound, and what the candidate was found to be worth."""
-    samples: float = 0.0
+    samples: Mean[float] = 0.0
     """How many values of w are in ``total``."""
-    linear: float = 0.0
+    linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
-    quadratic: float = 0.0
+    quadratic: Total[float] = 0.0
     """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
-    losses: float = 0.0
+    losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
-    length: float = 0.0
+    length: Mean[float] = 0.0
     """Rows of a stage; 0: nothing has been seen yet."""
-    left: float = 0.0
+    left: Mean[float] = 0.0
     """Rows to the end of the stage under way."""
-    stage: float = 0.0
+    stage: Mean[float] = 0.0
     """Stages done since the last restart; whole but for a mean over workers."""
-    first_radius: float = 0.0
+    first_radius: Mean[float] = 0.0
     """The radius of the ball in the first stage after a restart."""
-    first_step: float = 0.0
+    first_step: Mean[float] = 0.0
     """The length of the steps in the first stage after a restart."""
-    radius: float = 0.0
+    radius: Mean[float] = 0.0
     """The radius of the ball in the stage under way."""
-    step: float = 0.0
+    step: Mean[float] = 0.0
     """The length of the steps in the stage under way."""
 
 
@@ -848,29 +833,5 @@ class ASSG(AveragedSolver):
         certificate = certificate_of(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
         half_done = state.left < 0.5 * state.length and state.samples > 0.0
         averaged.candidate[:] = state.total / state.samples if half_done else state.center
-        state.v[:] = 0.0
-        state.linear = state.quadratic = state.losses = 0.0
+        clear_totals(state)
         return certificate
-
-    def merge(self, states: list[ASSGState]) -> ASSGState:
-        """Average where the copies are in their stages, and add up what they summed over their rows."""
-        count = len(states)
-        return replace(
-            states[0],
-            averaged=merge_certificates([s.averaged for s in states]),
-            w=np.asarray(sum(s.w for s in states)) / count,
-            center=np.asarray(sum(s.center for s in states)) / count,
-            total=np.asarray(sum(s.total for s in states)) / count,
-            samples=sum(s.samples for s in states) / count,
-            length=sum(s.length for s in states) / count,
-            left=sum(s.left for s in states) / count,
-            stage=sum(s.stage for s in states) / count,
-            first_radius=sum(s.first_radius for s in states) / count,
-            first_step=sum(s.first_step for s in states) / count,
-            radius=sum(s.radius for s in states) / count,
-            step=sum(s.step for s in states) / count,
-            v=np.asarray(sum(s.v for s in states)),
-            linear=sum(s.linear for s in states),
-            quadratic=sum(s.quadratic for s in states),
-            losses=sum(s.losses for s in states),
-        )

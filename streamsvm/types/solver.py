@@ -14,6 +14,7 @@ from streamsvm.aliases import Handle, JsonObject, RowRecord
 from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Certificate, Loss, Problem, has_box
+from streamsvm.types.state import begin_part, merge_states
 
 DUAL = "alpha"
 """The name of the per-row state that holds dual variables, for solvers that have them."""
@@ -151,10 +152,12 @@ class Solver(ABC, Generic[S]):
 
     One pass is ``visit`` on every block, then ``finish``; what a pass does (train, certify, try step lengths) is the
     state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough. A state
-    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.tags``): a checkpoint is its fields.
+    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.tags``): a checkpoint is its fields. Each
+    field declares its role in a pass (``types.state``): what is summed up, what is only read, what only ``finish`` needs.
 
-    A subclass implements ``cost``, ``start``, ``visit``, ``finish``, ``merge`` and ``solution``, and states its ``losses``.
-    Everything else is an ability that a solver may lack: what is here by default says so. The flags (``exact_kernel``,
+    A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``. ``part``,
+    ``merge`` and ``witness`` follow from the roles; a solver overrides one where joining is more than adding up. Everything
+    else is an ability that a solver may lack: what is here by default says so. The flags (``exact_kernel``,
     ``warm_start``, ``has_candidates``, ``has_dual_witness``, ``stops_early``) belong to methods; ``tests/contract`` holds
     every registered solver to both.
     """
@@ -206,21 +209,21 @@ class Solver(ABC, Generic[S]):
     def solution(self, state: S) -> LinearSolution | SupportSolution:
         """Return the function the last exact certificate is of; its arrays are copies. Raises StreamSVMError if none is."""
 
-    # -- a pass in parts: copies of one state visit different chunks, and are merged before the pass is finished
+    # -- a pass in parts: each visits different chunks, and they are merged before the pass is finished
 
-    @abstractmethod
+    def part(self, state: S) -> S:
+        """Return the state as a part of a pass begins with it. Visits of the part change nothing that ``state`` has.
+
+        Fields with the role ``DriverOnly`` are None.
+        """
+        return begin_part(state)
+
     def merge(self, states: list[S]) -> S:
-        """Join what several workers did with copies of one state, each on its own chunks, in one pass.
+        """Merge parts of one pass, each of which visited its own chunks.
 
         The state that is returned is closed with ``finish``. A list of one comes back as it is. May change the states.
         """
-
-    def part(self, state: S) -> S | None:
-        """Return the state as a part of a pass begins with it: empty sums, and of all else what it has, not copied.
-
-        For states that are large beside what a pass sums up. Visits of the part change nothing that ``state`` has. What
-        ``finish`` alone looks at may be missing where it is one of the ``driver_fields``. None: a part begins with a copy.
-        """
+        return merge_states(states)
 
     def in_parts(self, parts: int) -> Self:
         """Return the same solver for ``parts`` copies of the state, each of which visits the same rows in every pass.
@@ -231,10 +234,7 @@ class Solver(ABC, Generic[S]):
 
     @property
     def driver_fields(self) -> tuple[str, ...]:
-        """The names of those fields of the state that only ``finish`` looks at: they are not sent to those who visit blocks.
-
-        Each may be None while blocks are visited.
-        """
+        """The fields of the state with the role ``DriverOnly`` (``types.state.find_driver_fields``): they are not sent to workers."""
         return ()
 
     def sample_bound(self, state: S) -> Handle | None:
@@ -322,11 +322,11 @@ class Solver(ABC, Generic[S]):
         return self
 
     def witness(self, state: S) -> S:
-        """Return the least of a state that ``dual_values`` answers from alike: what a worker that closes the last pass sends.
+        """Return the part of a state that ``dual_values`` needs: what a worker that closes the last pass sends.
 
         Shares arrays with ``state``, which does not change.
         """
-        return state
+        return begin_part(state)
 
     def dual_values(self, state: S, block: Block) -> Float64 | None:
         """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate.

@@ -10,6 +10,7 @@ import pytest
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.cutting_plane import GRID, Bundle, CuttingPlane, LineSearch, minimize
 from streamsvm.solvers.segment import SegmentSums
+from streamsvm.types.state import merge_states
 from tests.axes import each_value
 from tests.solvers.drawn_rows import fuzzed, solve_as_liblinear
 from tests.solvers.problems import epoch_blocks, problem_of, rows_of, signed_rows
@@ -34,8 +35,7 @@ def test_cutting_plane_values_on_the_grid_are_those_of_the_definition() -> None:
         for k, block in enumerate(epoch_blocks(1)):
             f, df = SegmentSums(len(w)).add(problem, block, w, direction)
             parts[k % 2].add(problem, block, f, df)
-        parts[0].merge(parts[1])
-        found = parts[0].close(w, direction)
+        found = merge_states(parts).close(w, direction)
         points = w + GRID[:, None] * direction
         values = 0.5 * (points**2).sum(1) + problem.C * np.maximum(0.0, 0.7 - points @ Z.T) @ s.astype(float)
         assert found.primal == pytest.approx(values.min(), rel=1e-12)

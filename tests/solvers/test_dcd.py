@@ -33,6 +33,7 @@ from streamsvm.solvers.evaluation import MultinomialEvaluation, slopes_of
 from streamsvm.solvers.kinds import Multinomial
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Problem, Stop
+from streamsvm.types.state import merge_states
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 from tests.solvers.problems import ROWS as SMALL_ROWS
@@ -419,8 +420,7 @@ def test_multinomial_last_evaluation_of_parts_is_that_of_all_rows(loss: Any) -> 
     parts = [MultinomialEvaluation(many_problem(loss), W) for _ in range(PARTS)]
     for part, mine in zip(parts, np.array_split(np.arange(MANY_ROWS), PARTS), strict=True):
         part.add(many_rows(mine), a[mine])
-    for part in parts[1:]:
-        parts[0].merge(part)
+    merge_states(parts)
     primal, duals = parts[0].values()
     assert primal == pytest.approx(many_primal(loss, W), rel=1e-9)
     assert duals == pytest.approx([many_dual(loss, a)], rel=1e-9)

@@ -12,6 +12,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point import InteriorPoint, NearestRows
 from streamsvm.solvers.segment import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
+from streamsvm.types.state import merge_states
 from tests.axes import each_value
 from tests.solvers.drawn_rows import fuzzed, solve_as_liblinear
 from tests.solvers.kernel_problems import solve
@@ -69,8 +70,7 @@ def test_interior_point_sums_along_a_segment_are_those_of_the_definition(loss: s
     parts = [SegmentSums(len(w)), SegmentSums(len(w))]
     for k, block in enumerate(epoch_blocks(1)):
         parts[k % 2].add(problem, block, w, d)
-    parts[0].merge(parts[1])
-    found = parts[0].close(w, d)
+    found = merge_states(parts).close(w, d)
     primals, duals, sums = [], [], []
     for t in STEPS:
         at = w + t * d

@@ -75,7 +75,6 @@ from streamsvm.solvers.kernel.rounding import (
     choose_form,
     error_of_values,
     extend_reach,
-    join_reaches,
     needs_certified_form,
     negligible_error,
     select_same_form,
@@ -109,6 +108,7 @@ from streamsvm.types import (
     SupportSolution,
 )
 from streamsvm.types.problem import has_box
+from streamsvm.types.state import Largest, Own, Seen, Smallest, Total, clear_totals, merge_states
 
 FIRST_POOL = 32768
 """Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
@@ -165,21 +165,21 @@ class DecompositionState:
     moved: Pool | None = None
     """Rows of the pool whose x changed, x being the change and sign 1, which f of the other rows does not have yet; None where
     ``pool`` is."""
-    shared_values: Float64 | None = None
+    shared_values: Own[Float64 | None] = None
     """What ``moved`` adds to f of the rows that are visited next, if it was evaluated for several problems at once."""
     support: Pool | None = None
     """The rows with a_i not 0, as of the last pass that kept them; where fewer are allowed, a draw of those."""
-    collected_parts: list[Pool] = field(default_factory=list)
+    collected_parts: Total[list[Pool]] = field(default_factory=list)
     """The same of the pass under way."""
-    support_met: int = 0
+    support_met: Total[int] = 0
     """Rows with a_i not 0 that were met in the pass under way."""
     support_size: int = 0
     """Rows with a_i not 0 of all the data, as of the last pass, whether they were kept or not."""
-    candidates: list[Pool] = field(default_factory=list)
+    candidates: Total[list[Pool]] = field(default_factory=list)
     """Rows offered to the next pool in the pass under way; a part for each block until there are too many."""
     rate: float = 1.0
     """The share of violators that is offered."""
-    violators: int = 0
+    violators: Total[int] = 0
     """Violators met in this pass."""
     intercept: float = 0.0
     """b: where the primal was least in the last pass, or the threshold of the pool solved since."""
@@ -191,27 +191,27 @@ class DecompositionState:
     """The moment of ``time.perf_counter`` at which the work in memory ends."""
     reduced: Pool | None = None
     """The reduced set, from the pass that sums its primal on."""
-    reduced_square: float = 0.0
+    reduced_square: Total[float] = 0.0
     """The squared norm of the reduced set, summed over the rows met."""
-    dual: float = 0.0
+    dual: Total[float] = 0.0
     """sum a_i - conjugate(a_i) over the rows met in the pass; D is this less 1/2 x'Kx."""
-    square: float = 0.0
+    square: Total[float] = 0.0
     """x'Kx."""
-    losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
+    losses: Total[Float64] = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     """(129,) sum C s_i l(y_i (f_i + b)) over the rows met, for each intercept b of ``shifts``."""
-    top: float = -np.inf
+    top: Largest[float] = -np.inf
     """The largest v of a row met whose x may grow."""
-    bottom: float = np.inf
+    bottom: Smallest[float] = np.inf
     """The smallest v of a row met whose x may shrink; x is optimal once ``top`` is not larger."""
-    largest: Reach | None = None
+    largest: Seen[Reach | None] = None
     """The reach of the rows met so far."""
     drift: float = 0.0
     """A bound of the error of f at any row, from the moves made so far."""
-    weight: float = 0.0
+    weight: Total[float] = 0.0
     """sum |x_i|."""
-    absolute: float = 0.0
+    absolute: Total[float] = 0.0
     """sum |x_i f_i|; for regression sum |x_i t_i| more."""
-    upper_losses: Float64 = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
+    upper_losses: Total[Float64] = field(default_factory=lambda: np.zeros(2 * INTERCEPTS + 1))
     """The losses at margins that are less by their possible error."""
     enough: float = ENOUGH
     """The error of a kernel value that is negligible in the certificate of this x, as of the last pass."""
@@ -229,7 +229,7 @@ class DecompositionState:
     """Whether the gaps were seen not to fall: the next certificate that is exact is the last."""
     work: LevelWork | None = None
     """The work in memory before the next pass; None: none is left."""
-    total: float = 0.0
+    total: Total[float] = 0.0
     """sum s_i over the rows met in the pass."""
 
     @property
@@ -282,30 +282,6 @@ class DecompositionState:
         error = max(self.value_error(), self.drift if self.reduced is not None else 0.0)
         losses = float(self.losses[best]), float(self.upper_losses[best])
         return bound_rounding(self.problem, error, self.weight, self.absolute, losses)
-
-    def clear_sums(self) -> None:
-        """Forget the sums of a pass, and the rows it offered and collected."""
-        self.candidates, self.collected_parts, self.support_met = [], [], 0
-        self.dual = self.square = self.reduced_square = 0.0
-        self.losses[:], self.top, self.bottom, self.violators = 0.0, -np.inf, np.inf, 0
-        self.upper_losses[:], self.weight, self.absolute, self.total = 0.0, 0.0, 0.0, 0.0
-
-    def join(self, other: DecompositionState) -> None:
-        """Add the sums of another worker over other rows, at the same x."""
-        self.candidates += other.candidates
-        self.collected_parts += other.collected_parts
-        self.support_met += other.support_met
-        self.dual += other.dual
-        self.square += other.square
-        self.reduced_square += other.reduced_square
-        self.losses = self.losses + other.losses
-        self.violators += other.violators
-        self.weight += other.weight
-        self.absolute += other.absolute
-        self.total += other.total
-        self.upper_losses = self.upper_losses + other.upper_losses
-        self.top, self.bottom = max(self.top, other.top), min(self.bottom, other.bottom)
-        self.largest = join_reaches(self.largest, other.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +386,7 @@ class Decomposition(Solver[DecompositionState]):
         else:
             more, found = self._after_pass(state, found, violation)
         state.enough = negligible_error(state.problem, found.primal, state.weight)
-        state.clear_sums()
+        clear_totals(state)
         state.collecting = more and state.reduced is None and state.recompute_support is None
         return replace(found, exact=False) if more else found
 
@@ -456,17 +432,11 @@ class Decomposition(Solver[DecompositionState]):
         state.collecting, state.recompute_all_rows = state.recompute_support is None, False
         self._reduce_support(state)
 
-    def part(self, state: DecompositionState) -> DecompositionState:
-        """Return the state with no sums; the rows in memory, which visits only read, are shared."""
-        part = replace(state, losses=np.zeros_like(state.losses), upper_losses=np.zeros_like(state.losses))
-        part.clear_sums()
-        return part
-
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
-        """Add up the sums of each worker; their rows are disjoint and their x is the same."""
+        """Add up the sums; the rows of parts are disjoint and their x is the same."""
         first, *others = states
         for other in others:
-            first.join(other)
+            merge_states([first, other])
             shorten_offer(first)
             self._shorten_support(first)
         return first

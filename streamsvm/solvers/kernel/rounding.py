@@ -51,11 +51,6 @@ def extend_reach(reach: Reach | None, X: Rows) -> Reach:
     return found if reach is None else reach.joined(found)
 
 
-def join_reaches(one: Reach | None, other: Reach | None) -> Reach | None:
-    """Return the reach of the rows of both; None: no rows."""
-    return one.joined(other) if one is not None and other is not None else one or other
-
-
 def choose_form(problem: Problem, constant: float = 0.0) -> Form:
     """Return the form of a problem's matrix, in the arithmetic that typical rows ask for."""
     assert problem.kernel is not None  # a kernel solver is given problems of one

@@ -57,7 +57,6 @@ from streamsvm.solvers.kernel.rounding import (
     choose_form,
     error_of_values,
     extend_reach,
-    join_reaches,
     needs_certified_form,
     select_same_form,
 )
@@ -74,6 +73,7 @@ from streamsvm.types import (
     Solver,
     SupportSolution,
 )
+from streamsvm.types.state import Largest, Own, Seen, Smallest, Total, begin_part, clear_totals, merge_states
 
 POOL_SHARE = 0.1
 """A pool that does not hold all rows is optimized to this share of the gap found over all of them."""
@@ -95,7 +95,7 @@ class Candidates:
 
     capacity: int
     """Rows that are taken in the end; each pass may double it, up to the pool's size."""
-    parts: list[Pool] = field(default_factory=list)
+    parts: Total[list[Pool]] = field(default_factory=list)
     """A part for each block, until there are too many."""
 
     @property
@@ -178,25 +178,25 @@ class SimplexState:
     problem: Problem
     form: Form
     """The matrix of the problem and the arithmetic of kernel values, which a later pass may make float64."""
-    candidates: Candidates
+    candidates: Total[Candidates]
     """Rows outside the support that are put forward for the next pool."""
     support: Pool | None = None
     """The rows with a_i > 0, by number; x = a, v = -g as the last pass found it. None: nothing is known yet."""
-    square: float = 0.0
+    square: Total[float] = 0.0
     """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
-    ridge: float = 0.0
+    ridge: Total[float] = 0.0
     """sum ridge_i a_i^2 over the rows met, so that 2 f is this and ``square`` together."""
     f: float = 0.0
     """1/2 a'Ka, as the last pass measured it or the method has since left it."""
-    lowest: float = np.inf
+    lowest: Smallest[float] = np.inf
     """The smallest g of the rows met in the pass that may have weight."""
-    losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    losses: Total[Float64] = field(default_factory=lambda: np.zeros(1))
     """(1,) sum C s_i l(m_i) of the model t a, or of the reduced set, over the rows met."""
     gap: float = np.inf
     """2 f - min g over all rows, as of the last pass; inf before the first."""
     seen: float = np.inf
     """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
-    shared_values: Float64 | None = None
+    shared_values: Own[Float64 | None] = None
     """Decision values of the rows that are visited next, without the constant, if they were evaluated for several problems."""
     certifying: bool = False
     """Whether the pass only evaluates: no rows are put forward."""
@@ -208,7 +208,7 @@ class SimplexState:
     """Iterations of the method in memory since the run began."""
     reduced: Pool | None = None
     """The reduced set, when its primal is summed; x its coefficients."""
-    reduced_square: float = 0.0
+    reduced_square: Total[float] = 0.0
     """The squared norm of the reduced set, summed over the rows met."""
     stopped: bool = False
     """Whether the method in memory has met a criterion of its own; the next pass says what is true."""
@@ -218,17 +218,17 @@ class SimplexState:
     """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
     due: float = 0.0
     """Iterations at which the next entry is made."""
-    reach: Reach | None = None
+    reach: Seen[Reach | None] = None
     """The reach of the rows met so far."""
-    absolute: float = 0.0
+    absolute: Total[float] = 0.0
     """sum |a_i f_i|."""
-    upper_losses: Float64 = field(default_factory=lambda: np.zeros(1))
+    upper_losses: Total[Float64] = field(default_factory=lambda: np.zeros(1))
     """The losses at margins that are less by their possible error."""
-    error: float = 0.0
+    error: Largest[float] = 0.0
     """A bound of the error of the model's decision values (t f)."""
     scale: float | None = None
     """The t of the last certificate, which is that of the model; None: there was none."""
-    pace: float = 0.0
+    pace: Own[float] = 0.0
     """Seconds per kernel value of a pass, as it was timed; used where there is a deadline."""
     gaps: list[float] = field(default_factory=list)
     """The gap at which the method stopped in each pool of all rows, as a share of f."""
@@ -272,27 +272,6 @@ class SimplexState:
             return 0.0
         weight = float(np.abs(points.x).sum()) * (1.0 if self.reduced else self.dual_scale())
         return error_of_values(self.form, self.reach, points.size, weight)
-
-    def clear_sums(self) -> None:
-        """Forget the sums of a pass and the rows put forward in it."""
-        self.candidates.parts = []
-        self.square = self.ridge = self.reduced_square = self.losses[0] = 0.0
-        self.lowest, self.absolute, self.upper_losses[0], self.error = np.inf, 0.0, 0.0, 0.0
-
-    def join(self, other: SimplexState) -> None:
-        """Add the sums of another worker over other rows, at the same a."""
-        self.candidates.parts += other.candidates.parts
-        self.square += other.square
-        self.ridge += other.ridge
-        self.reduced_square += other.reduced_square
-        self.losses += other.losses
-        self.lowest = min(self.lowest, other.lowest)
-        self.absolute += other.absolute
-        self.upper_losses += other.upper_losses
-        self.error = max(self.error, other.error)
-        self.reach = join_reaches(self.reach, other.reach)
-        if self.support is not None and other.support is not None:
-            self.support.v[:] = np.maximum(self.support.v, other.support.v)
 
 
 @dataclass(frozen=True)
@@ -433,7 +412,7 @@ class SimplexSolver(Solver[SimplexState]):
         elif state.reduced is None and self._reduce_support(state):
             certificate = replace(certificate, exact=False)
         state.certifying = False
-        state.clear_sums()
+        clear_totals(state)
         return certificate
 
     def _certify_pass(self, state: SimplexState) -> Certificate:
@@ -479,17 +458,18 @@ class SimplexSolver(Solver[SimplexState]):
 
     def part(self, state: SimplexState) -> SimplexState:
         """Return the state with no sums and no g of any row yet; the weights, which visits only read, are shared."""
-        support = None if state.support is None else replace(state.support, v=np.full(state.support.size, -np.inf))
-        candidates = Candidates(state.candidates.capacity)
-        part = replace(state, support=support, candidates=candidates, losses=np.zeros(1), upper_losses=np.zeros(1))
-        part.clear_sums()
+        part = begin_part(state)
+        if state.support is not None:
+            part.support = replace(state.support, v=np.full(state.support.size, -np.inf))
         return part
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
-        """Add up the sums of each worker; their rows are disjoint and their a is the same."""
+        """Add up the sums, and collect the g of the support's own rows; the rows of parts are disjoint and their a is the same."""
         first, *others = states
         for other in others:
-            first.join(other)
+            merge_states([first, other])
+            if first.support is not None and other.support is not None:
+                first.support.v[:] = np.maximum(first.support.v, other.support.v)
             first.candidates.shorten(partial(self.choose, first))
         return first
 

@@ -23,6 +23,7 @@ from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_whe
 from streamsvm.solvers.newton.linear_algebra import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
+from streamsvm.types.state import Smallest, Total, merge_states
 
 ROWS, PER_COMPONENT = 50_000, 100
 """Rows of a sample: the larger of this number and this number for each component."""
@@ -164,19 +165,14 @@ class PrioritySampler:
     """Rows the sample may have."""
     salt: int = 0
     """The number of the pass: with a row's number it makes the row's draw."""
-    threshold: float = np.inf
+    threshold: Smallest[float] = np.inf
     """Rows of this key or a larger one are out; inf as long as none is known to be."""
-    held: int = 0
+    held: Total[int] = 0
     """Rows in ``parts``."""
-    parts: list[_Part] = field(default_factory=list)
+    parts: Total[list[_Part]] = field(default_factory=list)
     """The rows kept so far in this pass, a part for each block, with keys below ``threshold`` as it was then."""
     spare: float = SPARE
     """Rows are thrown out when there are this many times ``limit``."""
-
-    def clear(self) -> None:
-        """Begin a pass, whose draws are independent of the last one's."""
-        self.salt += 1
-        self.threshold, self.held, self.parts = np.inf, 0, []
 
     def bound(self) -> float:
         """Return the key from which on no row of this pass can be in the sample, whatever the other rows are."""
@@ -199,9 +195,8 @@ class PrioritySampler:
             self._throw_out()
 
     def merge(self, other: PrioritySampler) -> None:
-        """Join the rows another worker kept of other rows: the smallest keys of both stay."""
-        self.threshold = min(self.threshold, other.threshold)
-        self.parts = self.parts + other.parts
+        """Join the rows that were kept of other rows: the smallest keys of both stay."""
+        merge_states([self, other])
         self._throw_out()
 
     def _throw_out(self) -> None:

@@ -75,6 +75,7 @@ from streamsvm.solvers.newton.sample import (
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, Solver
 from streamsvm.types.problem import has_box
+from streamsvm.types.state import DriverOnly, FirstPassTotal, Seen, Total, begin_part, clear_totals, find_driver_fields
 
 CORNER_REACH = 0.1
 """Rows within this distance of the corner, or within mu, are sampled as if in it; in margins."""
@@ -116,19 +117,19 @@ class NewtonState:
     """(columns + 1,)."""
     mu: float
     """Half the width, in margins, over which the loss's corner is rounded in this pass."""
-    evaluation: PointSums
+    evaluation: Total[PointSums]
     """The sums of the pass at ``point``: losses, dual terms, gradient."""
-    sampler: PrioritySampler
+    sampler: Total[PrioritySampler]
     """The rows of the pass that the next model will be made of."""
-    squares: Float64
+    squares: FirstPassTotal[Float64]
     """sum_i s_i x_ij^2 (columns + 1,)."""
     best: Float64
     """(columns + 1,) the point of least exact P so far, which is the solution."""
-    trust_region: TrustRegion | None = None
+    trust_region: DriverOnly[TrustRegion | None] = None
     """The model that led to ``point``."""
     whole: bool = False
     """Whether the model is made of all rows; they are not gathered again, but their margins are."""
-    margins: list[tuple[int, Float64]] = field(default_factory=list)
+    margins: Total[list[tuple[int, Float64]]] = field(default_factory=list)
     """Margins of every block, with the number of its first row."""
     primal: float = np.inf
     """P of ``best``; inf before the first pass."""
@@ -136,29 +137,29 @@ class NewtonState:
     """The largest D proven, polished or not; -inf before the first pass."""
     passes: int = 0
     """Passes that were closed."""
-    dual_point: DualPoint | None = None
+    dual_point: DriverOnly[DualPoint | None] = None
     """The weights and scale behind ``dual``; None once that was polished."""
-    all_rows: AllRows | None = None
+    all_rows: DriverOnly[AllRows | None] = None
     """The problem itself, once all rows are in memory."""
     gathered: bool = False
     """Whether all rows are in memory: visits then evaluate the point and keep nothing."""
-    factored: bool = False
+    factored: Seen[bool] = False
     """Whether blocks are factored pairs: then a row in memory is not the row that is visited, to the last bit."""
     gaps: list[float] = field(default_factory=list)
     """The relative gap after every pass with a sample, by which stalling is judged."""
     deadline: float = np.inf
     """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
-    steps: SampledSteps | None = None
+    steps: DriverOnly[SampledSteps | None] = None
     """The steps that led to ``point`` where rows do not fit the memory and columns are many."""
     pending: int = 0
     """The number of further steps in memory before the next reading."""
-    exact_steps: ExactSteps | None = None
+    exact_steps: DriverOnly[ExactSteps | None] = None
     """The steps that led to ``point`` where second derivatives of all rows are summed up."""
     summing: bool = False
     """Whether second derivatives are summed up in this pass."""
     looking: bool = False
     """Whether the pass evaluates its point and keeps no rows."""
-    hessian: Float64 | None = None
+    hessian: Total[Float64 | None] = None
     """X' diag(second_derivatives) X (columns + 1, columns + 1) over the blocks met so far; None: nothing yet."""
 
     def raise_dual(self, dual: float) -> None:
@@ -208,7 +209,7 @@ class Newton(Solver[NewtonState]):
             "Improve the dual point by a sample. Without, the dual variables of every row are known, as --dual needs it."
         ),
     ] = True
-    driver_fields: ClassVar[tuple[str, ...]] = ("trust_region", "dual_point", "all_rows", "steps", "exact_steps")
+    driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(NewtonState)
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any: a dual value follows from sums over the rows."""
     has_candidates: ClassVar[bool] = True
@@ -335,37 +336,6 @@ class Newton(Solver[NewtonState]):
         """Skip rows whose keys are beyond the bound."""
         state.sampler.threshold = min(state.sampler.threshold, bound)
 
-    def part(self, state: NewtonState) -> NewtonState:
-        """Return the point without the sums and the rows of other parts, and without the model that led to the
-        point.
-        """
-        return replace(
-            state,
-            evaluation=PointSums(len(state.point)),
-            sampler=replace(state.sampler, parts=[], held=0),
-            squares=state.squares if state.passes else np.zeros_like(state.squares),
-            margins=[],
-            trust_region=None,
-            dual_point=None,
-            all_rows=None,
-            steps=None,
-            exact_steps=None,
-            hessian=None,
-        )
-
-    def merge(self, states: list[NewtonState]) -> NewtonState:
-        """Add up the sums and join the samples; the points are the same."""
-        first = states[0]
-        for other in states[1:]:
-            first.evaluation.merge(other.evaluation)
-            first.sampler.merge(other.sampler)
-            first.margins = first.margins + other.margins
-            first.factored = first.factored or other.factored
-            first.hessian = add_sums(first.hessian, other.hessian)
-            if first.passes == 0:
-                first.squares = first.squares + other.squares
-        return first
-
     def finish(self, state: NewtonState) -> Certificate:
         """Close the pass: both bounds at the point are exact; then the model is improved and minimized in memory."""
         found = state.evaluation.close(state.problem, state.point)
@@ -380,9 +350,8 @@ class Newton(Solver[NewtonState]):
             self._advance(state, found)
         if state.all_rows is not None:
             facts = state.all_rows.facts()
-        state.evaluation.clear()
-        state.sampler.clear()
-        state.margins, state.hessian = [], None
+        clear_totals(state)
+        state.sampler.salt += 1
         return Certificate(state.primal, state.dual, final=is_stuck(state), facts=facts)
 
     # -- from one point to the next
@@ -528,7 +497,7 @@ class Newton(Solver[NewtonState]):
         elsewhere.
         """
         rows = state.proven_in_memory
-        return replace(self.part(state), dual_point=state.dual_point, all_rows=rows and rows.without_rows())
+        return replace(begin_part(state), dual_point=state.dual_point, all_rows=rows and rows.without_rows())
 
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
         """Return the dual variables (n,) of the largest D: those found in memory, or the slopes at some weights,
