@@ -22,7 +22,7 @@ ENDING = {signal.SIGTERM: STOPPED, signal.SIGHUP: STOPPED, signal.SIGUSR1: STOPP
 
 def _end(number: int, _: object) -> None:
     name = signal.Signals(number).name
-    os.write(2, f"error[E-INTERRUPTED]: {name}: no job was running; what was finished stays\n".encode())
+    os.write(2, f"error[E-INTERRUPTED]: {name}: no job was running; finished output is kept\n".encode())
     os._exit(ENDING[signal.Signals(number)])
 
 

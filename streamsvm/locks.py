@@ -55,7 +55,7 @@ def _acquire(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         if not _is_lock(descriptor):
             os.close(descriptor)
-            raise ExistsError(f"{path} is there and is not a lock", hint="move it, or choose another name")
+            raise ExistsError(f"{path} exists and is not a lock file", hint="move it, or choose another name")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

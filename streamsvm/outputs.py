@@ -66,12 +66,12 @@ def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *
 def refuse_foreign(path: Path, kind: Kind) -> None:
     """Raise ExistsError if the path exists and is not an output of this kind; an empty folder counts as free."""
     if path.is_symlink():
-        raise ExistsError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")
+        raise ExistsError(f"{path} is a symbolic link", hint="name its target, or remove the link")
     if not path.exists():
         return
     found = kind.fault(path)
     if found:
-        raise ExistsError(f"{path} is there and is not {kind.name}: {found}", hint=ELSEWHERE)
+        raise ExistsError(f"{path} exists and is not {kind.name}: {found}", hint=ELSEWHERE)
 
 
 def _check_replaceable(output: Output, *, overwrite: bool) -> None:

@@ -67,7 +67,7 @@ INGEST_PARAMETERS: ParameterTable = {
     "sources": (
         "Any",
         "",
-        "Files of one format, directories of them, or patterns; or rows of a program: any table with __arrow_c_stream__ or an "
+        "Files of one format, directories of them, or patterns; or rows in memory: any table with __arrow_c_stream__ or an "
         "array. " + KINDS,
     ),
     "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
@@ -80,7 +80,7 @@ FIT_ROW_PARAMETERS: ParameterTable = {
     "store": (
         "Any",
         "",
-        "A store, files, or rows of a program, which become a store that is removed at the end. " + KINDS,
+        "A store, files, or rows in memory, which are written to a temporary store. " + KINDS,
     ),
     "model": (
         "Any",
@@ -113,7 +113,7 @@ EVALUATE_PARAMETERS: ParameterTable = {
     "data": (
         "Any",
         "",
-        "A store, labeled files like those the model's store was made of, or rows of a program. " + KINDS,
+        "A store, labeled files like those the model's store was made of, or rows in memory. " + KINDS,
     ),
     "y": INGEST_PARAMETERS["y"],
 }
@@ -217,7 +217,7 @@ def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signat
 def _make_ingest() -> Callable[..., Any]:
     """Return ``ingest``: of files, as the command, and of rows of a program."""
     declared = add_row_parameters("ingest", make_signature("ingest", COMMANDS["ingest"].result))
-    summary = "Read files, or rows that a program has, into a store."
+    summary = "Read files, or rows in memory, into a store."
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments("ingest", declared, arguments, options)
@@ -396,9 +396,9 @@ def convert_value(field: Field, value: OptionValue) -> OptionValue:
 
 def _refuse_address(value: object) -> UsageError:
     """Return the error for an object instead of a cluster's address, most likely a client of Dask."""
-    hint = "cluster='client:' takes the client that a program has, which distributed.Client(...) makes Dask's default"
+    hint = "cluster='client:' uses Dask's default client, which distributed.Client(...) sets"
     if getattr(value, "asynchronous", False):
-        hint = "make one that waits, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
+        hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
     return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
 
 

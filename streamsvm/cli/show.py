@@ -208,7 +208,7 @@ def _describe_offsets(facts: JsonObject, most: int = 10) -> Iterator[str]:
     """Yield a line with the offsets that are subtracted from columns, if there are any."""
     shown = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
     if shown:
-        yield f"zero     {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+        yield f"offsets  {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 
 def _describe_statistics(statistics: Sequence[JsonObject]) -> Iterator[str]:

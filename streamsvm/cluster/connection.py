@@ -204,8 +204,8 @@ def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterat
     if client is None:
         raise UsageError("there is no Dask client", hint="make one: distributed.Client('tcp://127.0.0.1:8786')")
     if client.asynchronous:
-        hint = "use one that waits: Client(ADDRESS, asynchronous=False), in a thread of its own if need be"
-        raise UsageError("an asynchronous client cannot be used: a job waits for what it asks for", hint=hint)
+        hint = "use a synchronous one: Client(ADDRESS, asynchronous=False), in a thread of its own if need be"
+        raise UsageError("an asynchronous client cannot be used: jobs call it synchronously", hint=hint)
     executor = DaskExecutor(client, patience)
     try:
         yield executor

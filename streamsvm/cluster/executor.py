@@ -103,7 +103,7 @@ def connection_lost(client: Client) -> ClusterError:
 
 def no_workers(seconds: float, silent: int) -> ClusterError:
     """Return the error for a cluster without live workers."""
-    who = f"none of {silent} workers has given a sign of life" if silent else "there was no worker"
+    who = f"none of {silent} workers responds" if silent else "there was no worker"
     return ClusterError(f"{who} for {seconds:.0f} s", hint="start workers with: dask worker ADDRESS")
 
 

@@ -113,7 +113,7 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
     except UnicodeEncodeError as error:
-        found = f"{where or step}: {quote(error.object)} holds what is no character"
+        found = f"{where or step}: {quote(error.object)} contains bytes that are not text"
         raise ConfigError(found, hint=f"see 'streamsvm {step} --help'") from error
 
 
@@ -149,7 +149,7 @@ def read_file(path: Path) -> list[tuple[str, ByName]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from error
     except RecursionError as error:
-        raise ConfigError(f"{path} is not TOML of ours: it is nested too deeply", hint="see configs/") from error
+        raise ConfigError(f"{path} is nested too deeply", hint="see configs/") from error
     steps = []
     for name, content in tables.items():
         if name not in STEPS:

@@ -30,7 +30,7 @@ ENDS = {
     "patience": "It ended when the error on held-out rows had not fallen for long. ",
     "max passes": "It ended because all passes were made. ",
     "time limit": "It ended at its time limit. ",
-    "asked to end": "The program that ran it asked for its end. ",
+    "asked to end": "A callback ended it. ",
     "stalled": "The solver stalled. ",
     "support limit": "The model may not have more support rows. ",
 }

@@ -196,17 +196,17 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
     if run.evaluation is not None and run.evaluation.reliability is not None:
         found = run.evaluation.reliability
         figures.append(_draw_diagram(found.before, found.after, "Reliability on the evaluated rows"))
-        counts.append(_reliability_table(found.after, "Rows of the evaluation by what they were given"))
+        counts.append(_reliability_table(found.after, "Rows of the evaluation by predicted probability"))
     for one in run.calibrations[:MAX_DIAGRAMS]:
         title = f"Reliability of {one.scores} scores" + (f", C = {one.C:g}" if len(run.calibrations) > 1 else "")
         figures.append(_draw_diagram(one.before, one.after, title))
         counts.append(
-            _reliability_table(one.after, f"Weight of the training rows by what they were given, C = {one.C:g}")
+            _reliability_table(one.after, f"Weight of the training rows by predicted probability, C = {one.C:g}")
         )
     if not figures:
         return None
     methods = {one.method for one in run.calibrations}
-    lead = "On the diagonal, of the rows that are given a probability as many come true. Before: decision values taken for log odds."
+    lead = "On the diagonal, a predicted probability equals the share of positive rows. Before: decision values read as log odds."
     if methods:
         lead += f" After: {' and '.join(sorted(methods))} calibration, judged in the second drawing by the scores it was made of."
     return PagePart(
@@ -314,7 +314,7 @@ def draw_drift(run: RunRecord) -> PagePart | None:
         figures.append(_draw_feature_drift(run.facts.feature_drift))
     if not figures:
         return None
-    lead = "Rows in the order of the store. A line that is not level means that the order carries meaning: ingest with --shuffle."
+    lead = "Rows in the order of the store. A line that is not flat means that the order of rows carries information: ingest with --shuffle."
     return PagePart("drift", "Drift along the store", lead, side_by_side(*figures))
 
 

@@ -106,7 +106,7 @@ def list_provenance(run: RunRecord) -> PagePart:
     if run.settings:
         parts.append(fold("All settings", table(("setting", "value"), format_settings(run.settings), kind="words")))
     if run.unread:
-        text = f"Not understood, and left out: {', '.join(run.unread)}."
+        text = f"Could not be read, and is left out: {', '.join(run.unread)}."
         parts.append(element("p", text, class_="warn"))
     lead = "The same command on the same data gives the same model, to the last bit."
     return PagePart("provenance", "Where it comes from", lead if run.began is not None else "", element("div", *parts))
@@ -229,6 +229,6 @@ def _settings_table(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
     keys = list(dict.fromkeys(key for run in runs for key in run.settings if key not in IGNORED_SETTINGS))
     differing = [key for key in keys if len({format_setting(key, run.settings.get(key)) for run in runs}) > 1]
     if not differing:
-        return element("p", "They were asked for the same.")
+        return element("p", "Their settings are the same.")
     rows = [(key, *(format_setting(key, run.settings.get(key)) for run in runs)) for key in differing]
     return table(("setting", *(shorten(name, 32) for name in names)), rows, kind="words")

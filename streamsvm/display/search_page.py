@@ -59,9 +59,7 @@ def draw_path(found: Search) -> PagePart | None:
             chart.line(ends, number, kind="range")
         chart.line([(s.loss_weight, s.error) for s in scores], number, _kernel_text(scores[0])[2:], dots=True)
     more = f" The best {SERIES} of {len(kinds)} are drawn." if len(kinds) > SERIES else ""
-    return PagePart(
-        "path", f"Path of {axis}", "Settings to be trusted lie where the line is level." + more, chart.render()
-    )
+    return PagePart("path", f"Path of {axis}", "Prefer settings where the curve is flat." + more, chart.render())
 
 
 def draw_error_tables(found: Search) -> PagePart:

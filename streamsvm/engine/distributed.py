@@ -110,7 +110,9 @@ class DistributedTrainer(GroupTrainer):
         """
         result, driver_state, versions = self.result, self._fit.work.driver_state, self._versions
         if result.index and (self._solver.row_state or not result.partials):
-            found = f"the checkpoint was made in pass {result.passes + 1}, of which the rows seen have kept something"
+            found = (
+                f"the checkpoint was made in pass {result.passes + 1}, and the per-row state of that pass is incomplete"
+            )
             raise DataError(
                 found,
                 code="E-CHECKPOINT",

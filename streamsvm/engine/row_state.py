@@ -309,7 +309,7 @@ class GroupStateFiles:
 class GroupRows:
     """Per-row state of a cluster fit as the driver sees it.
 
-    To checkpoints and to whoever wants the numbers it is what ``engine.state.row_state.RowStates`` is.
+    It has the methods of ``RowStates`` that checkpoints and readers of the numbers call.
     """
 
     files: GroupStateFiles

@@ -1,9 +1,9 @@
-"""Signals and time limits: a job that can save its state is asked to do so, any other is unwound.
+"""Signals and time limits: a job that can save a checkpoint is asked to do so; any other job ends with an exception.
 
-A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. So signal
-numbers also go through a socket to a thread of its own (``watch_signals``), which ends the process when the job does not end
-within PATIENCE seconds, and at once when a second signal comes. Nothing is lost by that, because at every moment the files on disk
-are complete for an earlier checkpoint.
+A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. Therefore
+signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the job has not ended
+within PATIENCE seconds of the first signal, and at once at a second signal. Nothing is lost, because the files on disk are
+complete for an earlier checkpoint at every moment.
 """
 
 from __future__ import annotations
@@ -27,64 +27,66 @@ from streamsvm.errors import InterruptedRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 EXPIRED, TIME_LIMIT = int(signal.SIGALRM), "time limit"
-"""What stands in the socket for the end of a job's time, and its name."""
+"""The signal that a time limit sends, and its name in messages."""
 PATIENCE = 4.5
 """Seconds from the first signal to the end of the process."""
 SAVING = 60.0
-"""As long as a checkpoint is being written, this many."""
+"""Seconds from the first signal to the end of the process while a checkpoint is being written."""
 POLL = 0.05
 
 
 class Interruption:
-    """What has been asked from outside so far."""
+    """The signals that this process has received during a job."""
 
     def __init__(self) -> None:
         self.name = ""
-        """Of the signal that asked the job to stop."""
+        """Name of the first signal; empty before it."""
         self.since = 0.0
+        """``time.monotonic()`` of the first signal."""
         self.saving = False
+        """Whether a checkpoint is being written."""
         self.standing = "There is no earlier one"
-        """What to tell about the last checkpoint if there is no time for another."""
+        """Sentence on the last checkpoint, printed if there is no time for another one."""
         self.resume = ""
-        """The command that goes on with what is on disk, where the job has no checkpoint yet; empty: there is none."""
+        """Command that continues from the files on disk, for jobs without checkpoints; empty if there is none."""
         self.wakeup_socket: socket.socket | None = None
-        """Where the numbers of signals are sent; None: nobody listens."""
+        """Socket to which signal numbers are sent; None while no job of the command line runs."""
         self.expiry_patience = PATIENCE
-        """Seconds from the end of the job's time to the end of the process."""
+        """Seconds from the time limit to the end of the process."""
         self.deferred = False
-        """Whether the job looks at ``name`` between visits; else a signal is raised where the job happens to be."""
+        """Whether the job checks ``name`` itself, between visits; otherwise a signal raises an exception at once."""
         self.raised: InterruptedRun | None = None
-        """What a signal raised last in the main thread."""
+        """The last exception raised by a signal handler."""
 
     @property
     def seconds(self) -> float:
-        """Since the signal."""
+        """Seconds since the first signal."""
         return time.monotonic() - self.since
 
     def error(self, what: str) -> InterruptedRun:
-        """The end of a run that was asked to stop."""
+        """Return the exception of a run that was asked to stop."""
         return InterruptedRun(f"{self.name}: {what}")
 
 
 current = Interruption()
-"""Of this process: there is one main thread that signals go to."""
+"""There is one per process, because signals go to its main thread."""
 
 
 class JobClock:
-    """The clock of time limits: it stands still while the compiler works inside ``without_compiler``."""
+    """The clock of time limits; inside ``without_compiler`` it does not count the seconds of numba's compiler."""
 
     def __init__(self) -> None:
         self._excluded = 0.0
         self._began: float | None = None
 
     def now(self) -> float:
-        """Return a moment, in seconds."""
+        """Return the time of this clock in seconds."""
         began = self._began
         return time.monotonic() - self._excluded - (0.0 if began is None else CLOCK.seconds() - began)
 
     @contextmanager
     def without_compiler(self) -> Iterator[None]:
-        """Do not count the seconds of the compiler meanwhile. Of two jobs at once in this process the first decides."""
+        """Stop the clock while numba compiles. Of two jobs that run in one process, the first one decides."""
         if self._began is not None:
             yield
             return
@@ -100,41 +102,41 @@ job_clock = JobClock()
 
 
 class ThreadLimit(threading.local):
-    """The end of the time of a job that no alarm can reach: it runs in another thread, or the program has an alarm of its own."""
+    """The time limit of a job that cannot use an alarm: it runs outside the main thread, or the program uses the alarm."""
 
     def __init__(self) -> None:
         self.moment = float("inf")
-        """By ``job_clock``."""
+        """The limit on ``job_clock``."""
         self.resume = ""
-        """The command that goes on with what is on disk; empty: there is none."""
+        """Command that continues from the files on disk; empty if there is none."""
         self.deferred = False
-        """Whether the job looks at its time itself."""
+        """Whether the job checks its time itself."""
 
 
-of_thread = ThreadLimit()
+thread_limit = ThreadLimit()
 
 
 def check_time() -> None:
-    """Raise InterruptedRun where the time of this thread's job is over; called by what waits for others or reads a while."""
-    if not of_thread.deferred and job_clock.now() >= of_thread.moment:
-        raise InterruptedRun(f"{TIME_LIMIT}: {what_remains(of_thread.resume)}")
+    """Raise InterruptedRun if the time of this thread's job is over. Called where a job waits, or reads for a while."""
+    if not thread_limit.deferred and job_clock.now() >= thread_limit.moment:
+        raise InterruptedRun(f"{TIME_LIMIT}: {describe_leftovers(thread_limit.resume)}")
 
 
-def what_remains(resume: str) -> str:
-    """What is said of a job that is left where it is: ``resume`` is the command that goes on with it, if there is one."""
+def describe_leftovers(resume: str) -> str:
+    """Return the message on the files of a job that ends early; ``resume``: the command that continues it, if any."""
     if resume:
-        return f"what was finished stays. Resume: {resume}"
+        return f"finished output is kept. Resume: {resume}"
     return "unfinished output was removed; completed files were kept"
 
 
 def note_signal(number: int) -> None:
-    """Take down the first signal there was, by its number."""
+    """Record the first signal, by its number."""
     current.since = time.monotonic()
     current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
 def watch_signals(heard: socket.socket) -> None:
-    """Listen until the other end of ``heard`` is closed; runs in a thread of its own."""
+    """Watch for signals until the other end of ``heard`` is closed; runs in a thread of its own."""
     first = _next(heard, None, {*SIGNALS, EXPIRED})
     if first:
         if not current.name:
@@ -143,12 +145,12 @@ def watch_signals(heard: socket.socket) -> None:
         while second == 0 and current.saving and current.seconds < SAVING:
             second = _next(heard, POLL)
         if second is not None:
-            _leave(second)
+            _exit_process(second)
     heard.close()
 
 
 def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
-    """The number of the next of these signals; 0 when none came in time, None when the job is over."""
+    """Return the number of the next of these signals; 0 if none came in time, None if the job is over."""
     until = time.monotonic() + (seconds or 0.0)
     while select.select([heard], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
         got = heard.recv(1)
@@ -157,29 +159,29 @@ def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] 
     return 0
 
 
-def _leave(second: int) -> None:
-    """End the process now: nothing is cleaned up, and nothing needs to be."""
+def _exit_process(second: int) -> None:
+    """End the process at once, without cleaning up: the files on disk are complete. ``second``: the second signal, or 0."""
     if second:
         os._exit(128 + second)
-    standing = f"What was finished stays. Resume: {current.resume}" if current.resume else current.standing
+    standing = f"Finished output is kept. Resume: {current.resume}" if current.resume else current.standing
     sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {standing}\n")
     sys.stderr.flush()
     os._exit(InterruptedRun.exit_code)
 
 
 SHORTEST = 1e-6
-"""Seconds: a timer of none would never end."""
+"""The shortest time of an alarm in seconds: one of 0 would disable it."""
 AGAIN = 0.1
-"""Seconds from one alarm of a limit to the next, until the job is left: what is raised in a callback of C or in __del__ is lost."""
+"""Seconds between two alarms until the job has ended: an exception raised in a C callback or in ``__del__`` is lost."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
-"""Seconds, or this share of its limit, that a job may take beyond it to come to a result."""
+"""Seconds, or share of the limit if that is more, that a job may overrun its limit to finish with a result."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
-"""Seconds from there to the end of the process, or this share of the limit, up to PATIENCE. A limit of 5 s ends within 10 s."""
+"""Further seconds, or share of the limit, until the process is ended, at most PATIENCE. A limit of 5 s ends within 10 s."""
 
 
 @contextmanager
 def listen() -> Iterator[None]:
-    """Take signals while a job runs; outside the main thread nothing changes."""
+    """Handle signals while a job of the command line runs; outside the main thread nothing changes."""
     if not _in_main_thread():
         yield
         return
@@ -204,9 +206,9 @@ def listen() -> Iterator[None]:
 
 @contextmanager
 def allow_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end a job that a program runs, and nothing end the program; outside the main thread nothing changes.
+    """Let Ctrl-C stop a job called from Python without ending the program; outside the main thread nothing changes.
 
-    A second one does not wait for the job to save its state: it is a KeyboardInterrupt as ever.
+    A second Ctrl-C raises KeyboardInterrupt at once, without a checkpoint.
     """
     before = signal.getsignal(signal.SIGINT)
     if not _in_main_thread() or before in (signal.SIG_IGN, None, _interrupt):
@@ -222,13 +224,13 @@ def allow_interrupt() -> Iterator[None]:
 
 
 def _in_main_thread() -> bool:
-    """Whether signals go to this thread: jobs in others neither take them nor change what is done with them."""
+    """Return whether this is the thread that gets signals: jobs in other threads do not touch the handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def expire_after(seconds: float, patience: float) -> Iterator[None]:
-    """Ask a command to stop after so many seconds, as a signal would; it has ``patience`` seconds to save its state."""
+    """Send a command the signal of its time limit after ``seconds``; it then has ``patience`` seconds to save a checkpoint."""
     before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
     left = threading.Event()
     timer = threading.Thread(
@@ -248,16 +250,16 @@ def expire_after(seconds: float, patience: float) -> Iterator[None]:
 
 
 def finishing_seconds(limit: float) -> float:
-    """Seconds beyond a time limit of so many that a job is left to come to a result."""
+    """Return the seconds by which a job may overrun a time limit of ``limit`` seconds to finish with a result."""
     return max(FINISHING, FINISHING_SHARE * limit)
 
 
 def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
-    """Ask a job to stop once a time limit of so many seconds, of which some are spent, is over.
+    """Ask a job to stop once ``limit`` seconds, of which ``spent`` have passed, are over.
 
-    ``finish``: one that goes on for a little to come to a result at its limit is left some time for that. A command is
-    sent a signal by a thread of its own; a job of a program's has the program's alarm, and where that is not to be had -
-    the program uses it, or the job runs in another thread - looks at the time itself: ``interruption.check_time``.
+    ``finish``: the job goes on for a while after its limit to finish with a result (``finishing_seconds``). A command gets a
+    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself, or the
+    job runs in another thread, the job checks the time itself (``check_time``).
     """
     seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
     if not math.isfinite(seconds):
@@ -274,7 +276,7 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
 
 @contextmanager
 def _set_alarm(seconds: float) -> Iterator[None]:
-    """Unwind a job of a program's after so many seconds; where they are over before it began, too, no alarm is left behind."""
+    """Raise InterruptedRun in a job called from Python after ``seconds``. No alarm is left behind in any case."""
     try:
         with postpone_signals():
             signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
@@ -291,57 +293,57 @@ def _set_alarm(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _check_time_in_thread(seconds: float) -> Iterator[None]:
-    """Have the job of this thread look at the time."""
-    before, of_thread.moment = of_thread.moment, min(of_thread.moment, job_clock.now() + seconds)
+    """Let ``check_time`` raise in this thread after ``seconds``."""
+    before, thread_limit.moment = thread_limit.moment, min(thread_limit.moment, job_clock.now() + seconds)
     try:
         yield
     finally:
-        of_thread.moment = before
+        thread_limit.moment = before
 
 
 @contextmanager
 def set_resume_command(command: str) -> Iterator[None]:
-    """While a job writes what the same job, asked for by ``command``, goes on with: an embedding."""
-    told = _interruptions()
-    for one in told:
+    """Name the command that continues from the files on disk, for a job without checkpoints, such as an embedding."""
+    interruptions = _interruptions()
+    for one in interruptions:
         one.resume = command
     try:
         yield
     finally:
-        for one in told:
+        for one in interruptions:
             one.resume = ""
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """While a job looks for signals, and at its time, itself."""
-    told = _interruptions()
-    for one in told:
+    """Let the job check for signals and for its time limit itself, between visits."""
+    interruptions = _interruptions()
+    for one in interruptions:
         one.deferred = True
     try:
         yield
     finally:
-        for one in told:
+        for one in interruptions:
             one.deferred = False
 
 
 def _interruptions() -> list[ThreadLimit | Interruption]:
-    """What knows how the job of this thread is asked to stop."""
-    return [of_thread, current] if _in_main_thread() else [of_thread]
+    """Return the objects by which the job of this thread is asked to stop."""
+    return [thread_limit, current] if _in_main_thread() else [thread_limit]
 
 
 def _handle(number: int, _: Any) -> None:
-    """Runs in the main thread, between two instructions: where nobody looks for signals they end what is being done."""
+    """Handle a signal in the main thread: raise InterruptedRun, unless the job checks for signals itself."""
     if current.deferred or _unwinding() or postpone(partial(_handle, number, None)):
         return
     if not current.name:
         note_signal(number)
-    current.raised = current.error(what_remains(current.resume))
+    current.raised = current.error(describe_leftovers(current.resume))
     raise current.raised
 
 
 def _unwinding() -> bool:
-    """Whether what was raised is on its way, through blocks that tidy up, or a generator is closed: nothing disturbs that."""
+    """Return whether the exception of a handler is propagating through cleanup code, or a generator is being closed."""
     error = sys.exc_info()[1] if current.raised is not None else None
     while error is not None and error is not current.raised and not isinstance(error, GeneratorExit):
         error = error.__context__
@@ -349,13 +351,13 @@ def _unwinding() -> bool:
 
 
 def _interrupt_from(moment: float, number: int, frame: Any) -> None:
-    """Runs in the main thread at every alarm of a program's job; before ``moment`` of the clock of jobs it does nothing."""
+    """Handle an alarm of a job called from Python; does nothing before ``moment`` on ``job_clock``."""
     if job_clock.now() >= moment:
         _interrupt(number, frame)
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Runs in the main thread, where a program's job is asked to stop; nobody ends its process."""
+    """Handle Ctrl-C, or an alarm, of a job called from Python, whose process goes on."""
     if current.name and number != EXPIRED:
         raise KeyboardInterrupt
     if not current.name:
@@ -364,7 +366,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _expire(moment: float, left: threading.Event) -> None:
-    """Runs in the thread of the timer: an alarm, and again where what it raised may have been lost."""
+    """Send the alarm at ``moment``, and again while its exception may have been lost; runs in the timer thread."""
     main = threading.main_thread().ident
     while (seconds := moment - job_clock.now()) > 0.0:
         if left.wait(max(seconds, POLL)):

@@ -2,7 +2,7 @@
 
 Both formats: a head of lines 'key value ...' ends with a line that is one word; numbers follow. Classes are whole numbers, and with two of
 them f > 0 stands for the first label. Columns are counted from 1: column j of a model is index j + 1. Numbers are written with
-17 format_numbers, which is every bit of a float64.
+17 digits, which is every bit of a float64.
 
 **LIBLINEAR**: one weight a column and class, f_k(x) = w_k.x + w_k,bias B, the largest f or the sign of the only one. After the head stands
 one line a column, with the weight of every problem; with B >= 0 the last line is that of the constant feature, whose value is B. Two

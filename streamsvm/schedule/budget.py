@@ -82,7 +82,7 @@ class MemoryPlan:
         if self.total <= self.limit:
             raise BudgetError(
                 f"this machine has {mib(machine)}, and --memory {mib(self.limit)} lets this job take more: {terms} = {mib(self.total)}",
-                hint=f"state at most what the machine has: --memory {mib(machine)}{remedy}",
+                hint=f"give at most what the machine has: --memory {mib(machine)}{remedy}",
             )
         stated = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(

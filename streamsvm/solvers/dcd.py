@@ -262,7 +262,7 @@ class DualAscent(Solver[DCDState]):
     sweeps: Annotated[
         int,
         Option(
-            "How often the rows of a block are gone through in one visit. 0: once where blocks stay in memory, because then "
+            "Sweeps over the rows of a block in one visit. 0: once where blocks stay in memory, because then "
             "more visits are better than longer ones; else three times.",
             bounds=Bounds(least=0),
         ),

@@ -175,10 +175,14 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         """Return the support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them in."""
         rows = state.rows
         if rows is None:
-            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+            raise UsageError(
+                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
+            )
         support = np.flatnonzero(state.a)
         if not (len(support) or state.solved):
-            raise UsageError("time was over before any row had a coefficient", hint="allow more: --time-limit")
+            raise UsageError(
+                "the time limit was reached before any row had a coefficient", hint="allow more: --time-limit"
+            )
         if not len(support):
             raise DataError(
                 "every row has the same decision value: all dual variables are 0",

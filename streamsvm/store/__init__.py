@@ -80,7 +80,7 @@ def create(
     from streamsvm.store.write.writer import StoreWriter
 
     if path.is_symlink():
-        raise SecurityError(f"{path} is a link to somewhere else", hint="name the place itself, or remove the link")
+        raise SecurityError(f"{path} is a symbolic link", hint="name its target, or remove the link")
     if path.exists() and not overwrite:
         raise ExistsError(f"{path} exists already", hint="choose another name, or pass --overwrite")
     refuse_foreign(path, ANY_STORE)

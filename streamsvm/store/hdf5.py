@@ -514,7 +514,7 @@ def find(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H
             names = _names_in(target) + names
             continue
         if kind != h5py.h5l.TYPE_HARD:
-            raise SecurityError(f"{quote(key)} of {path} is a link to somewhere else", hint=HINT_LINK)
+            raise SecurityError(f"{quote(key)} of {path} is a symbolic link", hint=HINT_LINK)
         above.append(found)
         found = found[name]
     return found

@@ -360,13 +360,13 @@ def test_api_rows_of_which_float32_keeps_little_are_told() -> None:
     X = rng.normal(size=(2000, 2))
     X[1000:, 1] += 1e8
     y = (X[:, 0] > 0).astype(int)
-    lost = "float32 keeps little of some rows, which lie far from the others: column 1 near"
+    lost = "float32 is too coarse for some rows, whose values lie far from all others: column 1 near"
     assert any(lost in notice for notice in sv.fit(X, y, max_passes=2).notices)
     for estimator in (StreamSVC(), StreamSVR()):
         with pytest.warns(sv.StreamSVMWarning, match=lost):
             estimator.fit(X, y)
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "word": np.where(y == 1, "yes", "no")})  # stored on the way
-    with pytest.warns(sv.StreamSVMWarning, match="float32 keeps little of some rows.*'b' near"):
+    with pytest.warns(sv.StreamSVMWarning, match="float32 is too coarse for some rows.*'b' near"):
         StreamSVC().fit(frame, y)
 
 

@@ -45,7 +45,7 @@ def test_process_signal_while_packages_are_loaded(number: signal.Signals, tmp_pa
         started.send_signal(number)
         said = started.communicate(timeout=120)[1].decode()
     assert started.returncode == (130 if number == signal.SIGINT else 75)
-    assert said == f"error[E-INTERRUPTED]: {number.name}: no job was running; what was finished stays\n"
+    assert said == f"error[E-INTERRUPTED]: {number.name}: no job was running; finished output is kept\n"
 
 
 ENDING = """

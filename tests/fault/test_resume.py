@@ -248,7 +248,7 @@ def test_resume_what_an_interrupted_run_has_left_is_not_lost_without_leave(
         sv.fit("t.zarr", "m.ssvm", C=[0.1, 1.0])
     found = CliRunner().invoke(cli, ["-q", *["embed", "t.zarr", "e", "--landmarks", "9"]])
     assert found.exit_code == 78
-    assert "run the command it was begun with" in found.output
+    assert "run the original command again" in found.output
     now = {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()}
     assert now == before
     again = ["--solver", "dcd", "--tolerance", "1e-12", "--max-passes", "2"]

@@ -124,7 +124,7 @@ def test_signal_stop_while_kernel_features_are_written_says_how_to_go_on(
     job = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert job.returncode == 75, job.stderr
     assert [path.name for path in tmp_path.rglob("journal.json")] == ["journal.json"]
-    found = re.search(r"what was finished stays\. Resume: streamsvm (.*)", job.stderr)
+    found = re.search(r"finished output is kept\. Resume: streamsvm (.*)", job.stderr)
     assert found is not None, job.stderr
     assert ("--resume" in found[1]) == (command == "fit")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Columns that float32 cannot hold are stored from another zero, or left as they are: of every source, through all that reads a store."""
+"""Columns that float32 cannot hold are stored with an offset subtracted, or left as they are: of every source, through all that reads a store."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_offsets_every_source_is_stored_from_another_zero(tmp_path: Path, suffix
     assert offsets.columns.tolist() == [1]
     np.testing.assert_array_equal(found, expected(X, result.store))
     assert np.unique(found[:, 1]).size == np.unique(X[:, 1]).size
-    assert any("stored from another zero" in notice for notice in result.notices)
-    assert not any("keeps little of columns" in n or "are rounded" in n for n in result.notices)
+    assert any("stored with an offset subtracted" in notice for notice in result.notices)
+    assert not any("too coarse for columns" in n or "are rounded" in n for n in result.notices)
 
 
 @each_value(("name", FAR), ("settings", [{}, STANDARDIZED, STANDARDIZED | RBF, STANDARDIZED | RBF | {"landmarks": 40}]))
@@ -339,7 +339,7 @@ def test_offsets_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, 
         assert results[0] == results[1]
         found[name] = fitted.model.weights, results[0]
         if name == "in place":
-            assert "read from another zero" in " ".join(fitted.notices)
+            assert "read with an offset subtracted" in " ".join(fitted.notices)
     assert np.array_equal(found["in place"][0], found["ingested"][0])
     assert found["in place"][1] == found["ingested"][1]
 

@@ -311,5 +311,5 @@ def test_tune_nu_of_two_classes_the_error_is_the_share_of_wrong_answers(nu_store
 def test_tune_nu_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
     X, _ = values()
     store = nu_write(tmp_path / "s.zarr", X, (np.arange(NU_ROWS) == 7).astype(np.int32))
-    with pytest.raises(DataError, match="no error to take"):
+    with pytest.raises(DataError, match="its error is undefined"):
         tune(TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.1,), folds=2))

@@ -144,7 +144,8 @@ def test_active_set_any_feasible_start_leads_to_the_same_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "error", "cause"), [(True, UsageError, "time was over"), (False, DataError, "the same decision")]
+    ("late", "error", "cause"),
+    [(True, UsageError, "the time limit was reached"), (False, DataError, "the same decision")],
 )
 def test_active_set_machine_without_support_says_why(late: bool, error: type[Exception], cause: str) -> None:
     """Numbers that are all within epsilon of one have no other; of others time was over."""

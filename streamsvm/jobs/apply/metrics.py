@@ -429,7 +429,7 @@ class BalancedCounts:
         """The mean of both shares of wrong answers, for each model. Raises DataError where one of them is of no rows."""
         if any(counts.rows.min(initial=1) == 0 for counts in self._sides):
             raise DataError(
-                "rows that are held out together are all of the class, or none of them is: there is no error to take",
+                "a fold has only rows of the class, or none of them: its error is undefined",
                 code="E-LABEL",
                 hint="fewer folds, or ingest the rows in random order: --shuffle",
             )

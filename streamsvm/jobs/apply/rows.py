@@ -1,8 +1,8 @@
-"""The rows a model is applied to - a store or files - in order, in bounded memory, checked against the model.
+"""The rows a model is applied to, from a store or from files: in order, in bounded memory, checked against the model.
 
-Files are read as those of the model's training were. A store is read by its chunks, which each thread reads for
-itself; batches of files are parsed one after the other by whoever is free. On a cluster each task has a slice: a group
-of chunks, or a file. Whatever the number of threads or workers, what comes of a part is the same.
+Files are read with the options and the encoding that the model recorded from its training data. Of a store, each thread reads
+its own chunks; files are parsed in batches, one after the other, by whichever thread is free. On a cluster each task gets a
+slice: a group of chunks, or one file. Results do not depend on the number of threads or workers.
 """
 
 from __future__ import annotations
@@ -45,68 +45,64 @@ from streamsvm.store.sources.source import Rejects
 from streamsvm.types import Term, Visit
 
 DEPTH = 1
-"""Blocks read ahead: one is enough to hide reading, and memory is better spent elsewhere."""
+"""Blocks read ahead: one is enough to hide the time of reading, and memory is better spent elsewhere."""
 SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at most (measured: 20 to 70 MiB)")
-"""What parsing a source may hold."""
+"""Memory of reading files."""
 BATCH_BYTES = 8 * MIB
-"""Rows of a source that a thread works on, at most (measured: 2 to 6 MiB)."""
+"""Bytes, at most, of the batch of a source that one thread works on (measured: 2 to 6 MiB)."""
 WIDE_BYTES = 32 << 20
-"""Bytes for the columns of a table from which on they are counted beside those of its rows."""
+"""Bytes of the descriptions of a table's columns from which on they get a term of their own in the plan."""
 STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
-"""Files of which a store of ours has one from the beginning of its ingest to the end, and when its manifest is lost."""
+"""Names of which a store of ours contains at least one, also during its ingest and after its manifest was lost."""
 Prepare: TypeAlias = Callable[[Float64], Any]
-"""Makes something of the decision values (n, k) of some rows, in the thread that has found them."""
+"""Converts decision values (n, k) for output, in the thread that computed them."""
 
 
 class RowBatch(NamedTuple):
-    """Some rows, and which class each is in truth."""
+    """Some rows with their true labels."""
 
     X: Rows
-    """The rows."""
     truth: Array | None
-    """Indices into ``RowBatches.truths`` (n,) int32, or numbers (n,) float64 where the model predicts such; None when
-    the rows have none.
-    """
+    """(n,) int32 indices into ``RowBatches.truths``, or (n,) float64 targets in regression; None if rows are not labeled."""
     ids: Array | None = None
-    """The ids of the rows (n,), integers or objects of text; None when they have none, or lie beside a store."""
+    """(n,) row ids, integers or text; None if rows have none, or if ids are read from a store separately."""
     first: int = 0
-    """Of rows of a store, the number of the first."""
+    """Number of the first row in the store; 0 for files."""
 
 
 RowPart: TypeAlias = int | RowBatch
-"""What one thread works on: a chunk of a store by its number, or some rows of files."""
+"""The unit of work of a thread: the number of a chunk, or rows parsed from files."""
 
 
 @dataclass(slots=True)
 class RowBatches:
-    """Iterates over rows in order. ``truths`` grows when labels turn up that are no class of the model."""
+    """An iterator over the rows of a store or of files, in order."""
 
     model: Model
-    """The model the rows are for."""
     truths: list[str]
-    """The model's classes and, after them, other labels that were met."""
+    """The model's classes, followed by labels in the data that are no class of the model (it grows while rows are read)."""
     total: int | None
-    """The number of rows, where it is known beforehand."""
+    """Number of rows; None if unknown before reading."""
     terms: list[Term]
-    """The memory that reading takes."""
+    """Memory that reading takes."""
     store: Any = None
-    """The store the rows are of; None for files."""
+    """The store; None for files."""
     source: Source | None = None
-    """The files the rows are of; None for a store."""
+    """The files; None for a store."""
     notices: list[str] = field(default_factory=list)
-    """What a user should know, as lines of text."""
+    """Notices for the user, as lines of text."""
     chunks: tuple[int, ...] | None = None
-    """The chunks of the store that are wanted; None for all."""
+    """Chunks of the store to read; None for all."""
     id_column: str | None = None
-    """The column that the ids of the rows come from; None when they have none."""
+    """Column of the row ids; None if rows have none."""
     id_reader: Callable[[], IdReader] | None = None
-    """Opens the ids of a store; None where it has none."""
+    """Opens the row ids of a store; None if it has none."""
     rejects: Rejects = field(default_factory=Rejects)
-    """The lines of the files that could not be read and were left out."""
+    """Bad lines of the files that were skipped."""
     offsets: Offsets = field(default_factory=lambda: offsets_from(None))
-    """What is taken from the columns of a store that has them from another zero than the model."""
+    """Offsets to subtract from columns of a store that was centered differently from the model's training data."""
     _codes: Int32 = field(init=False)
-    """Of the classes of a store, their places in ``truths``."""
+    """Index in ``truths`` of each class of the store."""
 
     def __post_init__(self) -> None:
         classes = () if self.store is None or self.model.numeric else self.store.layout.classes
@@ -114,12 +110,14 @@ class RowBatches:
 
     @property
     def form(self) -> str:
-        """The format of the files the rows are of; that of no file for a store."""
+        """The format of the files; ``STORE`` for a store."""
         return STORE if self.source is None else self.source.encoding()["format"]
 
     def plan_within(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
-        """Return what applying the model holds, ``per_row`` bytes for each row of a block, on as many of ``threads`` as
-        there is memory for. Raises BudgetError.
+        """Return the memory plan with the most threads, up to ``threads``, that fit the limit.
+
+        ``memory``: the limit in bytes; None: the default. ``per_row``: bytes of results for each row of a block. Raises
+        BudgetError if not even one thread fits.
         """
         plan = budget.with_most_threads(partial(self.plan_on, memory, per_row), threads)
         plan.check("")
@@ -127,7 +125,7 @@ class RowBatches:
         return plan
 
     def plan_on(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
-        """Return the same on so many threads, whether it fits or not."""
+        """Return the memory plan for exactly ``threads`` threads, whether it fits or not."""
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
         waiting = AHEAD * threads if threads > 1 else 0
         wide = 8 * len(self.model.weights) + per_row // 8  # decision values, and what was made of them
@@ -150,28 +148,24 @@ class RowBatches:
             yield batch._replace(ids=names(batch.ids, batch.first, row_count(batch.X)))
 
     def names(self) -> Callable[[Array | None, int, int], Array | None]:
-        """Return what says the ids of so many rows from a number on, block after block: those given, or a store's."""
+        """Return a function of (ids, first, count) that gives the ids of a batch: its own, or ``count`` of the store from ``first`` on."""
         if self.id_reader is None:
             return lambda ids, _first, _count: ids
         reader = self.id_reader()
         return lambda _ids, first, count: reader.between(first, first + count)
 
     def parts(self) -> Iterable[RowPart]:
-        """Return what the rows can be shared out in, in order: chunks of a store, or batches of files as they are
-        read.
-        """
+        """Return the units of work in order: numbers of chunks, or batches of files as they are parsed."""
         if self.source is not None:
             return self._of_source(self.source)
         return range(len(self.store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
 
     def groups(self) -> list[Group] | None:
-        """Return the groups of chunks in which sums over all rows of a store are taken; None for files."""
+        """Return the groups of chunks over which sums are taken, which the store alone decides; None for files."""
         return None if self.source is not None else contiguous_groups(self.store.layout)
 
     def read(self, parts: Iterator[RowPart]) -> Generator[RowBatch]:
-        """Yield the rows of parts, in their order; each batch is valid until the next is asked for. Any thread may do
-        so.
-        """
+        """Yield the rows of parts in order; a batch is valid until the next one is requested. Any thread may call it."""
         if self.source is not None:
             yield from cast(Iterator[RowBatch], parts)
             return
@@ -185,9 +179,7 @@ class RowBatches:
                 yield RowBatch(self.offsets.apply(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
 
     def _truth_of(self, codes: Array) -> Array | None:
-        """Return what rows of a store are in truth; None where it holds classes and the model predicts numbers, or the
-        other way round.
-        """
+        """Return the true labels of rows of a store; None if one of store and model is of classes and the other of numbers."""
         if self.model.numeric != self.store.layout.numeric:
             return None
         return codes.copy() if self.model.numeric else self._codes[codes]
@@ -204,7 +196,7 @@ class RowBatches:
         self.notices += [f"{count} {what}" for what, count in source.notices.items() if count]
 
     def _truth(self, label: str) -> int:
-        """Return the index of a label's class; labels that are no class are 'rest' if the model has that, else new."""
+        """Return the index of a label in ``truths``. An unknown label is the class 'rest' if the model has one, else appended."""
         if label not in self.truths:
             trimmed = [k for k, known in enumerate(self.truths) if known.strip() == label.strip()]
             if len(trimmed) == 1:
@@ -238,7 +230,7 @@ class RowBatches:
 
 
 def model_terms(model: Model, threads: int = 1) -> list[Term]:
-    """Return the memory of a model and of applying it on so many threads."""
+    """Return the memory of a model, and of applying it on ``threads`` threads."""
     if model.expansion is None:
         return [Term("model", model.weights.nbytes, "weights")]
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
@@ -249,7 +241,7 @@ def model_terms(model: Model, threads: int = 1) -> list[Term]:
 
 
 def width_error(what: str, found: int, expected: int) -> DataError:
-    """Return what is said of rows that have another number of columns than the model."""
+    """Return the error for rows whose number of columns is not the model's."""
     return DataError(
         f"{what} has {found} columns, the model {expected}",
         code="E-SCHEMA",
@@ -258,14 +250,14 @@ def width_error(what: str, found: int, expected: int) -> DataError:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store of ours, perhaps one whose ingest has not ended, and not files to read."""
+    """Return whether a path is a store of ours, complete or not, rather than files of rows."""
     return is_folder(path) and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
 
 
 def locate_data(data: Sequence[str]) -> tuple[str, ...]:
-    """Return a store as it is named, or the files that are meant: directories and patterns stand for those in them.
+    """Return the name of a store, or the files that names, directories and patterns stand for.
 
-    Raises MissingError, and UsageError for several stores.
+    Raises MissingError; UsageError for no data or several stores.
     """
     if not data:
         raise UsageError("there is no data", hint="name a store, or files")
@@ -277,18 +269,18 @@ def locate_data(data: Sequence[str]) -> tuple[str, ...]:
 
 
 def open_rows(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
-    """Open the rows of one store, or of files (``locate_data``). Raises MissingError, DataError E-SCHEMA, UsageError."""
+    """Open one store, or files (as ``locate_data`` returns them). Raises MissingError, DataError E-SCHEMA, UsageError."""
     paths = [Path(d) for d in data]
     if is_store(paths[0]):
         return _store_rows(model, paths[0], request.memory_limit)
     options = source_options(model, request)
-    if request.bytes_a_row:  # before anything else is asked of memory, so that what is asked for now is enough
+    if request.bytes_a_row:  # before any other check of memory, so that the limit it suggests is enough for all
         _check_memory(model, paths, options, request)
     return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
 
 
 def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, request: FileRequest) -> None:
-    """Raise BudgetError, with a limit that is enough for all, where files cannot be read in the memory there is."""
+    """Raise BudgetError if files cannot be read within the limit; it names a limit that suffices for the whole job."""
     terms, failure = [SOURCE_TERM, budget.files_term(paths)], None
     try:
         RowBatches(model, [], None, terms).plan_within(request.memory, request.bytes_a_row)
@@ -297,8 +289,8 @@ def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, r
     table, left = table_width(paths, options), request.memory_limit or 0
     if failure is None and table.nbytes <= left:
         return
-    if table.nbytes > WIDE_BYTES:  # what is known of columns is part of this process when memory is asked for again
-        terms.append(Term("columns", table.nbytes, "what is known of those of a wide table"))
+    if table.nbytes > WIDE_BYTES:  # descriptions of columns are part of this process when memory is checked again
+        terms.append(Term("columns", table.nbytes, "names and kinds of the columns of a wide table"))
     plan = RowBatches(model, [], None, terms).plan_on(request.memory, request.bytes_a_row)
     if failure is None:
         raise table.refusal(left, plan.total)
@@ -306,7 +298,7 @@ def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, r
 
 
 def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -> RowBatches:
-    """Return the rows of a source that is open; ``where`` is what errors call it. Raises DataError E-SCHEMA."""
+    """Return the rows of an open source; ``where``: its name in errors. Raises DataError E-SCHEMA."""
     if source.columns is not None and not source.sparse and source.columns != model.columns:
         raise width_error(where, source.columns, model.columns)
     terms, classes = [SOURCE_TERM, budget.files_term([one.name for one in source.sources])], list(model.classes)
@@ -315,24 +307,25 @@ def rows_of_source(model: Model, source: Source, where: str, rejects: Rejects) -
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """What a job that applies a model says of its files."""
+    """How predict, evaluate and others read files."""
 
     stated: JsonMapping = field(default_factory=dict)
-    """Fields of ``SourceOptions`` by name; what is not among them is as recorded in the model."""
+    """Options the user gave, as fields of ``SourceOptions`` by name; all others are as recorded in the model."""
     memory_limit: int | None = None
-    """Bytes of memory for knowing the columns of a table; None asks nothing."""
+    """Bytes that descriptions of a table's columns may take; None: no limit."""
     memory: int | None = None
-    """What is said of memory, in bytes; None where nothing is."""
+    """The memory limit the user gave, in bytes; None: the default."""
     bytes_a_row: int = 0
-    """What a row of a block takes besides itself; 0 where memory has been checked."""
+    """Bytes of results for each row of a block; 0 if memory was checked before."""
 
 
 def build_file_request(
     job: NewRowOptions, memory: int | None, bytes_a_row: int, *, unlabeled: bool = False
 ) -> FileRequest:
-    """Return what a job says of its files, and what memory there is for knowing their columns.
+    """Return how a job reads its files, with the memory that is left for descriptions of their columns.
 
-    ``bytes_a_row``: what a row of a block takes besides itself. ``unlabeled``: the job has no use for labels.
+    ``memory``: the limit in bytes; None: the default. ``bytes_a_row``: bytes of results for each row of a block.
+    ``unlabeled``: the job does not use labels.
     """
     left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
     stated = job.stated() | ({"unlabeled": True} if unlabeled else {})
@@ -340,7 +333,7 @@ def build_file_request(
 
 
 def source_options(model: Model, request: FileRequest) -> SourceOptions:
-    """Return how to read files: like those the model was trained on, or as asked where nothing of them is known."""
+    """Return options that read files as the model's training data were read, with the options the user gave."""
     recorded = model.provenance.get("encoding")
     if recorded:
         return options_from(recorded, memory_limit=request.memory_limit, **request.stated)
@@ -363,7 +356,7 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
     terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
     moved = find_moved_offsets(model, store.facts)
     if len(moved.columns):
-        terms.append(Term("another zero", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
+        terms.append(Term("shifted block", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
     found = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
     if ids := store.facts.get("ids"):
         found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
@@ -373,12 +366,12 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
 
 
 def find_moved_offsets(model: Model, facts: JsonMapping) -> Offsets:
-    """Return what is to be taken from the rows of a store with these facts to have them from the zero of a model."""
+    """Return the offsets to subtract from rows of a store with these facts, so that they are centered as the model expects."""
     return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
 
 
 def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:
-    """Raise DataError E-SCHEMA for the first column that has another name."""
+    """Raise DataError E-SCHEMA for the first column whose name differs."""
     if not model or not store or list(model) == list(store):
         return
     for number, (expected, found) in enumerate(zip(model, store, strict=False)):
@@ -391,34 +384,32 @@ def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: 
 
 
 class Slice(NamedTuple):
-    """Some of the rows: chunks of a store, or one of the files."""
+    """The rows of one task on a cluster: some chunks of a store, or one file."""
 
     number: int
-    """The place of the slice among all slices."""
+    """Position among all slices."""
     chunks: tuple[int, ...]
-    """The numbers of the chunks of a store."""
+    """Numbers of the chunks; empty for a file."""
     file: str | None = None
-    """The file; None for chunks of a store."""
+    """Path of the file; None for chunks of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyWork:
-    """What is applied to what."""
+    """A prediction or evaluation as workers get it."""
 
     model: str
-    """The path of the model."""
+    """Path of the model."""
     data: tuple[str, ...]
-    """A store, or files."""
+    """Path of a store, or of files."""
     request: FileRequest
-    """How the files are read."""
     job: PredictJob | EvaluateJob
-    """The job of predict or evaluate."""
     directory: Path | None = None
-    """Where outputs go; None where there are none."""
+    """Directory for the output of tasks; None if they have none."""
 
 
 def cut_slices(data: Sequence[str]) -> list[Slice]:
-    """Return the slices of the data: a store in groups of chunks, files one by one."""
+    """Divide the data into slices: groups of chunks of a store, or single files."""
     if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous_groups(open_store(data[0]).layout)]
     return [
@@ -427,9 +418,9 @@ def cut_slices(data: Sequence[str]) -> list[Slice]:
 
 
 def describe_work(job: PredictJob | EvaluateJob, request: FileRequest, directory: Path | None = None) -> ApplyWork:
-    """Return the work with paths that mean the same on a worker."""
+    """Return the work of a job with absolute paths. Raises UsageError for options that need all lines in one process."""
     if job.on_bad_line != "error":
-        raise UsageError("lines are skipped only where they are read here", hint="leave out --cluster")
+        raise UsageError("--on-bad-line skip cannot be combined with --cluster", hint="leave out one of them")
     data = tuple(str(Path(path).resolve()) for path in job.data)
     return ApplyWork(str(Path(job.model).resolve()), data, replace(request, bytes_a_row=0), job, directory)
 
@@ -444,22 +435,22 @@ def open_slice(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
 
 
 class Decided(NamedTuple):
-    """What a model says of some rows."""
+    """Decision values of some rows, with their true labels."""
 
     decision: Float64
-    """(n, k) its decision values."""
+    """(n, k) decision values."""
     truth: Array | None
-    """Indices into ``RowBatches.truths`` (n,); None where rows have no labels."""
+    """(n,) true labels as in ``RowBatch``; None if rows are not labeled."""
     ids: Array | None
-    """The ids of the rows (n,); None where they have none."""
+    """(n,) row ids; None if rows have none."""
     first: int = 0
-    """Of rows of a store, the number of the first."""
+    """Number of the first row in the store; 0 for files."""
     prepared: Any = None
-    """What was made of the decision values in the same thread; None where nothing was asked for."""
+    """Result of ``Prepare``; None without one."""
 
 
 def decide_rows(model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None) -> Generator[Decided]:
-    """Yield what the model says of all rows, in their order. Raises what reading them raises."""
+    """Yield the decisions on all rows, in order, computed on ``threads`` threads. Raises what reading raises."""
     names, task = rows.names(), Task("apply", decide_part, each=_decisions)
     with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:
         for one in found:
@@ -473,7 +464,7 @@ def decide_part(part: RowPart, model: Model, rows: RowBatches, prepare: Prepare 
 
 
 def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches, prepare: Prepare | None) -> Generator[Decided]:
-    """Apply the model to part after part; the next one is read meanwhile."""
+    """Apply the model to part after part, while the next one is read ahead."""
     with closing(rows.read(parts)) as batches:
         for batch in batches:
             decision = model.decision(batch.X)

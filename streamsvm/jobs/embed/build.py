@@ -200,9 +200,9 @@ class Builder:
         saved = read_journal(writer.directory, key)
         if saved is None and has_journal(self.target) and not self.job.overwrite:
             raise ConfigError(
-                f"{self.target} was begun with other settings or other rows, and was interrupted",
+                f"{self.target}was started with other settings or other rows, and was interrupted",
                 code="E-CONFIG",
-                hint="run the command it was begun with to go on, pass --overwrite to start again, or choose another name",
+                hint="run the original command again to continue, pass --overwrite to start again, or choose another name",
             )
         if saved is None:
             shutil.rmtree(writer.directory, ignore_errors=True)

@@ -239,7 +239,7 @@ def choose_embedding(job: FitJob, store: Store, request: NystromRequest, expecte
         return Choice(job.embedding, "asked for", job.embedding_dtype)
     layout, m = store.layout, request.landmarks
     if probe_bytes(layout.columns, m) > budget.memory_limit(job.memory) - budget.anonymous_bytes():
-        return Choice(DISK, "not measured: the map alone is more than the memory", job.embedding_dtype)
+        return Choice(DISK, "not measured: the map alone exceeds the memory limit", job.embedding_dtype)
     rows, passes = layout.rows, PASSES_UNLESS_STATED if expected is None else expected[0]
     if passes * rows * m * (layout.columns + m) <= FEW_PRODUCTS:
         return Choice(

@@ -198,7 +198,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     problem = plan.problems[0]
     if problem.kind.one_class and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
         what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
-        return [f"{what}; measure them from another zero, or choose --kernel rbf"]
+        return [f"{what}; subtract a constant from them, or choose --kernel rbf"]
     offsets = offsets_of_store(store.facts)
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     if not len(offsets.columns) or (kernel is not None and kernel.translation_invariant()):

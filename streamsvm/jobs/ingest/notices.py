@@ -142,7 +142,7 @@ def crowded_warnings(
             shown.append(f"{name_of(names, j)} near {place + o:.9g}{less} in steps of {step:.2g}")
     if not shown:
         return []
-    text = f"float32 keeps little of some rows, which lie far from the others: {_listed(shown)}"
+    text = f"float32 is too coarse for some rows, whose values lie far from all others: {_listed(shown)}"
     return [f"{text}; subtract a constant from these rows before ingest, or leave the column out with --drop"]
 
 
@@ -222,13 +222,15 @@ def precision_warnings(
     found = []
     if len(offsets.columns):
         shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*offsets, strict=True)]
-        found.append(f"stored from another zero, as float32 keeps little of them where they lie: {_listed(shown)}")
+        found.append(
+            f"stored with an offset subtracted, because float32 is too coarse that far from 0: {_listed(shown)}"
+        )
     far = np.setdiff1d(far_columns(statistics, rows), ids)
     if len(far):
         shown = [
             f"{name_of(names, int(j))} (mean {statistics.mean[j]:.6g}, kept in steps of {step[j]:.2g})" for j in far
         ]
-        text = "float32 keeps little of columns this far from 0: " + _listed(shown)
+        text = "float32 is too coarse for columns this far from 0: " + _listed(shown)
         found.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
     if ids:
         lost = [j for j in ids if largest[j] > LARGEST_EXACT]

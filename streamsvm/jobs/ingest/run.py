@@ -412,7 +412,7 @@ def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores
     committed = stores.commit(counts.coder.table(), columns, facts)
     same = similar_texts(getattr(counts.coder, "classes", ()))
     shown = ", ".join(quote(text, 24) for text in same[:6])
-    notice = [f"labels differ by case or blanks only, and are taken for different ones: {shown}"] if same else []
+    notice = [f"labels that differ only by case or spaces are treated as different classes: {shown}"] if same else []
     return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
 
 

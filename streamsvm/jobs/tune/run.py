@@ -554,7 +554,7 @@ def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Sc
         not path.name.startswith(".") for path in out.iterdir()
     )  # else no more than what was being written
     if begun and not overwrite:
-        hint = "run the command it was made with to go on with it, pass --overwrite, or choose another name"
+        hint = "run the original command again to continue it, pass --overwrite, or choose another name"
         raise ExistsError(f"{out} exists already", hint=hint)
     return []
 

@@ -445,7 +445,9 @@ class Decomposition(Solver[DecompositionState]):
         """Return the support rows, or the reduced set, with the best intercept that was tried."""
         support = state.reduced or state.support
         if support is None:
-            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+            raise UsageError(
+                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
+            )
         if support.size == 0 and state.ending:
             raise UsageError(
                 "the last pass came before any row had a coefficient",

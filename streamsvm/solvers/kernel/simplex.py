@@ -477,7 +477,9 @@ class SimplexSolver(Solver[SimplexState]):
         """Return the support rows with the weights best scaled, or the reduced set. Raises UsageError where there are none."""
         support = state.reduced or state.support
         if support is None:
-            raise UsageError("no pass was left to find support rows in", hint="allow at least two: --max-passes 2")
+            raise UsageError(
+                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
+            )
         scale = state.dual_scale() if state.scale is None else state.scale
         weights = support.x if support is state.reduced else scale * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

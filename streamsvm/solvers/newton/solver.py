@@ -193,7 +193,7 @@ class Newton(Solver[NewtonState]):
         Option(
             "Rows the quadratic model is made of.",
             bounds=Bounds(least=1),
-            default="by the number of columns and of rows whose loss bends",
+            default="by the number of columns and of rows with curvature",
         ),
     ] = None
     narrowing: Annotated[

@@ -79,7 +79,7 @@ class ForeignStore:
             encoding["offsets"] = self._offsets.to_json()
             shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*self._offsets, strict=True)]
             more = f" and {len(shown) - COLUMNS_SHOWN} more" if len(shown) > COLUMNS_SHOWN else ""
-            notice += f"; read from another zero, as float32 keeps little of them where they lie: {', '.join(shown[:COLUMNS_SHOWN])}{more}"
+            notice += f"; read with an offset subtracted, because float32 is too coarse that far from 0: {', '.join(shown[:COLUMNS_SHOWN])}{more}"
         self.facts: JsonObject = {
             "names": None if names is None else list(names),
             "encoding": encoding,

@@ -93,7 +93,7 @@ def attributes(directory: Path) -> JsonObject:
 def array_meta(directory: Path) -> ArrayMeta:
     """Read the metadata of an array and refuse what must not be read. Raises DataError E-META, SecurityError."""
     if directory.is_symlink():
-        raise SecurityError(f"{directory} is a link to somewhere else", hint="name the directory itself")
+        raise SecurityError(f"{directory} is a symbolic link", hint="name the directory itself")
     v3 = directory / "zarr.json"
     try:
         return _check_meta(
@@ -190,7 +190,7 @@ def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
         path = directory / meta.key(index)
         total += 1
         if path.is_symlink():
-            raise SecurityError(f"{path} is a link to somewhere else", hint="copy the array with its chunks")
+            raise SecurityError(f"{path} is a symbolic link", hint="copy the array with its chunks")
         if not path.is_file() or (meta.inner and _holes(path, meta, index)):
             missing.append(path)
         elif path.stat().st_size == 0:

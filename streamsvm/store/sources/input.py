@@ -245,7 +245,7 @@ class Input:
             if not rest:
                 return False
         if self.compression != compression_of(rest.lstrip(b"\0")):
-            what = f"{self.name} has bytes after its {self.compression} data that are none"
+            what = f"{self.name} has bytes after its {self.compression} data that do not belong to it"
             raise DataError(what, code="E-TRUNCATED", hint=HINT_CUT)
         self.members += 1
         self._inner, self._waiting = self._make(), rest.lstrip(b"\0")  # type: ignore[misc]
@@ -333,7 +333,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 MIXED_LINE_ENDS = "files whose lines end with LF and with CRLF"
 SEVERAL_MEMBERS = (
-    "compressed files of several parts: were the last one missing, nobody could tell; compare with --expect-rows"
+    "compressed files of several parts: a missing last part could not be noticed; compare with --expect-rows"
 )
 HINT_NO_NEWLINE = "compare the file's size with the original's; if it is complete, pass --allow-no-final-newline"
 

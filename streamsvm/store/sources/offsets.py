@@ -202,10 +202,10 @@ def count_rounded(X: Rows, offsets: Offsets, names: Sequence[str] | None, notice
         name, o = names[j] if names else f"column {j}", float(offset[j])
         nearer = int(np.count_nonzero(np.abs(mine) > 2.0 * np.abs(mine + o))) if o != 0.0 else 0
         if nearer:
-            what = f"numbers of {name} are nearer 0 than {o:.15g}, less which it is stored, and lose digits"
+            what = f"numbers of {name} are nearer 0 than {o:.15g}, the offset it is stored with, and lose digits"
             notices[what] = notices.get(what, 0) + nearer
         if lossy := int(np.count_nonzero(mine == np.floor(mine))):
-            where = f"further than 2^24 from {o:.15g}, less which it is stored," if o else "beyond 2^24"
+            where = f"further than 2^24 from {o:.15g} (the offset it is stored with)" if o else "beyond 2^24"
             what = f"whole numbers of {name} are {where} and are rounded"
             notices[what] = notices.get(what, 0) + lossy
 

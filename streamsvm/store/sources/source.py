@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNLABELED = "rows without a label were left out"
 FILES_SAMPLED = 16
 """The most files, and batches of a file, that are searched for a first value of a column."""
-NO_ROWS = "files hold no rows and are passed over"
+NO_ROWS = "files without rows are skipped"
 LISTED_REJECTS = 100_000
 """The most bad lines that are listed; more are only counted."""
 LINES_BEFORE_JUDGING = 1000
@@ -204,7 +204,7 @@ class Rejects:
 
     def summary(self) -> str:
         """Return how many lines were left out, as a notice."""
-        return f"{self.count} lines could not be read and were left out"
+        return f"{self.count} lines could not be read and were skipped"
 
     def clear(self) -> None:
         """Forget all lines, because the files are read again."""
