@@ -1,6 +1,6 @@
 """The bridge: methods of our records become callable inside compiled passes.
 
-A record is a ``NamedTuple`` whose methods are plain Python (``types.Dense``, ``losses.Hinge``). For each method name one
+A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name one
 ``overload_method`` hands numba the Python function of the record's class; the pass that calls it is compiled once per
 combination of record types and cached on disk, and the same line runs uncompiled. Names bind for every named tuple in
 the process, so the list is short and stays here.

@@ -1,6 +1,6 @@
 """The threads of this process: how many may compute, sharing rows out among idle ones, and starting and ending them safely.
 
-One number of cores holds for all: for a thread that works on a group of chunks (``engine.executors.thread_executor``) and for one that works on a
+One number of cores holds for all: for a thread that works on a group of chunks (``engine.executor``) and for one that works on a
 strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
 which thread was idle.
 

@@ -41,7 +41,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.cutting_plane import breakpoints_pass
+from streamsvm.compute.passes.line_search import breakpoints_pass
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.segment import STEPS, SegmentSolver, SegmentState, SegmentSums

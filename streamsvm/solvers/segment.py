@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
+from streamsvm.compute.passes.line_search import Line, LineSums, segment_pass
 from streamsvm.config.options import field_values
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as

@@ -51,6 +51,10 @@ HOLED = np.where(np.arange(ROWS) == ROWS - 1, np.nan, NUMBERS)
 SAME: dict[str, tuple[Any, dict[str, Any]]] = {
     "plain": (table(), {}),
     "missing": (table(b=HOLED), {"missing": "mean"}),
+    "missing, with a mean that sums in float64 lose": (
+        table(b=[np.nan if k == 3 else {5: 1e20, 50: -1e20}.get(k, 0.1 * k) for k in range(ROWS)]),
+        {"missing": "mean"},
+    ),
     "indicator": (table(b=HOLED), {"missing": "indicator"}),
     "categorical": (table(b=texts()), {"categorical": ("b",)}),
     "hash": (table(b=texts()), {"columns_as": ("b=hash",), "hash_bits": 4, "layout": "dense"}),

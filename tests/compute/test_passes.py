@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
+from streamsvm.compute.blocks.columns import dense_moments, sparse_moments
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.blocks.sums import dense_moments, dual_sum, loss_sum, sparse_moments
+from streamsvm.compute.blocks.sums import dual_sum, loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, dual_terms
-from streamsvm.compute.passes.cutting_plane import breakpoints_pass
-from streamsvm.compute.passes.segment import Line, LineSums, segment_pass
+from streamsvm.compute.passes.line_search import Line, LineSums, breakpoints_pass, segment_pass
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,

@@ -28,7 +28,7 @@ def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
 
 @compiled()
 def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
-    """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling.filled``)."""
+    """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling``)."""
     for p in range(data.size):
         j = indices[p]
         data[p] = (data[p] - shift[j]) * scale[j]

@@ -147,7 +147,7 @@ def _cache_weights(key: tuple[int, float, bytes], known: _LiftedWeights) -> None
 
 @saved_as("rows.unformed")
 class UnformedRows(NamedTuple):
-    """Rows x_i that stand for the features W' k(x_i); see ``compute.blocks.formed_rows``."""
+    """Rows x_i in the place of their features W' k(x_i), which are formed later (``kernel_values.gram``)."""
 
     rows: Rows
     """The rows as the kernel sees them."""

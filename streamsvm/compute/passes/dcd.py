@@ -245,7 +245,7 @@ def row_margin(f: Float64, own: int) -> float:
 
 @compiled(fastmath=FAST)
 def simplex_level(A: Float64, own: int, low: float, g: float, most: float) -> float:
-    """Return t: the simplex_level above which A_k (K,) counts, ``most`` being q upper. Changed: nothing."""
+    """Return t: the level above which A_k (K,) counts, ``most`` being q upper. Changed: nothing."""
     t, bound = low, False
     while True:
         r, S = 0, 0.0

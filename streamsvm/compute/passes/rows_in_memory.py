@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.compute.blocks.sums import column_counts
+from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, change

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.sums import column_counts
+from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Float64

@@ -61,7 +61,7 @@ class Moments:
             self.shift = np.append(self.shift, np.zeros(more))
 
     def _add_dense(self, X: Dense) -> None:
-        from streamsvm.compute.blocks.sums import dense_moments
+        from streamsvm.compute.blocks.columns import dense_moments
 
         n, d = X.values.shape
         self.grow(d)
@@ -75,7 +75,7 @@ class Moments:
         self.rows = total
 
     def _add_sparse(self, X: CSR) -> None:
-        from streamsvm.compute.blocks.sums import sparse_moments
+        from streamsvm.compute.blocks.columns import sparse_moments
 
         self.grow(int(X.indices.max(initial=-1)) + 1)
         sparse_moments(X.data, X.indices, self.shift, self.counts, self.mean, self.M2, self.minimum, self.maximum)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Float64, Rows
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Rows
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.offsets import Offsets
@@ -79,22 +79,27 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
     Every column gets a mean, because rows that are read later may miss values where these do not. Raises what reading
     raises, DataError E-MISSING for a column without any value where its mean is needed.
     """
+    from streamsvm.compute.blocks.columns import dense_sums, sparse_sums  # numba, which other policies do not need
+
     mean = policy == "mean"
-    sums = counts = np.zeros(0)
-    absent, rows = np.zeros(0, np.int64), 0
+    sums, low = np.zeros(0), np.zeros(0)
+    present, absent, rows = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     for batch in source.batches():
-        parts = _sums(batch.X, source.columns)
-        size = max(len(sums), len(parts[0]))
-        sums, counts, absent = (
-            _pad(a, size) + _pad(b, size) for a, b in zip((sums, counts, absent), parts, strict=True)
-        )
         rows += len(batch.labels)
-    present = counts if not source.sparse else rows - absent
+        missing = _count_missing(batch.X, source.columns)
+        size = max(len(sums), len(missing))
+        sums, low, present = _pad(sums, size), _pad(low, size), _pad(present, size)
+        absent = _pad(absent, size) + _pad(missing, size)
+        if isinstance(batch.X, Dense):
+            dense_sums(batch.X.values, sums, low, present)
+        else:
+            sparse_sums(batch.X.data, batch.X.indices, sums, low, present)
+    present = present if not source.sparse else rows - absent
     if mean and (empty := np.flatnonzero((present <= 0) & (absent > 0))).size:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         found = f"column {name} has no value in any row"
         raise DataError(found, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = sums / np.maximum(present, 1) if mean else stored_zeros(offsets, len(sums))
+    values = (sums + low) / np.maximum(present, 1) if mean else stored_zeros(offsets, len(sums))
     indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 
@@ -104,20 +109,12 @@ def stored_zeros(offsets: Offsets | None, columns: int) -> Float64:
     return np.zeros(columns) if offsets is None else -offsets.at(np.arange(columns))
 
 
-def _sums(X: Rows, columns: int | None) -> tuple[Any, Any, Any]:
-    """By column: the sum and the number of present values, and the number of missing ones."""
+def _count_missing(X: Rows, columns: int | None) -> Int64:
+    """Return the number of missing values of each column, (``columns``,) or up to the last column that occurs."""
     if isinstance(X, Dense):
-        absent = np.isnan(X.values)
-        sums = np.where(absent, 0, X.values).sum(axis=0, dtype=np.float64)
-        return sums, (~absent).sum(axis=0).astype(np.float64), absent.sum(axis=0)
-    absent = np.isnan(X.data)
+        return np.isnan(X.values).sum(axis=0)
     size = columns or int(X.indices.max(initial=-1)) + 1
-    sums = np.bincount(X.indices, np.where(absent, 0, X.data), size)
-    return (
-        sums,
-        np.bincount(X.indices[~absent], minlength=size).astype(float),
-        np.bincount(X.indices[absent], minlength=size),
-    )
+    return np.bincount(X.indices[np.isnan(X.data)], minlength=size)
 
 
 def _pad(values: Any, size: int) -> Any:

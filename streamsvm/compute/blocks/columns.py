@@ -1,0 +1,105 @@
+"""Statistics of the columns of a block: sums, moments, and numbers of entries."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.compiled import compiled
+from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
+
+PIECE = 1 << 20
+"""Entries counted at a time: numpy makes int64 of them first, which of all rows in memory would be as much as the
+rows."""
+
+
+@compiled()
+def dense_sums(values: Float32, sums: Float64, low: Float64, counts: Int64) -> None:
+    """Add the rows of a dense block (n, d) to the sums of its columns; NaN is a missing value. Changed: sums, low, counts (d,).
+
+    ``low`` has what rounding takes from ``sums``: sums + low does not depend on how rows are cut into blocks, and is as good as
+    a sum in twice the precision (Knuth's two-sum). ``counts``: present values.
+    """
+    n, d = values.shape
+    for i in range(n):
+        for j in range(d):
+            x = np.float64(values[i, j])
+            if not np.isnan(x):
+                total = sums[j] + x
+                added = total - sums[j]
+                low[j] += (sums[j] - (total - added)) + (x - added)
+                sums[j] = total
+                counts[j] += 1
+
+
+@compiled()
+def sparse_sums(data: Float32, indices: Int32, sums: Float64, low: Float64, counts: Int64) -> None:
+    """Add the stored entries of a CSR block to the sums of its columns, as ``dense_sums`` does."""
+    for p in range(data.size):
+        x, j = np.float64(data[p]), indices[p]
+        if not np.isnan(x):
+            total = sums[j] + x
+            added = total - sums[j]
+            low[j] += (sums[j] - (total - added)) + (x - added)
+            sums[j] = total
+            counts[j] += 1
+
+
+@compiled()
+def dense_moments(
+    values: Float32, shift: Float64, sums: Float64, squares: Float64, minimum: Float64, maximum: Float64
+) -> None:
+    """Add the rows of a dense chunk to its column statistics, in one sweep.
+
+    Given: values (n, d), a shift (d,) for each column near its mean. Changed: sums, squares, minimum, maximum (d,), all
+    float64: sum (x - shift), sum (x - shift)^2, min x, max x. The shift keeps the second sum free of cancellation
+    (Chan, Golub, LeVeque 1983).
+    """
+    n, d = values.shape
+    for i in range(n):
+        for j in range(d):
+            x = values[i, j] - shift[j]
+            sums[j] += x
+            squares[j] += x * x
+            minimum[j] = min(minimum[j], values[i, j])
+            maximum[j] = max(maximum[j], values[i, j])
+
+
+@compiled()
+def sparse_moments(
+    data: Float32,
+    indices: Int32,
+    shift: Float64,
+    counts: Int64,
+    sums: Float64,
+    squares: Float64,
+    minimum: Float64,
+    maximum: Float64,
+) -> None:
+    """Add the stored entries of a CSR chunk to its column statistics, as ``dense_moments`` does.
+
+    The shift of a column is the first entry it has, and is set here; ``counts`` (d,) says how many entries there are.
+    """
+    for p in range(data.size):
+        x, j = np.float64(data[p]), indices[p]
+        if counts[j] == 0:
+            shift[j] = x
+        d = x - shift[j]
+        counts[j] += 1
+        sums[j] += d
+        squares[j] += d * d
+        minimum[j] = min(minimum[j], x)
+        maximum[j] = max(maximum[j], x)
+
+
+def column_counts(X: CSR, columns: int, chosen: NDArray[np.bool_] | None = None) -> Int64:
+    """Return the entries (columns,) of each column, in the ``chosen`` (n,) rows or in all."""
+    counts, row, rows = np.zeros(columns, np.int64), 0, len(X.indptr) - 1
+    while row < rows:
+        stop = max(row + 1, int(np.searchsorted(X.indptr, X.indptr[row] + PIECE, side="right")) - 1)
+        indices = X.indices[X.indptr[row] : X.indptr[stop]]
+        if chosen is not None:
+            indices = indices[np.repeat(chosen[row:stop], np.diff(X.indptr[row : stop + 1]))]
+        counts += np.bincount(indices, minlength=columns)
+        row = stop
+    return counts
