@@ -48,7 +48,7 @@ from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, typed_labels
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.offsets import find_offsets, sample_rows
+from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, sample_rows
 from streamsvm.store.views import MemoryStore, SelectedRows, SlicedStore
 from streamsvm.types import Store
 
@@ -216,8 +216,8 @@ def make_store(
 
 def center_rows(X: Any) -> tuple[Rows, JsonObject]:
     """Return rows as an ingest stores them, with an offset subtracted from columns that float32 cannot hold, and the record of it."""
-    width = -(-X.nnz // max(1, X.shape[0])) if scipy.sparse.issparse(X) else X.shape[1]
-    offsets = find_offsets(lambda exact: rows_of(X[: sample_rows(width)], "X", exact=exact))
+    head = X[: sample_rows(X.shape[1], sparse=scipy.sparse.issparse(X))]
+    offsets = find_offsets(lambda exact: cut_first_rows(rows_of(head, "X", exact=exact)))
     if offsets is None or not len(offsets.columns):
         return rows_of(X, "X"), {}
     return offsets.apply(rows_of(X, "X", exact=True)), {"encoding": {"offsets": offsets.to_json()}}

@@ -19,7 +19,7 @@ from streamsvm.store.format.labels import TARGET, Numbers, class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.offsets import find_offsets, offsets_from, sample_rows
+from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, offsets_from, sample_rows
 from streamsvm.store.write.cutting import Chunker, join_chunks, new_chunker
 from streamsvm.types import Chunk, Layout, Statistics, Store
 
@@ -374,7 +374,8 @@ class SlicedStore:
         rows, columns = (int(size) for size in X.shape)
         first = rows_of(X[: max(1, min(rows, sample_rows(columns)))], self.name)
         width = -(-2 * len(first.data) // len(first.indptr)) if isinstance(first, CSR) else columns
-        offsets = find_offsets(lambda exact: rows_of(X[: sample_rows(width)], self.name, exact=exact))
+        head = X[: sample_rows(columns, sparse=isinstance(first, CSR))]
+        offsets = find_offsets(lambda exact: cut_first_rows(rows_of(head, self.name, exact=exact)))
         self.facts: JsonObject = {} if offsets is None else {"encoding": {"offsets": offsets.to_json()}}
         self._offsets = offsets_from(self.facts.get("encoding"))
         step = max(1, CHUNK_BYTES // (4 * max(1, width)))

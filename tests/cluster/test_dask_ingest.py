@@ -55,6 +55,10 @@ SAME: dict[str, tuple[Any, dict[str, Any]]] = {
         table(b=[np.nan if k == 3 else {5: 1e20, 50: -1e20}.get(k, 0.1 * k) for k in range(ROWS)]),
         {"missing": "mean"},
     ),
+    "dates in small row groups, stored with an offset": (
+        table(b=np.where(NUMBERS % 7 == 0, -1.0, 1.0)),
+        {"columns_as": ("b=epoch",), "missing": "indicator", "layout": "dense"},
+    ),
     "indicator": (table(b=HOLED), {"missing": "indicator"}),
     "categorical": (table(b=texts()), {"categorical": ("b",)}),
     "hash": (table(b=texts()), {"columns_as": ("b=hash",), "hash_bits": 4, "layout": "dense"}),
@@ -72,7 +76,7 @@ SAME: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("frame", "options"), SAME.values(), ids=SAME)
 def test_dask_ingest_frame_becomes_what_its_file_becomes(tmp_path: Path, frame: Any, options: dict[str, Any]) -> None:
-    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=7)
     ingest(IngestJob(sources=(tmp_path / "t.parquet",), store=tmp_path / "file.zarr", label="y", **options))
     ingest_dask(dd.from_pandas(frame, npartitions=4), store=tmp_path / "dask.zarr", label="y", **options)
     for name in ("{}.zarr", "{}.test.zarr") if "test_fraction" in options else ("{}.zarr",):

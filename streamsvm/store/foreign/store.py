@@ -13,14 +13,14 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.errors import DataError, StreamSVMError
+from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.foreign import check_chunk
-from streamsvm.store.sources.offsets import find_offsets, name_of, offsets_from, rows_that_decide
+from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20
@@ -168,11 +168,9 @@ class ForeignStore:
 
     def _first_rows(self, exact: bool) -> Rows | None:
         """The rows that decide the offsets, the same as in an ingest; None where they cannot be read."""
-        try:
-            X = self._features.read(0, min(self._step, self._features.rows), exact=exact)
-        except StreamSVMError:  # it is raised again when they are read in their turn
-            return None
-        return rows_that_decide(X)
+        rows = self._features.rows
+        starts = range(0, rows, self._step)
+        return collect_first_rows(self._features.read(k, min(k + self._step, rows), exact=exact) for k in starts)
 
     def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Rows and, of CSR, entries of each chunk."""

@@ -2,21 +2,23 @@
 
 A number x is kept to about |x| 2^-24. Of a column whose mean is more than FAR_FROM_ZERO standard deviations from 0
 fewer than ten bits of the variation are left, and whole numbers above 2^24 become even ones. Stored as x - o, taken in
-float64 with o in their center, such columns are as good as any. The first rows of the first file decide, so that rows
-can be written as they are read; what later rows lose nevertheless is counted. The offsets are recorded beside the store
-and its models.
+float64 with o in their center, such columns are as good as any. The first rows decide (``collect_first_rows``), so that
+rows can be written as they are read; what later rows lose nevertheless is counted. The offsets are recorded in the store
+and in its models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonMapping
-from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, with_entries
+from streamsvm.errors import StreamSVMError
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, row_stack, with_entries
 
 
 class Offsets(NamedTuple):
@@ -123,9 +125,34 @@ def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = Fa
     return Offsets(columns[helped], seen.center[helped])
 
 
-def sample_rows(width: int) -> int:
-    """Return how many rows of so many numbers decide, at most."""
-    return min(SAMPLE_ROWS, max(2, SAMPLE_NUMBERS // max(1, width)))
+def sample_rows(columns: int, *, sparse: bool = False) -> int:
+    """Return the most rows of so many columns that are needed to decide."""
+    return SAMPLE_ROWS if sparse else min(SAMPLE_ROWS, max(2, SAMPLE_NUMBERS // max(1, columns)))
+
+
+def collect_first_rows(batches: Iterable[Rows]) -> Rows | None:
+    """Return the first rows, which decide the offsets: the same ones however rows are cut into batches. None without rows.
+
+    An error that reading raises ends the rows; it is raised again when they are read for their own sake.
+    """
+    parts, rows, numbers = [], 0, 0
+    with suppress(StreamSVMError):
+        for X in batches:
+            parts.append(X)
+            rows += row_count(X)
+            numbers += X.values.size if isinstance(X, Dense) else len(X.data)
+            if rows >= SAMPLE_ROWS or (rows >= 2 and numbers > SAMPLE_NUMBERS):
+                break
+    return cut_first_rows(row_stack(parts)) if rows else None
+
+
+def cut_first_rows(X: Rows) -> Rows:
+    """Return those of the first rows that decide: at most SAMPLE_ROWS, with at most SAMPLE_NUMBERS numbers, but two or more."""
+    if isinstance(X, Dense):
+        most = sample_rows(X.values.shape[1])
+    else:
+        most = max(2, int(np.searchsorted(X.indptr, SAMPLE_NUMBERS, side="right")) - 1)
+    return row_slice(X, 0, min(row_count(X), SAMPLE_ROWS, most))
 
 
 def _full_columns(X: Rows) -> tuple[Int64, Float64]:
@@ -208,15 +235,6 @@ def count_rounded(X: Rows, offsets: Offsets, names: Sequence[str] | None, notice
             where = f"further than 2^24 from {o:.15g} (the offset it is stored with)" if o else "beyond 2^24"
             what = f"whole numbers of {name} are {where} and are rounded"
             notices[what] = notices.get(what, 0) + lossy
-
-
-def rows_that_decide(X: Rows) -> Rows | None:
-    """Return the first rows of a source that decide its offsets; None where there are none."""
-    rows = row_count(X)
-    if not rows:
-        return None
-    width = X.values.shape[1] if isinstance(X, Dense) else -(-len(X.data) // rows)
-    return row_slice(X, 0, min(rows, sample_rows(width)))
 
 
 def _entries_of(X: Rows) -> tuple[Array, Array]:

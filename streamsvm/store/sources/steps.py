@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm.aliases import JsonMapping, JsonObject
-from streamsvm.errors import StreamSVMError
 from streamsvm.rows import Dense, Rows
 from streamsvm.store.sources.missing import FILLED, Filling, filling_from, find_filling, stored_zeros
 from streamsvm.store.sources.offsets import (
     Offsets,
+    collect_first_rows,
     count_rounded,
     find_offsets,
     offsets_from,
     round_rows,
-    rows_that_decide,
 )
 
 if TYPE_CHECKING:
@@ -102,14 +101,10 @@ def _choose_offsets(source: BaseSource, options: SourceOptions) -> Offsets | Non
 
 
 def _first_rows(source: BaseSource, *, exact: bool) -> Rows | None:
-    """Return the first rows of a source, in float64 where they are to be ``exact``; None where they cannot be read."""
+    """Return the first rows of a source, in float64 where they are to be ``exact``; None where there are none."""
     source.exact = exact
     with source.looking_ahead():
-        try:
-            batch = next(source.read(), None)
-        except StreamSVMError:  # it is raised again when the source is read
-            batch = None
-    return None if batch is None else rows_that_decide(batch.X)
+        return collect_first_rows(batch.X for batch in source.read())
 
 
 def _choose_filling(source: BaseSource, offsets: Offsets | None, options: SourceOptions) -> Filling:
