@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import pytest
 
-from streamsvm import compute
+from streamsvm.compute import pass_cache
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.random import permutation
 from streamsvm.errors import SecurityError
@@ -27,13 +27,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache directory of a user who has set nothing."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
-    monkeypatch.delitem(compute.sys.modules, "numba", raising=False)
+    monkeypatch.delitem(pass_cache.sys.modules, "numba", raising=False)
     return tmp_path
 
 
 def test_compile_cache_directory_is_named_by_the_sources_and_private(home: Path) -> None:
-    directory = compute.use_cache()
-    assert directory == home / "streamsvm" / compute.source_hash()
+    directory = pass_cache.use_cache()
+    assert directory == home / "streamsvm" / pass_cache.source_hash()
     assert directory.stat().st_mode & 0o777 == 0o700
     assert os.environ["NUMBA_CACHE_DIR"] == str(directory)
 
@@ -42,15 +42,15 @@ def test_compile_cache_directory_inherited_from_other_sources_is_not_a_choice(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "streamsvm" / "0123456789abcdef"))
-    assert compute.use_cache().name == compute.source_hash()
+    assert pass_cache.use_cache().name == pass_cache.source_hash()
 
 
 def test_compile_cache_directory_for_one_process_goes_with_it_or_has_gone_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at_exit: list[Any] = []
-    monkeypatch.setattr(compute.atexit, "register", lambda act, *given, **more: at_exit.append((act, given, more)))
-    directory = compute._temporary()
+    monkeypatch.setattr(pass_cache.atexit, "register", lambda act, *given, **more: at_exit.append((act, given, more)))
+    directory = pass_cache._temporary()
     assert directory.is_dir()
     for act, given, more in 2 * at_exit:
         act(*given, **more)
@@ -64,10 +64,10 @@ def test_compile_cache_directory_others_can_write_to_is_refused(
 ) -> None:
     if named:
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "named"))
-    compute.cache_directory().mkdir(parents=True)
-    compute.cache_directory().chmod(mode)
+    pass_cache.cache_directory().mkdir(parents=True)
+    pass_cache.cache_directory().chmod(mode)
     with pytest.raises(SecurityError, match="written to by others"):
-        compute.use_cache()
+        pass_cache.use_cache()
 
 
 def _of_another_user(directory: Path, _: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def _a_file(directory: Path, _: pytest.MonkeyPatch) -> None:
 
 def _read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.mkdir(parents=True, mode=0o700)
-    monkeypatch.setattr(compute.os, "access", lambda *_: False)
+    monkeypatch.setattr(pass_cache.os, "access", lambda *_: False)
 
 
 @pytest.mark.parametrize("unusable", [_of_another_user, _a_file, _read_only])
@@ -95,9 +95,9 @@ def test_compile_cache_directory_that_cannot_be_used_is_replaced_for_this_proces
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(home / "named"))
     if unusable is _of_another_user and os.getuid():
         pytest.skip("only root gives files away")
-    unusable(compute.cache_directory(), monkeypatch)
+    unusable(pass_cache.cache_directory(), monkeypatch)
     with pytest.warns(UserWarning, match="compiled passes are not kept"):
-        found = compute.use_cache()
+        found = pass_cache.use_cache()
     assert found.stat().st_mode & 0o777 == 0o700
     assert found.stat().st_uid == os.getuid()
     assert not found.is_relative_to(home)
@@ -189,7 +189,7 @@ def test_compile_cache_edit_of_any_source_changes_the_name(
     package = tmp_path / "package"
     (package / name).parent.mkdir(parents=True)
     (package / name).write_text("one")
-    monkeypatch.setattr(compute, "_PACKAGE", package)
-    before = compute.source_hash()
+    monkeypatch.setattr(pass_cache, "_PACKAGE", package)
+    before = pass_cache.source_hash()
     (package / name).write_text("two")
-    assert compute.source_hash() != before
+    assert pass_cache.source_hash() != before

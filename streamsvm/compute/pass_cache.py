@@ -1,0 +1,116 @@
+"""The directory of compiled passes, named by a hash of the sources.
+
+Numba stores a compiled function beside a time stamp of the file that defines it, and so does not notice an edit of
+another file that the function inlines: a loss, a row format. Here the directory is named by a hash of every file a
+pass can be made of, so that an edit of any of them starts with an empty cache.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from streamsvm.errors import SecurityError
+
+KEEP_SECONDS = 30 * 24 * 3600
+_PACKAGE = Path(__file__).resolve().parent.parent
+# The layers below compute/ (pyproject.toml, "Data flows one way") hold all that a pass can inline.
+_INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py")
+
+
+def _root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "streamsvm"
+
+
+def sources() -> list[Path]:
+    """Return every file a pass can be made of."""
+    return sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern))
+
+
+def source_hash() -> str:
+    """Return sixteen hexadecimal digits that change when the source of any pass changes."""
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def cache_directory() -> Path:
+    """Return the directory of compiled passes: what the user set as NUMBA_CACHE_DIR, else one named by the hash."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    # A path of ours is inherited from a parent process, which may have run other sources.
+    if chosen and not Path(chosen).is_relative_to(_root()):
+        return Path(chosen)
+    return _root() / source_hash()
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory that nobody else can write to: what numba loads from it is code.
+
+    Raises SecurityError for one that others can write to, OSError for one that this user cannot.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if found.st_uid not in (os.getuid(), 0):
+        raise PermissionError(f"{directory} belongs to another user")
+    if found.st_mode & 0o022:
+        raise SecurityError(
+            f"{directory} can be written to by others; compiled code would be loaded from it",
+            hint=f"chmod 700 {directory}, or set NUMBA_CACHE_DIR to a directory of your own",
+        )
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"{directory} cannot be written to")
+
+
+def _sweep(root: Path, keep: Path) -> None:
+    """Remove the caches of sources that have not been run for a month."""
+    oldest = time.time() - KEEP_SECONDS
+    for entry in root.iterdir():
+        if entry != keep and entry.is_dir() and not entry.is_symlink() and entry.stat().st_mtime < oldest:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _temporary() -> Path:
+    """A directory for this process alone, for a home that cannot be written to."""
+    directory = tempfile.mkdtemp(prefix="streamsvm-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+def use_cache() -> Path:
+    """Tell numba where to keep compiled passes and return the directory.
+
+    Raises SecurityError for a directory that others can write to. Where the directory belongs to somebody else or
+    cannot be written to, a private one takes its place for this process, and a warning says so.
+    """
+    directory = cache_directory()
+    try:
+        _make_private(directory)
+        if directory.is_relative_to(_root()):
+            os.utime(directory)
+            _sweep(directory.parent, directory)
+    except OSError as error:
+        warnings.warn(f"compiled passes are not kept: {directory}: {error.strerror or error}", stacklevel=2)
+        directory = _temporary()
+    os.environ["NUMBA_CACHE_DIR"] = str(directory)
+    if numba := sys.modules.get("numba"):  # imported by somebody else before us: it has read the environment already
+        numba.config.CACHE_DIR = str(directory)
+    return directory
+
+
+def passes_loaded() -> bool:
+    """Return whether this process has compiled or loaded a pass: from then on it holds LLVM."""
+    dispatching = sys.modules.get("numba.core.dispatcher")
+    if dispatching is None:
+        return False
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__package__}.")]
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, dispatching.Dispatcher))
+    return any(one.signatures for one in found)
