@@ -123,10 +123,11 @@ class BaseSource(Source):
     @contextmanager
     def looking_ahead(self) -> Iterator[None]:
         """Read rows to decide something: at the end the source is as if nothing had been read of it."""
-        noted = dict(self.notices)
+        noted, columns = dict(self.notices), self.columns_read
         try:
             yield
         finally:
+            self.columns_read = columns
             self.sources.clear()
             self.notices.clear()
             self.notices.update(noted)
