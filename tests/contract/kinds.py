@@ -47,8 +47,8 @@ class Case(NamedTuple):
     kind: Kind
     regularizer: Regularizer
     loss: Loss
-    signs: Callable[[Any], Any]
-    """From codes (n,) to +1 and -1, or 0 for rows that do not belong to it; of numbers and of all classes nothing but 1."""
+    targets: Callable[[Any], Any]
+    """From codes (n,) to +1 and -1, numbers, or the codes themselves; NaN for rows that do not belong to it."""
     value: Callable[[Any, float, Any], float]
     """P from the weights, C times the sum of losses, and s (n,)."""
     solvers: tuple[str, ...]
@@ -61,24 +61,28 @@ def ones(codes: Any) -> Any:
     return np.ones(len(codes))
 
 
+def themselves(codes: Any) -> Any:
+    return codes
+
+
 CASES = {
     "one against rest": Case(
         OneAgainstRest(2), SQUARED_NORM, Logistic(), lambda codes: np.where(codes == 2, 1, -1), half_square,
         ("newton", "dcd"),
     ),
     "one-vs-one": Case(
-        OneVsOne(2, 0), SQUARED_NORM, SquaredHinge(), lambda codes: np.where(codes == 2, 1, np.where(codes == 0, -1, 0)),
+        OneVsOne(2, 0), SQUARED_NORM, SquaredHinge(), lambda codes: np.where(codes == 2, 1, np.where(codes == 0, -1, np.nan)),
         half_square, ("newton", "dcd"),
     ),
-    "regression": Case(Regression(), SQUARED_NORM, Squared(0.5), ones, half_square, ("newton", "interior_point")),
+    "regression": Case(Regression(), SQUARED_NORM, Squared(0.5), themselves, half_square, ("newton", "interior_point")),
     "one class": Case(OneClass(), SQUARED_NORM, SquaredHinge(), ones, half_square, ("newton", "dcd"), bias=0.0),
-    "multinomial": Case(Multinomial(CLASSES), SQUARED_NORM, SquaredHinge(), ones, half_square, ("interior_point", "dcd"), C=0.02),
+    "multinomial": Case(Multinomial(CLASSES), SQUARED_NORM, SquaredHinge(), themselves, half_square, ("interior_point", "dcd"), C=0.02),
     "elastic net": Case(
         OneAgainstRest(1), ElasticNet(3.0), SquaredHinge(), lambda codes: np.where(codes == 1, 1, -1),
         lambda w, losses, s: half_square(w, losses, s) + 3.0 * float(np.abs(w).sum()), ("newton",),
     ),
     "l1 ball": Case(
-        Regression(), L1Ball(0.5), Squared(0.5), ones, lambda w, losses, s: losses, ("partan", "swap")
+        Regression(), L1Ball(0.5), Squared(0.5), themselves, lambda w, losses, s: losses, ("partan", "swap")
     ),
     "one class, nu": Case(
         OneClass(), FreeOffset(NU), CORNER, ones, free_offset, ("interior_point",), bias=OFFSET, C=1.0
@@ -88,7 +92,7 @@ CASES = {
         ("interior_point",), C=1.0,
     ),
     "pairs, nu": Case(
-        OneVsOne(3, 1), NuMargin(NU), MARGIN, lambda codes: np.where(codes == 3, 1, np.where(codes == 1, -1, 0)),
+        OneVsOne(3, 1), NuMargin(NU), MARGIN, lambda codes: np.where(codes == 3, 1, np.where(codes == 1, -1, np.nan)),
         nu_margin, ("interior_point",), C=1.0,
     ),
 }  # fmt: skip

@@ -34,7 +34,7 @@ def rows_of(case: Case) -> tuple[Any, Any, Any]:
 
 
 def problem_of(case: Case, tolerance: float = 1e-5) -> Problem:
-    rows = int((case.signs(rows_of(case)[1]) != 0).sum())
+    rows = int(np.isfinite(case.targets(rows_of(case)[1])).sum())
     return Problem(
         case.loss, case.C, rows, COLUMNS, case.kind, case.bias, tolerance=tolerance, regularizer=case.regularizer
     )
@@ -43,17 +43,15 @@ def problem_of(case: Case, tolerance: float = 1e-5) -> Problem:
 def primal(case: Case, w: Any) -> float:
     """P by its definition, of weights as a solution has them."""
     X, codes, s = rows_of(case)
-    z, s = case.signs(codes), s.astype(np.float64)
+    y, s = case.targets(codes), s.astype(np.float64)
     f = np.column_stack([X.astype(np.float64), np.full(ROWS, case.bias)]) @ w.T
-    if case.loss.numeric():
-        m = f - codes
-    elif f.ndim == 1:
-        m = z * f
-    else:
-        own = f[np.arange(ROWS), codes]
-        f[np.arange(ROWS), codes] = -np.inf
+    if f.ndim == 2:
+        own = f[np.arange(ROWS), y]
+        f[np.arange(ROWS), y] = -np.inf
         m = own - f.max(axis=1)
-    mine = z != 0
+    else:
+        m = f - y if case.loss.numeric() else y * f
+    mine = np.isfinite(y)
     losses = sum(c * case.loss.value(v) for c, v in zip(s[mine], m[mine], strict=True))
     return case.value(w, case.C * float(losses), s[mine])
 
@@ -86,12 +84,14 @@ def test_kind_every_one_and_every_regularizer_is_under_test() -> None:
 @each_kind
 def test_kind_reads_codes_and_says_which_rows_belong_to_it(case: Case) -> None:
     _, codes, _ = rows_of(case)
-    y, chosen, z = case.kind.targets(codes), case.kind.select(codes), case.signs(codes)
-    assert y.shape == (ROWS,)
-    assert y.dtype == (np.float64 if case.loss.numeric() else np.float32)
-    assert np.array_equal(np.ones(ROWS, bool) if chosen is None else chosen, z != 0)
+    y, chosen, wanted = case.kind.targets(codes), case.kind.select(codes), case.targets(codes)
+    mine, numbers = np.isfinite(wanted), case.loss.numeric()
+    assert y.dtype == (np.float64 if numbers else np.float32)
+    np.testing.assert_allclose(y[mine], wanted[mine], rtol=1e-15)
+    assert np.array_equal(np.ones(ROWS, bool) if chosen is None else chosen, mine)
     assert (chosen is None) != case.kind.selects_rows
-    assert np.array_equal(case.kind.signs(y)[z != 0], z[z != 0])
+    signs = np.ones(ROWS) if numbers or case.kind.classes else wanted
+    assert np.array_equal(case.kind.signs(y)[mine], signs[mine])
 
 
 @each_kind
