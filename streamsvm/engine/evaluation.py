@@ -90,13 +90,13 @@ class RowsInGroups:
     def blocks(self) -> Iterator[ProblemBlock]:
         """Yield all blocks of all problems in order, without dual variables."""
         for group in pass_groups(self.store.layout):
-            with lend_map(self.features, self._maps) as features, closing(self._visited(iter([group]))) as visited:
+            with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(iter([group]))) as visited:
                 for loaded, _ in visited:
                     yield from self._of(loaded, group, features, None)
 
     def each(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
-        with lend_map(self.features, self._maps) as features, closing(self._visited(groups)) as visited:
+        with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(groups)) as visited:
             total, dual = sums.fresh(), None
             for loaded, group in visited:
                 if loaded.visit.chunk == group.chunks[0]:
@@ -106,7 +106,7 @@ class RowsInGroups:
                 if loaded.visit.last:
                     yield total
 
-    def _visited(self, groups: Iterator[Group]) -> Generator[tuple[Loaded, Group]]:
+    def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[Loaded, Group]]:
         """The chunks of groups; what is read ahead may be of the next one."""
         known = deque[Group]()
         with Stream(self.store, _visits(groups, known), depth=DEPTH) as stream:
@@ -251,7 +251,7 @@ class MarginChange(NamedTuple):
     root_mean_square: float = 0.0
     """As a rule: what float32 rounds has either sign."""
 
-    def joined(self, other: MarginChange) -> MarginChange:
+    def larger(self, other: MarginChange) -> MarginChange:
         """Return the larger of both."""
         return MarginChange(*map(max, self, other))
 

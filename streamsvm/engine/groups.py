@@ -211,7 +211,7 @@ def visit_groups(groups: Iterator[Group], work: Work, begun: Round) -> Generator
                 under_way.visit(loaded, loaded.visit.chunk, visitor)
                 if loaded.visit.last:
                     before, spent = spent, _Spent.now(stream.waited)
-                    yield under_way.found(spent, before)
+                    yield under_way.result(spent, before)
                     under_way = None
 
 
@@ -239,7 +239,7 @@ def _visit_whole(group: Group, store: Store, features: FeatureMap, work: Work, b
     with Stream(rows, visits, depth=work.depth, retain=work.retain) as stream:
         for loaded in stream:
             one.visit(loaded, group.chunks[0], visitor)
-    return one.found(_Spent.now(stream.waited), before)
+    return one.result(_Spent.now(stream.waited), before)
 
 
 class _Spent(NamedTuple):
@@ -282,7 +282,7 @@ class _GroupVisit:
         mine = {name: values[:, self.spans[chunk]] for name, values in self._rows.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, mine)
 
-    def found(self, spent: _Spent, before: _Spent) -> Partial:
+    def result(self, spent: _Spent, before: _Spent) -> Partial:
         """Return the result of the group, after saving per-row state or together with it."""
         begun, group, states = self._begun, self._group, list(self._states.values())
         begun.learn(self._work.solver, states)

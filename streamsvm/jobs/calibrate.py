@@ -91,7 +91,9 @@ def calibrate(
     found = {}
     for mine, table in zip(outcomes, tables, strict=True):
         calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
-        found[mine.C] = Calibrated(Calibration(calibrator, how, seen.layout.rows), _shown(table, calibrator))
+        found[mine.C] = Calibrated(
+            Calibration(calibrator, how, seen.layout.rows), _compare_reliability(table, calibrator)
+        )
     return found
 
 
@@ -276,7 +278,7 @@ def _ratio(problem: Problem, layout: Layout) -> float:
     return problem.weights[positive] / float(np.average([problem.weights[code] for code in others], weights=rows))
 
 
-def _shown(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
+def _compare_reliability(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
     """Return how reliable the scores of the sample are before and after, as plain JSON."""
     from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 

@@ -117,12 +117,12 @@ def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes], exec
     reading raises.
     """
     layout = solved.store.layout
-    drawn = _drawn(layout, solved.problems[0].columns + 1, solved.seed)
-    scoring = _Scoring(solved, drawn, _factorized(solved, _hessians(solved, drawn)), outcomes)
+    drawn = _draw_rows(layout, solved.problems[0].columns + 1, solved.seed)
+    scoring = _Scoring(solved, drawn, _factorize(solved, _hessians(solved, drawn)), outcomes)
     task, groups = Task("calibrate", tables_of_group), groups_of(len(layout.chunks))
     made = executor.map(task, groups, (executor.share(scoring),), lambda _done: solved.time.check())
     with closing(made) as found:
-        return reduce(_joined, found)
+        return reduce(_merge_tables, found)
 
 
 def groups_of(chunks: int) -> list[range]:
@@ -134,14 +134,14 @@ def groups_of(chunks: int) -> list[range]:
 def tables_of_group(chunks: range, scoring: _Scoring) -> list[ScoreTable]:
     """Return the tables of the scores of some chunks, one for each of the outcomes."""
     with closing(_tables(chunks, scoring)) as found:
-        return reduce(_joined, found)
+        return reduce(_merge_tables, found)
 
 
 def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
     """Yield the tables of chunk after chunk; the next one is read meanwhile."""
     solved, drawn = scoring.solved, scoring.drawn
     features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)
-    for loaded in _loaded(solved, chunks):
+    for loaded in _read_chunks(solved, chunks):
         chunk, codes, weights = loaded.visit.chunk, loaded.chunk.codes, _weights(loaded)
         factors = drawn.factors(chunk, len(codes), solved.seed)
         scores = np.empty((len(codes), len(scoring.problems)))
@@ -156,7 +156,7 @@ def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTab
         ]
 
 
-def _joined(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreTable]:
+def _merge_tables(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreTable]:
     return [before.merge(new) for before, new in zip(one, other, strict=True)]
 
 
@@ -167,7 +167,7 @@ def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float6
     return SeenRows(part.X, y, factors, weights, drawn)
 
 
-def _drawn(layout: Layout, components: int, seed: int) -> _Drawn:
+def _draw_rows(layout: Layout, components: int, seed: int) -> _Drawn:
     """Return the rows for the Hessians: all, or some of some chunks."""
     rows, chunks = layout.rows, len(layout.chunks)
     wanted = min(1.0, WANTED * components / rows)
@@ -181,7 +181,7 @@ def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
     """Return the sums of every problem, over the rows that were drawn: nothing is computed of others."""
     found = [HessianSum(problem) for problem in solved.problems]
     w = np.ascontiguousarray(solved.weights.T)
-    for loaded in _loaded(solved, drawn.chunks):
+    for loaded in _read_chunks(solved, drawn.chunks):
         factors = drawn.factors(loaded.visit.chunk, len(loaded.chunk.codes), solved.seed)
         chosen = np.flatnonzero(factors)
         X = loaded.chunk.X if len(chosen) == len(factors) else take_rows(loaded.chunk.X, chosen)
@@ -206,7 +206,7 @@ def _count(
     in_strips(add, len(found), 1)
 
 
-def _factorized(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
+def _factorize(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
     """Return what gives the scores of each problem; the matrices of ``totals`` are used up."""
     found = []
     for total in totals:
@@ -215,7 +215,7 @@ def _factorized(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneO
     return found
 
 
-def _loaded(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
+def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
     """Yield chunk after chunk, as long as there is time."""
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
@@ -282,11 +282,11 @@ def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> li
         chunks = tuple(np.flatnonzero(fold == number).tolist())
         rows = store.layout.rows - sum(store.layout.chunks[chunk] for chunk in chunks)
         problems = [replace(problem, rows=rows, held_out=chunks) for problem in fits.plan.problems]
-        decisions.append(_fitted(fits, store, replace(fits.plan, problems=problems, layout=store.layout)))
+        decisions.append(_fit_without_fold(fits, store, replace(fits.plan, problems=problems, layout=store.layout)))
     return _scores(fits, store, fold.tolist(), decisions, outcomes)
 
 
-def _fitted(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
+def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
     """Train on all but the chunks that the problems do not see; the files of row state are those of the whole fit."""
     plan = replace(plan, memory=replace(plan.memory, cached=False, resident=True))
     with closing(fits.loop(store, plan)) as loop:

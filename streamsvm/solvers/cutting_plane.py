@@ -257,7 +257,7 @@ class CuttingPlane(SegmentSolver):
     driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(CuttingPlaneState)
     halved: ClassVar[str] = "planes"
 
-    def held(self, problem: Problem) -> int:
+    def count_kept(self, problem: Problem) -> int:
         """Planes."""
         return self.planes or PLANES
 
@@ -267,7 +267,7 @@ class CuttingPlane(SegmentSolver):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the planes, of their Gram matrix, of vectors."""
-        p, planes = problem.columns + 1, self.held(problem)
+        p, planes = problem.columns + 1, self.count_kept(problem)
         fixed = 8 * (p * (COPIES * planes + VECTORS) + MATRICES * planes * planes)
         return Cost(fixed=fixed, per_block_row=32)
 
@@ -291,7 +291,7 @@ class CuttingPlane(SegmentSolver):
             lowest = state.line.close(point, direction)
             if lowest.primal < found.primal:
                 state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
-        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.held(problem))
+        bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.count_kept(problem))
         added = bundle.add(*state.sums.planes())
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)

@@ -144,7 +144,7 @@ class NearestRows:
         merge_states([self, other])
         self._throw_out()
 
-    def taken(self) -> NearRows | None:
+    def take(self) -> NearRows | None:
         """Return the rows by number, and keep nothing; None where no row has a weight."""
         self._throw_out()
         parts, self.parts = self.parts, []
@@ -311,7 +311,7 @@ class NumberProblem:
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C / unit * known.total / float(s.sum()))
         wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal / unit**2
         outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
-        sided = self._sided(unit)
+        sided = self._build_side_problem(unit)
         rows = AllRows(sided, self._sample(near, unit), w, w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
         iterate(rows, deadline)
         if rows.interior is None:
@@ -325,14 +325,14 @@ class NumberProblem:
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem, start = self.problem, self.problem.first_weights()
         unit = _unit(near.y.astype(np.float64), near.s.astype(np.float64))
-        sided = self._sided(unit)
+        sided = self._build_side_problem(unit)
         coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         outer = OuterTerms(np.ones_like(start), np.zeros_like(start))
         rows = AllRows(coarse, self._sample(near, unit), start / unit, start / unit, outer=outer)
         iterate(rows, deadline)
         return unit * rows.best
 
-    def _sided(self, unit: float) -> Problem:
+    def _build_side_problem(self, unit: float) -> Problem:
         """The problem of the sides."""
         loss = self.problem.loss
         corner = Hinge(margin=(1.0 - loss.conjugate_slope(0.0, 1.0)) / unit)
@@ -392,7 +392,7 @@ class OffsetProblem:
         c = _offset_unit(objective)
         outer = _outer(objective, c * u, c * bend, c * known.w)
         scaled = replace(problem, C=c)
-        rows = _iterated(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
+        rows = _iterate(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
         if rows.interior is None:
             return Reduced(rows.best / c, known.dual, rows.steps, None)
         a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
@@ -405,7 +405,7 @@ class OffsetProblem:
         outer = _outer(objective, nothing, nothing, nothing)
         coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
         rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
-        return _iterated(rows, objective, deadline).best / c
+        return _iterate(rows, objective, deadline).best / c
 
 
 def _offset_unit(objective: OffsetObjective) -> float:
@@ -426,7 +426,7 @@ def _outer(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) ->
     return OuterTerms(diagonal, linear)
 
 
-def _iterated(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
+def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
     """The iteration, to a gap that is small beside P once it is known how large that is. Changes ``rows``."""
     unit = 0.5 / objective.rows.usual
     rows.wanted = FIRST_SHARE * unit
@@ -529,7 +529,7 @@ class InteriorPoint(SegmentSolver):
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 
-    def held(self, problem: Problem) -> int:
+    def count_kept(self, problem: Problem) -> int:
         """Rows kept."""
         return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
 
@@ -539,7 +539,7 @@ class InteriorPoint(SegmentSolver):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
-        p, kept = problem.columns + 1, self.held(problem)
+        p, kept = problem.columns + 1, self.count_kept(problem)
         entry, sides = layout.entry_bytes, 2 if problem.loss.numeric() and not problem.loss.smooth() else 0
         row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
         nonzeros = problem.nonzeros or problem.rows * p
@@ -551,7 +551,7 @@ class InteriorPoint(SegmentSolver):
     def start(self, problem: Problem) -> InteriorPointState:
         """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
         p, point = problem.columns + 1, problem.first_weights()
-        near, rows = NearestRows(self.held(problem)), problem.regularizer.row_sums(p)
+        near, rows = NearestRows(self.count_kept(problem)), problem.regularizer.row_sums(p)
         return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
 
     def visit(self, state: InteriorPointState, block: Block) -> None:
@@ -559,7 +559,7 @@ class InteriorPoint(SegmentSolver):
         problem = state.problem
         f, df = state.sums.add(problem, block, state.point, state.direction)
         state.weight += float(block.s.sum(dtype=np.float64))
-        smooth, sampling = problem.loss.smooth(), state.passes == 0 and _sampled(problem)
+        smooth, sampling = problem.loss.smooth(), state.passes == 0 and _takes_sample(problem)
         if sampling or not smooth:
             if state.passes == 0:
                 found = squares(block.X, block.s.astype(np.float64), problem.columns)
@@ -581,7 +581,7 @@ class InteriorPoint(SegmentSolver):
         state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
         if found.dual > state.dual:
             state.dual, state.proven = found.dual, _slopes_alone(found)
-        if not self._done(state):
+        if not self._is_done(state):
             state.direction = self._candidate(state, found) - state.point
         state.passes += 1
         state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
@@ -590,7 +590,7 @@ class InteriorPoint(SegmentSolver):
         clear_totals(state)
         return Certificate(state.primal, state.dual, final=objective.is_degenerate(state.dual), facts=dict(state.facts))
 
-    def _done(self, state: InteriorPointState) -> bool:
+    def _is_done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
     def _candidate(self, state: InteriorPointState, found: BestPoint) -> Float64:
@@ -600,10 +600,10 @@ class InteriorPoint(SegmentSolver):
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
             return found.w - factorized_after_rounding(state.gram)(gradient)
-        near, in_memory = state.near.taken(), state.in_memory
+        near, in_memory = state.near.take(), state.in_memory
         if near is None:
             return found.w
-        if state.passes == 0 and _sampled(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
+        if state.passes == 0 and _takes_sample(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
             factor = state.weight / float(near.s.sum(dtype=np.float64))
             return in_memory.first_point(near, factor, state.deadline)
         state.damping = _damping(state, found.step)
@@ -641,7 +641,7 @@ def _slopes_alone(found: BestPoint) -> ProvenPoint | None:
     return None if found.steepest is None else ProvenPoint(found.steepest, np.empty(0, np.int64), np.empty(0))
 
 
-def _sampled(problem: Problem) -> bool:
+def _takes_sample(problem: Problem) -> bool:
     """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as
     much.
     """

@@ -122,7 +122,7 @@ class Path(NamedTuple):
     s: Float64
     W: Float64
 
-    def moved(self, step: Path, length: float) -> Path:
+    def move(self, step: Path, length: float) -> Path:
         """Return the point so far along a step."""
         return Path(*(x + length * d for x, d in zip(self, step, strict=True)))
 
@@ -201,7 +201,7 @@ class Newton:
         matrix[np.diag_indices_from(matrix)] += 1.0
         return matrix
 
-    def _solved(self, rho: Float64) -> Float64:
+    def _solve(self, rho: Float64) -> Float64:
         """M_i rho_i (n, K)."""
         scaled = self.q * rho
         found: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
@@ -220,9 +220,9 @@ class Newton:
             over += first.s * first.u.sum(axis=1)
         given = lack / np.where(inside, at.u, 1.0)
         rho = (-self.residual - (over / self.room)[:, None] + given) * terms.others
-        right = terms.weights(self._solved(rho)) - self.apart
+        right = terms.weights(self._solve(rho)) - self.apart
         dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
-        du = self._solved((rho - terms.differences(dW)) * terms.others)
+        du = self._solve((rho - terms.differences(dW)) * terms.others)
         dt = given - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
         ds = (over + at.s * du.sum(axis=1)) / self.room
         return Path(du, dt * terms.others, ds, dW)
@@ -279,9 +279,9 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
         except (np.linalg.LinAlgError, ValueError):  # by rounding the matrix is indefinite, or a row at its bound
             return Solved(W, terms.numbers(u), steps)
         first = newton.step(0.0)
-        reached = products(terms, at.moved(first, newton.longest(first)))
+        reached = products(terms, at.move(first, newton.longest(first)))
         step = newton.step(mu * (reached / mu) ** 3, first)
-        at, steps = at.moved(step, TO_BOUND * newton.longest(step)), steps + 1
+        at, steps = at.move(step, TO_BOUND * newton.longest(step)), steps + 1
         if not all(np.isfinite(part).all() for part in at):
             return Solved(W, terms.numbers(u), steps)
 

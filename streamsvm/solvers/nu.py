@@ -137,7 +137,7 @@ class NuClasses(Solver[NuState]):
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Those of the inner one, and a copy of a block's rows."""
-        inner = self.inner.cost(_signed(problem), layout)
+        inner = self.inner.cost(_build_signed_problem(problem), layout)
         entries = 4 * (problem.columns + 1)
         if not layout.dense:
             entries = 24 * (-(-sum(layout.nonzeros or ()) // max(1, layout.rows)) + 1)
@@ -145,7 +145,7 @@ class NuClasses(Solver[NuState]):
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> NuClasses | None:
         """With half as many rows in memory."""
-        inner = self.inner.smaller(_signed(problem), asked)
+        inner = self.inner.smaller(_build_signed_problem(problem), asked)
         return None if inner is None else replace(self, inner=inner)
 
     def memory_settings(self) -> dict[str, int | None]:
@@ -154,7 +154,7 @@ class NuClasses(Solver[NuState]):
 
     def start(self, problem: Problem) -> NuState:
         """Begin at w = 0."""
-        return NuState(problem, self.inner.start(_signed(problem)))
+        return NuState(problem, self.inner.start(_build_signed_problem(problem)))
 
     def visit(self, state: NuState, block: Block) -> None:
         """Add the block, its rows with the signs of their classes."""
@@ -186,7 +186,7 @@ class NuClasses(Solver[NuState]):
         return LinearSolution(w, state.problem.bias)
 
 
-def _signed(problem: Problem) -> Problem:
+def _build_signed_problem(problem: Problem) -> Problem:
     """Return the problem of one class that rows with signs make, the constant feature among their columns."""
     more = problem.bias != 0.0
     nonzeros = None if problem.nonzeros is None else problem.nonzeros + more * problem.rows

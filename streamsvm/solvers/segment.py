@@ -130,7 +130,7 @@ class SegmentSolver(Solver[Any]):
     has_candidates: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
-    def held(self, problem: Problem) -> int:
+    def count_kept(self, problem: Problem) -> int:
         """Return how many there are in memory."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class SegmentSolver(Solver[Any]):
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """With half as many in memory; None at the least that is of use, or where a number was ``asked`` for."""
-        half = self.held(problem) // 2
+        half = self.count_kept(problem) // 2
         changed: dict[str, Any] = {self.halved: half}
         return None if self.halved in asked or half < self.least(problem) else replace(self, **changed)
 

@@ -120,7 +120,7 @@ class SGDQN(AveragedSolver):
         if state.averaged.ending:
             return
         if state.H[0] == 0.0:
-            state.H[:] = state.lam * (self.t0 or self._tried(state, block))
+            state.H[:] = state.lam * (self.t0 or self._try_clocks(state, block))
         at = Moving(state.w, state.H, state.past, state.total, state.v, np.empty_like(state.w))
         clock, objective = Counted(state.rows, state.due), Objective(state.lam, state.problem.loss)
         summed, clock = sgd_qn_pass(block.labeled, block.order, objective, self._skip(state), clock, at)
@@ -133,7 +133,7 @@ class SGDQN(AveragedSolver):
     def _skip(self, state: SGDQNState) -> int:
         return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
 
-    def _tried(self, state: SGDQNState, block: Block) -> float:
+    def _try_clocks(self, state: SGDQNState, block: Block) -> float:
         """The t_0 that does best on a sample of the first block."""
         p, order = state.problem, block.order[: self.sample]
         least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))

@@ -356,11 +356,11 @@ class SGD(AveragedSolver):
         (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
         if state.averaged.ending:
             return
-        order = self._drawn(state, block) if self.variant == "r" else block.order
+        order = self._draw(state, block) if self.variant == "r" else block.order
         for start in range(0, len(order), ROWS_PER_SAMPLE):
             self._train(state, block, order[start : start + ROWS_PER_SAMPLE])
 
-    def _drawn(self, state: SGDState, block: Block) -> Int32:
+    def _draw(self, state: SGDState, block: Block) -> Int32:
         """Return the rows to present; of all copies' blocks together at least one in a pass, whose mean is taken."""
         random, rows = np.random.default_rng(block.seed), len(block.order)
         if self.draws == "block":

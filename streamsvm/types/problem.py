@@ -455,7 +455,7 @@ class Block:
         by_number[self.places] = values
         return by_number
 
-    def gathered(self, values: Float64) -> Float64:
+    def gather(self, values: Float64) -> Float64:
         """Gather values of the rows (n,) from values by global number from ``start`` on (span,)."""
         return values if self.places is None else values[self.places]
 

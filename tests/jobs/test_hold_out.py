@@ -70,9 +70,9 @@ def numbers(root: Path | None) -> list[int]:
 )
 def test_hold_out_strata_are_the_same_however_the_rows_are_cut(codes: list[int], cuts: list[int], share: float) -> None:
     rows, places = np.array(codes, np.int32), sorted({0, len(codes), *(c for c in cuts if c < len(codes))})
-    whole = HoldOut(3, share, stratify=True).chosen(0, rows, None)
+    whole = HoldOut(3, share, stratify=True).choose(0, rows, None)
     pieces = HoldOut(3, share, stratify=True)
-    found = [pieces.chosen(a, rows[a:b], None) for a, b in pairwise(places)]
+    found = [pieces.choose(a, rows[a:b], None) for a, b in pairwise(places)]
     assert np.array_equal(np.concatenate(found) if found else whole[:0], whole)
     for code in np.unique(rows):
         count = np.count_nonzero(rows == code)

@@ -93,7 +93,7 @@ def test_ingest_dense_svmlight_needs_its_width(source: Callable[..., Path]) -> N
 
 
 def held_out(seed: int, start: int, rows: int, fraction: float) -> np.ndarray[Any, Any]:
-    return HoldOut(seed, fraction).chosen(start, np.zeros(rows, np.int32), None)
+    return HoldOut(seed, fraction).choose(start, np.zeros(rows, np.int32), None)
 
 
 @pytest.mark.parametrize(("content", "name"), [(CSV, "a.csv"), (SVM, "a.svm")])

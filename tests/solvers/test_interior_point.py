@@ -115,7 +115,7 @@ def test_interior_point_nearest_rows_do_not_depend_on_how_rows_are_dealt() -> No
             found[k % workers].add(block, distance[part], none, none)
         for other in found[1:]:
             found[0].merge(other)
-        return found[0].taken()
+        return found[0].take()
 
     one = chosen([], 1)
     for cuts, workers in (([100, 200, 450], 1), ([50, 51, 300], 2), ([120, 240, 360], 3)):

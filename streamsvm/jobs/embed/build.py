@@ -49,7 +49,7 @@ from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.embed.map import chosen, draw_landmarks
+from streamsvm.jobs.embed.map import draw_landmarks, iterate_chosen
 from streamsvm.jobs.embed.plan import (
     DTYPES,
     NystromRequest,
@@ -173,13 +173,13 @@ class Builder:
         claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = digest_embedding(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
-        if self._committed_key() == key:  # nothing is written: it may be in use
+        if self._find_committed_key() == key:  # nothing is written: it may be in use
             return self._reuse(began)
         with hold_lock(self.target):
-            found = self._committed_key()
+            found = self._find_committed_key()
             return self._reuse(began) if found == key else self._go_on_or_begin(points, key, found, began)
 
-    def _committed_key(self) -> str | None:
+    def _find_committed_key(self) -> str | None:
         """Return ``read_committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
         try:
             return read_committed_key(self.target)
@@ -580,7 +580,7 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     """
     features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
-    for chunk, rows, _ in chosen(
+    for chunk, rows, _ in iterate_chosen(
         store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner
     ):
         for start in range(0, len(rows), most):

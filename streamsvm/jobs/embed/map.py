@@ -110,7 +110,7 @@ def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
 def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
     """Return rows by rising number as the kernel sees them, (k, columns) float32."""
     out = np.empty((len(rows), store.layout.columns), np.float32)
-    for chunk, here, place in chosen(store, rows, inner, depth):
+    for chunk, here, place in iterate_chosen(store, rows, inner, depth):
         out[place] = dense_rows(chunk.X, here, store.layout.columns)
     return out
 
@@ -120,7 +120,7 @@ def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
     is cut.
     """
     waiting: list[Chunk] = []
-    for chunk, here, _ in chosen(store, rows, inner, depth):
+    for chunk, here, _ in iterate_chosen(store, rows, inner, depth):
         taken = 0
         while taken < len(here):
             room = PIECE_ROWS - sum(len(part.codes) for part in waiting)
@@ -144,7 +144,7 @@ def _join(parts: list[Chunk]) -> Chunk:
     return Chunk(row_stack([part.X for part in parts]), codes, np.concatenate(weights) if weights else None)
 
 
-def chosen(
+def iterate_chosen(
     store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
     """Yield the chunks that hold rows of these rising numbers as the kernel sees them, with which of their rows and

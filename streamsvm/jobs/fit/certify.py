@@ -163,7 +163,7 @@ def certificate_of(run: Run) -> Certificate:
     return run.certificate
 
 
-def _unmoved() -> MarginChange:
+def _no_change() -> MarginChange:
     """Return that margins are the same to the solver."""
     from streamsvm.engine.evaluation import MarginChange
 
@@ -181,7 +181,7 @@ class Inexact(NamedTuple):
     """What is known of the weights of rows."""
     size: float
     """F: how large decision values are, at most."""
-    moved: Callable[[], MarginChange] = _unmoved
+    moved: Callable[[], MarginChange] = _no_change
     """Says by how much a margin is another one to the solver, to whom rows were float32; asked where that can matter."""
 
 
@@ -246,7 +246,7 @@ def evaluate_scaled(
     """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
     solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
-    weights = [_folded(features, solution) for solution in solutions]
+    weights = [_fold_weights(features, solution) for solution in solutions]
 
     def dual_values(k: int, block: Block) -> Float64 | None:
         if not plan.solver.has_dual_witness:
@@ -299,17 +299,17 @@ def _margin_changes(
     """
 
     @cache
-    def compared() -> list[MarginChange]:
+    def compare_margins() -> list[MarginChange]:
         found = margins_apart(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
-        return [MarginChange.joined(*pair) for pair in zip(found[: len(weights)], found[len(weights) :], strict=True)]
+        return [MarginChange.larger(*pair) for pair in zip(found[: len(weights)], found[len(weights) :], strict=True)]
 
     def of(k: int) -> MarginChange:
-        return compared()[k]
+        return compare_margins()[k]
 
     return [partial(of, k) for k in range(len(weights))]
 
 
-def _folded(features: Standardized, solution: LinearSolution) -> Float64:
+def _fold_weights(features: Standardized, solution: LinearSolution) -> Float64:
     """Return the weights of raw columns, in the shape they have."""
     rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
@@ -341,7 +341,7 @@ def status_of(training: Training, plan: Plan) -> Status:
     """Return how the run ended: converged only where every certificate is the one that was asked for."""
     if training.status == Status.PATIENCE:
         return training.status
-    if all(_reached(run, plan) for run in training.runs):
+    if all(_meets_criterion(run, plan) for run in training.runs):
         return Status.CONVERGED
     if training.status != Status.CONVERGED:
         return training.status
@@ -349,7 +349,7 @@ def status_of(training: Training, plan: Plan) -> Status:
     return Status.SUPPORT if bounded else Status.STALLED
 
 
-def _reached(run: Run, plan: Plan) -> bool:
+def _meets_criterion(run: Run, plan: Plan) -> bool:
     """Return whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
     found = run.certificate
     if found is None or not found.exact:

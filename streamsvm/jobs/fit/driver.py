@@ -74,13 +74,13 @@ from streamsvm.jobs.fit.fallback import (
 from streamsvm.jobs.fit.identity import MIN_GROUPS, complete_identity, plan_fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import (
+    explain_missing_certificate,
     idle_settings,
     list_precision_notices,
     not_calibrated,
     offset_notice,
     scale_notice,
     strict_failure,
-    uncertified,
     unscaled_notice,
 )
 from streamsvm.jobs.fit.outputs import (
@@ -333,7 +333,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
         models = add_calibrations(models_of(job, store, plan, training), calibrations)
-    warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
+    warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
     precision = list_precision_notices(replace(plan, problems=asked), store)
     return MemoryFitResult(
         models[plan.costs[-1]],
@@ -422,7 +422,7 @@ def _train(
         with signals.defer_signals(), signals.limit_time(job.time_limit if stops else math.inf, used):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
-                plan, training = evaluator.chosen(plan, training, loop)
+                plan, training = evaluator.choose_best(plan, training, loop)
         closed = [run.certificate for run in training.runs]
         try:
             with signals.set_resume_command(format_command("fit", job, resume=True)):
@@ -620,7 +620,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *unscaled_notice(job, store),
         *idle_settings(job, plan),
     )
-    warnings = (*uncertified(job, store, plan, training), *not_calibrated(job, models))
+    warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
     failure = strict_failure(warnings) if job.strict else None
     best = models[best_cost(plan.costs, training)]
     return FitResult(best, training, plan, context.run, models, notices=notices, warnings=warnings, failure=failure)

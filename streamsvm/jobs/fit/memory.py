@@ -102,13 +102,13 @@ def fit_to_memory(
     memory than it would like.
     """
 
-    def planned(threads: int, solver: AnySolver = solver) -> MemoryPlan:
+    def plan_with(threads: int, solver: AnySolver = solver) -> MemoryPlan:
         with threading.use_threads(threads):
             return plan_memory(job, store, solver, problems, request)
 
-    memory = budget.with_most_threads(planned, wanted_threads(job.threads))
+    memory = budget.with_most_threads(plan_with, wanted_threads(job.threads))
     while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
-        solver, memory = less, planned(1, less)
+        solver, memory = less, plan_with(1, less)
     return solver, memory
 
 

@@ -39,17 +39,17 @@ BIG = 0.1
 """Of the gap: rounding that is more is named as the reason."""
 
 
-def uncertified(job: FitJob, store: Store, plan: Plan, training: Training) -> tuple[str, ...]:
+def explain_missing_certificate(job: FitJob, store: Store, plan: Plan, training: Training) -> tuple[str, ...]:
     """Return one line if the fit ended without the certificate that was asked for: reason and next step. Empty if not."""
     if training.status in {Status.CONVERGED, Status.PATIENCE}:
-        return _unbounded(plan)
+        return _explain_missing_bound(plan)
     found = [run.certificate for run in training.runs if run.certificate is not None]
     worst = max(found, key=lambda certificate: certificate.gap)
     reason, step = _reason(job, training, worst)
     apart = [] if job.standardize else scale_notice(job, store)
     also = f"; {apart[0]}" if apart else ""
     wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
-    return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_unbounded(plan))
+    return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_explain_missing_bound(plan))
 
 
 def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:
     return UncertifiedError(warnings[0], hint=hint) if warnings else None
 
 
-def _unbounded(plan: Plan) -> tuple[str, ...]:
+def _explain_missing_bound(plan: Plan) -> tuple[str, ...]:
     """Return what is not certified where the kernel is no Mercer kernel."""
     kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
     if kernel is None or kernel.positive_semidefinite():
@@ -170,10 +170,10 @@ def unscaled_notice(job: FitJob, store: Store) -> list[str]:
     if not len(beyond):
         return []
     what = "columns are left as they are, not standardized, as their deviation is beyond float32"
-    return [f"{what}: {_listed(store, beyond)}; measure them in another unit"]
+    return [f"{what}: {_list_columns(store, beyond)}; measure them in another unit"]
 
 
-def _listed(store: Store, columns: NDArray[np.int64]) -> str:
+def _list_columns(store: Store, columns: NDArray[np.int64]) -> str:
     """Return the first of some columns by name, and how many more there are."""
     names: Any = store.facts.get("names")
     more = len(columns) - SHOWN
@@ -214,7 +214,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
             "--kernel rbf" + (", or --nu in place of C, does" if kernel is None else " does"),
         )
     what = f"a fit {why} depends on where 0 is, so that columns far from it are seen there, in float32, which keeps little of them"
-    return [f"{what}: {_listed(store, offsets.columns)}; {better} without"]
+    return [f"{what}: {_list_columns(store, offsets.columns)}; {better} without"]
 
 
 def idle_settings(job: FitJob, plan: Plan) -> list[str]:
@@ -244,7 +244,7 @@ def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
     idle = {
         "there are no landmarks": plan.request is None and ("sampling", "cutoff", "embedding", "embedding_dtype"),
         "landmarks come from a file": job.landmark_file is not None and ("sampling",),
-        "features are made in every pass": _made_in_passes(plan) and ("embedding_dtype",),
+        "features are made in every pass": _is_made_in_passes(plan) and ("embedding_dtype",),
         "the kernel has no width": kernel is not None and kernel.gamma is None and ("gamma",),
         "there is no kernel": kernel is None and ("gamma", "kernel_options"),
         "no cluster is named": job.cluster is None and ("insecure_network",),
@@ -256,5 +256,5 @@ def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
     return {why: names for why, names in idle.items() if names}
 
 
-def _made_in_passes(plan: Plan) -> bool:
+def _is_made_in_passes(plan: Plan) -> bool:
     return plan.embedding is not None and plan.embedding.where == FLY

@@ -280,7 +280,7 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
     than now: what is made anew then comes at least as far.
     """
     outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
-    left = {path: _left_by(job, store, path) if job.resume else None for path in model_paths(job, costs)}
+    left = {path: _find_model_of(job, store, path) if job.resume else None for path in model_paths(job, costs)}
     ours = {path: model is not None and (checkpoint or _goes_as_far(job, model)) for path, model in left.items()}
     outputs += [Output(path, MODEL, continues=own) for path, own in ours.items()]
     beside = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
@@ -293,7 +293,7 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
 
 def notice_lost_checkpoint(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
     """Return one line for a resumed fit that found models of its own, but nothing to go on from. Empty if not."""
-    if not job.resume or checkpoint or not any(_left_by(job, store, path) for path in model_paths(job, costs)):
+    if not job.resume or checkpoint or not any(_find_model_of(job, store, path) for path in model_paths(job, costs)):
         return ()
     return ("the run that had ended left no checkpoint: the fit was made anew, and its models replaced",)
 
@@ -303,12 +303,12 @@ def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, 
     to do.
     """
     target = Path(job.model)
-    if any(_left_by(job, store, path) is None for path in model_paths(job, plan.costs)):
+    if any(_find_model_of(job, store, path) is None for path in model_paths(job, plan.costs)):
         return None
     models = {C: load(path) for C, path in path_names(target, plan.costs).items()}
     try:
         record = json.loads((run_folder(target) / CERTIFICATE).read_text(encoding="utf-8"))
-        training = _recorded(record, plan)
+        training = _restore_training(record, plan)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     certificates = [c for model in models.values() for c in model.provenance["certificates"]]
@@ -346,7 +346,7 @@ def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
     return any(made.get(name) != asked[name] for name in names)
 
 
-def _left_by(job: FitJob, store: Store, path: Path) -> Model | None:
+def _find_model_of(job: FitJob, store: Store, path: Path) -> Model | None:
     """Return the model at ``path``, if it was made of the same data with the same settings."""
     try:
         model = load(path)
@@ -364,7 +364,7 @@ def _certificate(found: JsonObject, facts: JsonObject) -> Certificate:
     return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
 
 
-def _recorded(record: JsonObject, plan: Plan) -> Training:
+def _restore_training(record: JsonObject, plan: Plan) -> Training:
     """Return the training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this
     plan.
     """

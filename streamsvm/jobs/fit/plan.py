@@ -272,7 +272,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if job.calibrate is not None:
         check_labels_unseen(store, request, "--calibrate")
     kernel = make_exact_kernel(job, solver, store, features)
-    if not solver.exact_kernel and _rounded_later(job, request):
+    if not solver.exact_kernel and _may_need_exact_features(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
         where = job.warm_start
@@ -293,7 +293,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
         expected = expected_passes(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
-        request = replace(placed(request, embedding.where, expected), exact=exact)
+        request = replace(place_features(request, embedding.where, expected), exact=exact)
     asked = solver
     solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:
@@ -329,7 +329,7 @@ def start_where_ended(plan: Plan, ended: Plan, training: Training) -> Plan:
     return replace(plan, problems=problems)
 
 
-def _rounded_later(job: FitJob, request: NystromRequest | None) -> bool:
+def _may_need_exact_features(job: FitJob, request: NystromRequest | None) -> bool:
     """Return whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked
     for.
     """
@@ -428,7 +428,7 @@ def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, in
     return passes, len(problems) * formed
 
 
-def placed(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
+def place_features(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
     """Return the request for features that are on disk, or made in every pass for a solver that expects so much of
     them.
     """
@@ -448,7 +448,7 @@ def landmarks_that_fit(
     def most(name: str, landmarks: int) -> int:
         solver = build_solver(job, name, problems[0])
         asked = replace(request, landmarks=landmarks)
-        requests = [placed(asked, place, expected_passes(solver, problems)) for place in places]
+        requests = [place_features(asked, place, expected_passes(solver, problems)) for place in places]
         return min(most_landmarks(job, store, solver, problems, one) for one in requests)
 
     found = most(solver_name, request.landmarks)

@@ -148,7 +148,7 @@ class HeldOutValidation:
         model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=plan.features.expansion)
         return self.count(model, len(groups)).shares
 
-    def chosen(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
+    def choose_best(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
         """Return the training with the best weights in place of the last ones, certified by one pass more if they
         differ.
         """

@@ -94,7 +94,7 @@ class DistributedSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
-        work = IngestWork(self._directory, self._agreed(), self._numeric)
+        work = IngestWork(self._directory, self._shared_options(), self._numeric)
         parts = [_part(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
         for found in self._executor.map(Task("ingest", read_file), parts, shared):
@@ -110,7 +110,7 @@ class DistributedSource:
         known = self._whole.encoding()
         return known | {"columns": self.columns} if "columns" in known else known
 
-    def _agreed(self) -> SourceOptions:
+    def _shared_options(self) -> SourceOptions:
         """Return what all files are read by: where the first rows decide something they decide it for all files."""
         known = self._whole.encoding()
         if "schema" in known:

@@ -219,7 +219,7 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
                 raise current.error("ingest is stopped")
             counts.store(batch, file, stores, columns)
             counts.report_progress(report, source.sources, total)
-        notices = _commit(job, source, counts, stores, rejects.count) + _rejected(job, rejects)
+        notices = _commit(job, source, counts, stores, rejects.count) + _write_rejects(job, rejects)
         notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
         on_failure.pop_all()
     counts.report_progress(report, source.sources, total, last=True)
@@ -270,7 +270,7 @@ def memory_for_source(
     limit = budget.memory_limit(stated)
     names = budget.files_term(files)
 
-    def planned(count: int, wide: int = 0) -> budget.MemoryPlan:
+    def plan_with(count: int, wide: int = 0) -> budget.MemoryPlan:
         terms = (
             *budget.base_terms(),
             Term("source", SOURCE_BYTES, "text, parser and rows in flight, at most"),
@@ -286,10 +286,10 @@ def memory_for_source(
         )
         return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
 
-    plan, alone = budget.with_most_threads(planned, threads), planned(1).total
+    plan, alone = budget.with_most_threads(plan_with, threads), plan_with(1).total
     # tables, which ask for the limit, are not parsed by further threads
     left, table = limit - alone + SOURCE_BYTES, width()
-    wide = planned(1, max(0, table.nbytes - SOURCE_BYTES))
+    wide = plan_with(1, max(0, table.nbytes - SOURCE_BYTES))
     if alone > min(limit, budget.machine_bytes()):
         wide.check(", or smaller chunks: --chunk")
     if table.nbytes > left:
@@ -340,7 +340,7 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels)
     facts = {
         "names": None if source.names is None else list(source.names),
         "index_base": encoding.get("index_base"),
-        "sources": [_recorded(file) for file in source.sources],
+        "sources": [_describe_source(file) for file in source.sources],
         "encoding": encoding,
         "labels": {"positive": job.positive, "threshold": job.label_threshold} | type_of_labels,
         "test": _test_facts(job),
@@ -361,7 +361,7 @@ def _test_facts(job: IngestJob) -> JsonObject:
     return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
 
 
-def _recorded(file: SourceFile) -> JsonObject:
+def _describe_source(file: SourceFile) -> JsonObject:
     """Return a source as the manifest has it."""
     facts = {name: value for name, value in asdict(file).items() if name not in ("read", "oddities")}
     return facts | {"name": source_name(file.name)}
@@ -425,7 +425,7 @@ def _check_rows(found: int, expected: int | None) -> None:
         )
 
 
-def _rejected(job: IngestJob, rejects: Rejects) -> list[str]:
+def _write_rejects(job: IngestJob, rejects: Rejects) -> list[str]:
     """Write the list of the lines that were left out, if there are any."""
     if not rejects.count:
         return []

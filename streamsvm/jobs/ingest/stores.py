@@ -106,7 +106,7 @@ class Stores:
         if len(self.writers) == 1:
             self._append(0, X, codes, batch.weight, batch.ids)
             return 0
-        chosen = self._split.chosen(first_row, codes, batch.split)
+        chosen = self._split.choose(first_row, codes, batch.split)
         for k, mask in enumerate((~chosen, chosen)):
             if mask.any():
                 weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
@@ -159,7 +159,7 @@ class HoldOut:
     """Whether it is the share of the rows of every class."""
     _met: dict[int, int] = field(default_factory=dict)
 
-    def chosen(self, first_row: int, codes: Array, split: Array | None) -> NDArray[np.bool_]:
+    def choose(self, first_row: int, codes: Array, split: Array | None) -> NDArray[np.bool_]:
         """Return whether each row goes to the test store, (n,) bool: rows from number ``first_row`` on, of these
         classes.
 
@@ -171,13 +171,13 @@ class HoldOut:
             decided: NDArray[np.bool_] = split
             return decided
         if self.stratify:
-            return self._stratified(codes)
+            return self._stratify(codes)
         if split is None:
             return _below(hashes(self.seed, first_row, len(codes)), self.fraction)
         start = np.uint64((self.seed * 0xD1B54A32D192ED03) % 2**64)
         return _below(mix_bits((split + start + np.uint64(1)) * STEP), self.fraction)
 
-    def _stratified(self, codes: Array) -> NDArray[np.bool_]:
+    def _stratify(self, codes: Array) -> NDArray[np.bool_]:
         found = np.zeros(len(codes), np.bool_)
         for code in np.unique(codes).tolist():
             rows = np.flatnonzero(codes == code)

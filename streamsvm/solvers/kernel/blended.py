@@ -73,7 +73,7 @@ class Blended(SimplexSolver):
         """Optimize a working set by pairs of coordinates, unless the gap in the pool is small enough, or time is up."""
         known: Progress = work.method or Progress(work.left)
         work.method, found = known, gap_in_pool(work.pool)
-        allowed, working = work.target.allowed(found.f), working_size(self.working, state.form)
+        allowed, working = work.target.allowed_gap(found.f), working_size(self.working, state.form)
         begun = len(known.recent) and state.is_time_up(work.pool.x)
         if found.gap > allowed and not begun and not known.is_over(state.deadline):
             optimize_working_set(

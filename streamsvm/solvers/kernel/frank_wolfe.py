@@ -226,7 +226,7 @@ class FrankWolfe(SimplexSolver):
             gap = iterations.gap()
             if iterations.count >= state.due:
                 state.add_due_entry(iterations.count, gap, iterations.f, iterations.support)
-            if gap <= work.target.allowed(iterations.f):
+            if gap <= work.target.allowed_gap(iterations.f):
                 break
             iterations.advance()
             if state.is_time_up(iterations.a):
@@ -255,7 +255,7 @@ class FrankWolfe(SimplexSolver):
             known.gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
             if iterations.count >= state.due:
                 state.add_due_entry(iterations.count, known.gap, iterations.f, iterations.support)
-            known.agreed = known.agreed + 1 if known.gap <= asked.allowed(iterations.f) else 0
+            known.agreed = known.agreed + 1 if known.gap <= asked.allowed_gap(iterations.f) else 0
             if known.agreed == AGREEMENTS_TO_STOP:
                 state.stopped = pool.size >= state.problem.rows or iterations.count == known.begun
                 break

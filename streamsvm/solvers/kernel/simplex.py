@@ -147,7 +147,7 @@ class Target(NamedTuple):
     fair: float = 0.0
     """The share of f that ``most`` may not exceed."""
 
-    def allowed(self, f: float) -> float:
+    def allowed_gap(self, f: float) -> float:
         """Return the gap that is small enough at f."""
         return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
 

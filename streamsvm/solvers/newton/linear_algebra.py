@@ -67,7 +67,7 @@ def matrix_bytes(components: int, entry: int = 4) -> int:
     return max(32 * components**2, 16 * components**2 + operators.gram_bytes(components, entry=entry))
 
 
-def factorized(matrix: Float64) -> Callable[[Float64], Float64]:
+def factorize(matrix: Float64) -> Callable[[Float64], Float64]:
     """Return what solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError where it is not positive definite.
 
     In blocks: one of 8,000 columns as a whole takes many seconds, in which no signal is heard.
@@ -86,7 +86,7 @@ def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
     while True:
         matrix[np.diag_indices_from(matrix)] = diagonal * (1.0 + share)
         try:
-            return factorized(matrix)
+            return factorize(matrix)
         except np.linalg.LinAlgError:
             if share >= 1.0:
                 raise
@@ -178,7 +178,7 @@ class BlockMatrix:
         changed, self._unit = self._change(h, unit), unit
         if not changed:
             scaled = h / unit
-            drawn = self._drawn(scaled) if estimated else None
+            drawn = self._draw(scaled) if estimated else None
             if drawn is not None:
                 return unit * self._with_diagonal(self._sum(drawn), squares(self._X, scaled, self._columns))
             self._exact = None  # before, to make room
@@ -207,7 +207,7 @@ class BlockMatrix:
         self._most = np.maximum(self._most, own)
         return not (own < CANCELLED * self._most).any()
 
-    def _drawn(self, h: Float64) -> Float64 | None:
+    def _draw(self, h: Float64) -> Float64 | None:
         """h_i / pi_i of the rows drawn, 0 of all others; None where all are to be taken."""
         rows, count = max(LEAST_DRAWN, DRAWN_PER_COLUMN * len(self._chosen)), int(np.count_nonzero(h))
         settled = len(self._at) and float(np.abs(h - self._at).sum()) <= SETTLED * float(h.sum())
@@ -311,12 +311,12 @@ class ArrowPreconditioner:
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
         block *= self._scale[:, None]
-        self._solve = _factorized(block)
+        self._solve = _factorize_scaled(block)
 
     def __call__(self, residual: Float64) -> Float64:
         """M^-1 residual (p,)."""
         result = residual / self._diagonal
-        result[self.chosen] = self._solved(residual)
+        result[self.chosen] = self._solve_scaled(residual)
         return result
 
     def block_step(self, residual: Float64) -> Float64:
@@ -326,14 +326,14 @@ class ArrowPreconditioner:
         the cost of a change in the margins that is as small as the error was.
         """
         step = np.zeros_like(residual)
-        step[self.chosen] = self._solved(residual)
+        step[self.chosen] = self._solve_scaled(residual)
         return step
 
     def outside(self, residual: Float64) -> float:
         """Half the squared norm of the part of a residual that ``block_step`` leaves."""
         return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self.chosen]).sum())
 
-    def _solved(self, residual: Float64) -> Float64:
+    def _solve_scaled(self, residual: Float64) -> Float64:
         assert self._solve is not None  # ``update`` comes first
         return self._scale * self._solve(self._scale * residual[self.chosen])
 
@@ -369,13 +369,13 @@ def block_bytes(size: int, entry: int = 4) -> int:
     return 24 * size * size + operators.gram_bytes(size, entry=entry)
 
 
-def _factorized(block: Float64) -> Callable[[Float64], Float64]:
+def _factorize_scaled(block: Float64) -> Callable[[Float64], Float64]:
     """What solves a scaled block, a little more on its diagonal wherever rounding asks for it. Changes the block."""
     jitter, diagonal = JITTER, np.diagonal(block).copy()
     while True:
         block[np.diag_indices_from(block)] = diagonal + jitter
         try:
-            return factorized(block)
+            return factorize(block)
         except np.linalg.LinAlgError:
             if jitter > 1.0:
                 raise

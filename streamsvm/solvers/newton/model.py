@@ -165,7 +165,7 @@ class Surrogate:
         """Return V (p,) = X' slopes."""
         return operators.adjoint(self.sample.X, values.slopes, self.problem.columns)
 
-    def thinned(self, step: int) -> Surrogate:
+    def thin(self, step: int) -> Surrogate:
         """Return the model of every ``step``-th row, standing for that many."""
         sample, factor = self.sample.every(step), step * self.factor[::step]
         offset = self.offset[::step]
@@ -311,7 +311,7 @@ class TrustRegion:
         model.damping = np.zeros_like(model.center)
         w, step = model.center, len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(model.center))
         if step > 1:
-            w, mu = Descent(model.thinned(step)).follow(w, mu, floor, goal)
+            w, mu = Descent(model.thin(step)).follow(w, mu, floor, goal)
         return self._end(w, mu, floor, goal)
 
     def next_point(self, primal: float, narrowing: float, total: Float64) -> tuple[Float64, float]:

@@ -189,7 +189,7 @@ def start_exact_steps(model: Surrogate, found: PointEvaluation) -> ExactSteps:
     loss, w = model.problem.loss, model.center
     model.damping = np.zeros_like(w)
     thin = len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(w))
-    for one in (model.thinned(thin), model) if thin > 1 else (model,):
+    for one in (model.thin(thin), model) if thin > 1 else (model,):
         w, _ = Descent(one).minimize(loss, w, crude=True)
     return ExactSteps(model.center, found.value, w - model.center)
 

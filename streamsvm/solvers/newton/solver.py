@@ -505,7 +505,7 @@ class Newton(Solver[NewtonState]):
         """
         if state.proven_in_memory is not None:
             found = state.proven_in_memory.dual_values(block.start, block.span)
-            return None if found is None else block.gathered(found)
+            return None if found is None else block.gather(found)
         if state.dual_point is None:
             return None
         return slopes_at(state.problem, state.dual_point, block)

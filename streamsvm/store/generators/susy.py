@@ -125,20 +125,20 @@ class Susy:
 
     def draw(self, k: int) -> Batch:
         """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
-        X, chance, rng = self._drawn(k)
+        X, chance, rng = self._draw(k)
         return Batch(Dense(X), signs(rng.random(self.draw_rows, np.float32) < chance))
 
     def probability(self, k: int) -> Float32:
         """Return P(+1 given x) of the rows of draw ``k`` (draw_rows,): what the best classifier there can be would
         know.
         """
-        return self._drawn(k)[1]
+        return self._draw(k)[1]
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
         """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
         return cut(self, batch_rows)
 
-    def _drawn(self, k: int) -> tuple[Float32, Float32, np.random.Generator]:
+    def _draw(self, k: int) -> tuple[Float32, Float32, np.random.Generator]:
         rng = np.random.default_rng((self.seed, k))
         q = _draw_measured(rng, self.draw_rows)
         derived = _derive(q, np.float32(0.15) * rng.standard_normal((4, self.draw_rows), np.float32))

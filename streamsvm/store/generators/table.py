@@ -107,7 +107,7 @@ class Table:
     def draw(self, k: int) -> Batch:
         """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
         rng, rule = np.random.default_rng((self.seed, k)), self.rule()
-        z, levels = _drawn(rng, self.draw_rows, self)
+        z, levels = _draw(rng, self.draw_rows, self)
         score = _score(rng, z, levels, rule)
         return Batch(self._encode(z, levels, rule), signs(score > rule.threshold))
 
@@ -126,7 +126,7 @@ class Table:
         return CSR(data.ravel(), indices.ravel(), entries * np.arange(n + 1, dtype=np.int64))
 
 
-def _drawn(rng: np.random.Generator, n: int, table: Table) -> tuple[Float64, Int32]:
+def _draw(rng: np.random.Generator, n: int, table: Table) -> tuple[Float64, Int32]:
     """The numbers behind the numeric columns (n, q), and a level of every categorical variable (n, variables)."""
     z = rng.standard_normal((n, table.numeric_columns))
     sizes = np.array(table.levels)
@@ -152,5 +152,5 @@ def _rule(table: Table) -> Rule:
     beta = rng.standard_normal(table.numeric_columns)
     effects = tuple(rng.standard_normal(size, np.float32) for size in table.levels)
     rule = Rule(scale, beta, effects, 0.0)
-    score = _score(rng, *_drawn(rng, PILOT_ROWS, table), rule)
+    score = _score(rng, *_draw(rng, PILOT_ROWS, table), rule)
     return rule._replace(threshold=float(np.quantile(score, 1.0 - table.positive)))

@@ -138,7 +138,7 @@ def _description(name: str, facts: _ColumnFacts, schema: Schema, options: Source
     roles = {schema.label: "label", schema.id_column: "id", schema.weight: "weight"}
     kind = roles.get(name) or (columns[0].stated if columns else DROP)
     becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
-    becomes = becomes or (_becomes(columns, schema) if columns else _left_out(name, options))
+    becomes = becomes or (_becomes(columns, schema) if columns else _explain_left_out(name, options))
     if columns and (o := dict(options.offsets or ()).get(schema.place(columns[0]))) is not None:
         becomes += f", less {o:.15g}"
     if facts.infinite and columns:
@@ -150,7 +150,7 @@ def _description(name: str, facts: _ColumnFacts, schema: Schema, options: Source
     elif _looks_like_ids(facts, columns):
         becomes += f"; an id, it seems: --drop {name} leaves it out"
     share = facts.missing / max(1, facts.rows)
-    least, most = _shown(facts.least), _shown(facts.most)
+    least, most = _format_short(facts.least), _format_short(facts.most)
     distinct = min(len(facts.distinct), MOST_DISTINCT)
     return ColumnDescription(name, kind, share, distinct, facts.more, least, most, facts.example, becomes)
 
@@ -169,7 +169,7 @@ def _becomes(columns: Sequence[Column], schema: Schema) -> str:
     return texts.get(column.kind, f"parts of the date, {width} columns")
 
 
-def _left_out(name: str, options: SourceOptions) -> str:
+def _explain_left_out(name: str, options: SourceOptions) -> str:
     if name == options.split_by:
         return "the group of the row; it is no feature"
     undecided = (options.undecided or {}).get(name)
@@ -196,7 +196,7 @@ def _looks_like_ids(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
     return enough and len(facts.distinct) > ALMOST_UNIQUE * facts.counted
 
 
-def _shown(value: Any) -> str:
+def _format_short(value: Any) -> str:
     """A number or a point in time in short form."""
     if value is None:
         return ""

@@ -83,8 +83,8 @@ class ParquetSource(TableSource):
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         metadata = self._metadata(path)
         groups, nbytes = row_groups(metadata), FOOTER_FACTOR * metadata.serialized_size
-        needed = nbytes + groups.needed(groups.columns)
-        if self._largest is None or needed > self._largest[1] + self._largest[2].needed(groups.columns):
+        needed = nbytes + groups.bytes_to_read(groups.columns)
+        if self._largest is None or needed > self._largest[1] + self._largest[2].bytes_to_read(groups.columns):
             self._largest = path, nbytes, groups
         with _explain_errors(path):
             return {field.name: stored_type(field.type) for field in metadata.schema.to_arrow_schema()}
@@ -92,13 +92,13 @@ class ParquetSource(TableSource):
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         assert self._largest is not None
         path, footer, groups = self._largest
-        reading = footer + groups.needed(len(types)) + ENCODING_BYTES
+        reading = footer + groups.bytes_to_read(len(types)) + ENCODING_BYTES
         where = f" in row groups of up to {max(groups.rows, default=0)} rows"
         check_width(str(path), types, self._options.memory_limit, reading, where)
 
     def _columns_sampled_together(self, path: Path) -> int:
         groups, columns = row_groups(self._metadata(path)), GROUP
-        while columns > 1 and groups.needed(columns) > SAMPLE_BYTES:
+        while columns > 1 and groups.bytes_to_read(columns) > SAMPLE_BYTES:
             columns //= 2
         return columns
 
@@ -126,7 +126,7 @@ def table_width(path: Path) -> TableWidth:
         return TableWidth(str(path), 0, footer)
     metadata = pq.read_metadata(path)
     names = metadata.schema.to_arrow_schema().names
-    reading = row_groups(metadata).needed(len(names)) + ENCODING_BYTES
+    reading = row_groups(metadata).bytes_to_read(len(names)) + ENCODING_BYTES
     return TableWidth(str(path), len(names), footer + reading + width_bytes(names))
 
 
@@ -218,7 +218,7 @@ class RowGroups(NamedTuple):
             min(columns, GROUP)
         )
 
-    def needed(self, columns: int) -> int:
+    def bytes_to_read(self, columns: int) -> int:
         """Return the most bytes to read so many columns."""
         return min(self.forward_bytes(columns), self.whole_bytes(columns))
 

@@ -218,14 +218,14 @@ class Schema:
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
             raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
-        found = recorded if options.label is None else label_of(self._kept(names), options.label, where)
+        found = recorded if options.label is None else label_of(self._without_dropped(names), options.label, where)
         weight = self.weight if self.weight in names else None
         ids = self.id_column if self.id_column in names else None
         if options.id_column is not None:
             (ids,) = check_named([options.id_column], names, "--id", where)
         return replace(self, label=None if options.unlabeled else found, weight=weight, id_column=ids)
 
-    def _kept(self, names: Sequence[str]) -> Sequence[str]:
+    def _without_dropped(self, names: Sequence[str]) -> Sequence[str]:
         """The columns without those that are left out, among which the label is 'first' or 'last'."""
         return [name for name in names if name not in self.dropped] or names
 
