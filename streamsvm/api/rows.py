@@ -82,12 +82,11 @@ def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
         return None
     if kind in DASK:
         return partial(_ingest_dask, X, y, weight)
-    from streamsvm.jobs.ingest.given import GivenRows, ingest_given
+    from streamsvm.jobs.ingest.given import ingest_given
 
     X = np.asarray(X) if isinstance(X, list | tuple) else X
     check_readable(X)
-    rows = GivenRows(X, y, weight)
-    return lambda job, report: ingest_given(job, rows, report)
+    return partial(ingest_given, X, y, weight)
 
 
 def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:

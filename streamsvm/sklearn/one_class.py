@@ -26,7 +26,6 @@ from streamsvm.sklearn.rows import (
     count_rows,
     make_store,
 )
-from streamsvm.store.sources.arrow import dask_blocks_of
 
 OUTCOMES = ("-1", "1")
 """Class names of a model for rows outside and inside."""
@@ -112,9 +111,12 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
 
         This needs their number before they are read: a stream of rows must have labels.
         """
-        if y is None and isinstance(X, Shaped):
-            rows = sum(block.shape[0] for block in dask_blocks_of(X)) if kind_of(X) in DASK else X.shape[0]
-            y = np.arange(rows) % 2
+        if y is None and kind_of(X) in DASK:
+            from streamsvm.store.sources.arrow import dask_blocks_of
+
+            y = np.arange(sum(block.shape[0] for block in dask_blocks_of(X))) % 2
+        elif y is None and isinstance(X, Shaped):
+            y = np.arange(X.shape[0]) % 2
         super()._fit_ingested(X, y, sample_weight, chosen)
 
     def _set_classes(self, model: Model, y: Any) -> None:

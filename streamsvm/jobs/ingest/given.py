@@ -1,26 +1,25 @@
 """Rows that a program has, to a store: one door for tables (``table_source``), one for arrays (``open_array_source``).
 
 They become the store that the same rows in a file become. Nothing is pulled into memory whole: a frame in memory and an
-array are read in slices, a table that may give its rows only once passes through a file beside the store.
+array are read in slices, a table that may give its rows only once passes through a file beside the store. pyarrow is
+imported where there is a table: estimators import this module.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, ByName
 from streamsvm.errors import UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
 from streamsvm.locks import scratch_beside, sweep_beside
-from streamsvm.store.sources.arrow import one_column, table_source
-from streamsvm.store.sources.open_arrays import label_array, open_array_source
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}
@@ -31,53 +30,46 @@ NO_LABEL = "none"
 """What is given for ``label`` where rows have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRows:
-    """Rows of a program, and labels and weights that lie beside them."""
+def ingest_given(X: Any, y: Any, weight: Any, job: IngestJob, report: Report = silent) -> IngestResult:
+    """Write rows X of a program, a table or an array, to the store of ``job``, whose other options hold as for files.
 
-    X: Any
-    """A table or an array."""
-    y: Any = None
-    """Labels (n,), or the name of the column that has them."""
-    weight: Any = None
-    """Weights (n,), or the name of a column; None: every row counts once."""
-
-
-def ingest_given(job: IngestJob, given: GivenRows, report: Report = silent) -> IngestResult:
-    """Write rows of a program to the store of ``job``, whose other options hold as for files.
-
+    ``y`` and ``weight``: labels and weights (n,), or the names of columns; None: those that the job names, or no weights.
     Raises UsageError for rows without labels, and what ``ingest`` raises.
     """
-    if given.y is None and job.label == NO_LABEL:
+    if y is None and job.label == NO_LABEL:
         raise UsageError("rows are stored with labels", hint="pass y=LABELS, one a row; for one class any two will do")
-    if kind_of(given.X) not in ARRAYS:
-        return _table(job, given, report)
-    if given.y is None and job.label is None:
+    if kind_of(X) not in ARRAYS:
+        return _ingest_table(X, {"label": y, "weight": weight}, job, report)
+    if y is None and job.label is None:
         raise UsageError("there are no labels", hint="pass y=LABELS, one a row")
-    labels = job.label if given.y is None else given.y
-    weight = job.weight if given.weight is None else given.weight
-    labels, weight = (column_of(what) if is_lazy(what) else what for what in (labels, weight))
-    rows = label_array(given.X, labels, weight)
+    from streamsvm.store.sources.open_arrays import label_array, open_array_source
+
+    labels, weight = job.label if y is None else y, job.weight if weight is None else weight
+    labels, weight = (column_of(values) if is_lazy(values) else values for values in (labels, weight))
+    rows = label_array(X, labels, weight)
     return ingest_from(job, lambda options: open_array_source(rows, options), report)
 
 
-def _table(job: IngestJob, given: GivenRows, report: Report) -> IngestResult:
-    """Write a table, with what is given beside it as columns."""
-    said = {"label": given.y, "weight": given.weight}
-    names = {option: value for option, value in said.items() if isinstance(value, str)}
-    arrays = {
-        BESIDE[option]: column_of(value) for option, value in said.items() if value is not None and option not in names
+def _ingest_table(X: Any, beside: ByName, job: IngestJob, report: Report) -> IngestResult:
+    """Write a table; ``beside``: labels and weights by the option that names their column, or the names of columns."""
+    from streamsvm.store.sources.arrow import table_source
+
+    names = {option: value for option, value in beside.items() if isinstance(value, str)}
+    columns = {
+        BESIDE[option]: column_of(value)
+        for option, value in beside.items()
+        if value is not None and option not in names
     }
-    names |= {option: name for option, name in BESIDE.items() if name in arrays}
+    names |= {option: name for option, name in BESIDE.items() if name in columns}
     job = replace(job, label=names.get("label", job.label), weight=names.get("weight", job.weight))
     with ExitStack() as stack:
 
         def make_directory() -> Path:
-            beside = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
-            sweep_beside(beside)
-            return stack.enter_context(scratch_beside(beside))
+            place = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
+            sweep_beside(place)
+            return stack.enter_context(scratch_beside(place))
 
-        return ingest_from(job, lambda options: table_source(given.X, options, make_directory, arrays), report)
+        return ingest_from(job, lambda options: table_source(X, options, make_directory, columns), report)
 
 
 def column_of(values: Any) -> Array:
@@ -88,6 +80,8 @@ def column_of(values: Any) -> Array:
     if kind in DASK:
         values = values.compute()
     elif kind in TABLES and not isinstance(values, FrameInMemory):
+        from streamsvm.store.sources.arrow import one_column
+
         values = np.concatenate([np.asarray(batch.column(0)) for batch in one_column(values)] or [np.empty(0)])
     found = np.asarray(values)
     if found.ndim == 2 and found.shape[1] == 1:

@@ -55,9 +55,9 @@ def _is_ours(path: Path) -> bool:
     """Whether a folder is a store of ours, perhaps unfinished."""
     if (path / MANIFEST).exists():
         return True
-    from streamsvm.store.foreign.zarr_arrays import attributes
+    from streamsvm.store.foreign.files import read_attributes
 
-    return "streamsvm" in attributes(path)
+    return "streamsvm" in read_attributes(path)
 
 
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
@@ -65,11 +65,9 @@ def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
 
     ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError, MissingError, UsageError.
     """
-    if kind == "zarr":
-        from streamsvm.store.foreign.zarr_arrays import open_group as open_file
-    else:
-        from streamsvm.store.foreign.hdf5_arrays import open_file
-    found = open_file(path, keys)
+    from streamsvm.store.foreign.files import open_hdf5_file, open_zarr_directory
+
+    found = (open_zarr_directory if kind == "zarr" else open_hdf5_file)(path, keys)
     if found.labels is None and keys.labels_needed:
         hint = "name the array of labels: --labels-key"
         raise UsageError(f"{path} has no array {keys.labels!r}", hint=hint)
