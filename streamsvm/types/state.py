@@ -26,11 +26,10 @@ is shared. ``DriverOnly`` is what only the end of a pass and the steps after it 
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache, reduce
+from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -63,33 +62,29 @@ DriverOnly: TypeAlias = Annotated[T, Role.DRIVER_ONLY]
 
 
 class _Field(NamedTuple):
-    """A field of a state that has a role."""
+    """A field of a state: what is done with it, worked out once for each class, because parts are begun and merged often."""
 
     name: str
-    role: Role
+    role: Role | None
     default: Callable[[], Any] | None
     """Returns its default; None where it has none."""
-
-
-def _fields_with_roles(state: Any) -> tuple[_Field, ...]:
-    kind: type = type(state)
-    return _declared_roles(kind)
+    merge: Callable[[Any, Any], Any] | None
+    """Merges the values of two parts; None: it is that of the first part, or the mean."""
 
 
 @cache
-def _declared_roles(kind: type) -> tuple[_Field, ...]:
-    """Return the fields of a class that have a role; none of a class that is no state."""
+def _fields(kind: type) -> tuple[_Field, ...]:
+    """Return the fields of a class of states; none of a class that gives no field a role."""
     if not is_dataclass(kind):
         return ()
     found = []
     for field in fields(kind):
         role = _role_of(field.type)
-        if role is not None:
-            default = None if field.default_factory is MISSING else field.default_factory
-            if field.default is not MISSING:
-                default = lambda value=field.default: value  # noqa: E731
-            found.append(_Field(field.name, role, default))
-    return tuple(found)
+        default = None if field.default_factory is MISSING else field.default_factory
+        if field.default is not MISSING:
+            default = lambda value=field.default: value  # noqa: E731
+        found.append(_Field(field.name, role, default, None if role is None else _MERGES.get(role)))
+    return tuple(found) if any(field.role is not None for field in found) else ()
 
 
 def _role_of(annotation: Any) -> Role | None:
@@ -104,33 +99,41 @@ _ROLES = {role.value: role for role in Role}
 
 def find_driver_fields(kind: type) -> tuple[str, ...]:
     """Return the names of the fields of a state that only the end of a pass looks at."""
-    return tuple(field.name for field in _declared_roles(kind) if field.role is Role.DRIVER_ONLY)
+    return tuple(field.name for field in _fields(kind) if field.role is Role.DRIVER_ONLY)
 
 
 def begin_part(state: S) -> S:
     """Return the state with which a part of a pass begins: visits of the part change nothing that ``state`` has."""
-    part = copy.copy(state)
-    for field in _fields_with_roles(state):
-        value = getattr(state, field.name)
-        if _is_cleared(field, state):
-            value = begin_part(value) if _is_state(value) else _nothing(field, value)
-        elif field.role in {Role.MEAN, Role.OWN}:
-            value = begin_part(value) if _is_state(value) else copy.copy(value)
-        elif field.role is Role.DRIVER_ONLY:
+    kind: type = type(state)
+    known = _fields(kind)
+    if not known:
+        return copy.copy(state)
+    part: S = object.__new__(kind)
+    for name, role, default, _ in known:
+        value = getattr(state, name)
+        if role is None or role is Role.SEEN:
+            pass
+        elif role is Role.DRIVER_ONLY:
             value = None
-        setattr(part, field.name, value)
+        elif role is Role.MEAN or role is Role.OWN:
+            value = begin_part(value) if _is_state(value) else copy.copy(value)
+        elif role is not Role.FIRST_PASS_TOTAL or state.passes == 0:  # type: ignore[attr-defined]
+            value = begin_part(value) if _is_state(value) else _nothing(default, value)
+        setattr(part, name, value)
     return part
 
 
 def clear_totals(state: Any) -> None:
     """Forget what a pass has added up. Changes the state."""
-    for field in _fields_with_roles(state):
-        if _is_cleared(field, state):
-            value = getattr(state, field.name)
-            if _is_state(value):
-                clear_totals(value)
-            else:
-                setattr(state, field.name, _nothing(field, value))
+    kind: type = type(state)
+    for name, role, default, merge in _fields(kind):
+        if merge is None or role is Role.SEEN or (role is Role.FIRST_PASS_TOTAL and state.passes):
+            continue
+        value = getattr(state, name)
+        if _is_state(value):
+            clear_totals(value)
+        else:
+            setattr(state, name, _nothing(default, value))
 
 
 def merge_states(states: list[S], but: Collection[str] = ()) -> S:
@@ -141,65 +144,63 @@ def merge_states(states: list[S], but: Collection[str] = ()) -> S:
     first = states[0]
     if len(states) == 1:
         return first
-    known = _fields_with_roles(first)
+    kind: type = type(first)
+    known = _fields(kind)
     if not known:
-        raise TypeError(f"{type(first).__name__} says of no field what a pass does with it: see streamsvm.types.state")
-    for field in known:
-        merge = _MERGES.get(field.role)
-        if merge is None or field.name in but or (field.role is Role.FIRST_PASS_TOTAL and first.passes):  # type: ignore[attr-defined]
+        raise TypeError(f"{kind.__name__} says of no field what a pass does with it: see streamsvm.types.state")
+    others = states[1:]
+    for name, role, _, merge in known:
+        if role is Role.MEAN:
+            setattr(first, name, sum(getattr(state, name) for state in states) / len(states))
+        if merge is None or name in but or (role is Role.FIRST_PASS_TOTAL and first.passes):  # type: ignore[attr-defined]
             continue
-        setattr(first, field.name, merge([getattr(state, field.name) for state in states]))
+        value = getattr(first, name)
+        for other in others:
+            value = merge(value, getattr(other, name))
+        setattr(first, name, value)
     return first
 
 
 def _is_state(value: Any) -> bool:
-    return bool(_fields_with_roles(value))
+    kind: type = type(value)
+    return kind not in _PLAIN and bool(_fields(kind))
 
 
-def _is_cleared(field: _Field, state: Any) -> bool:
-    """Return whether a part, and the next pass, begin without the value of the field."""
-    if field.role is Role.FIRST_PASS_TOTAL:
-        return bool(state.passes == 0)
-    return field.role in {Role.TOTAL, Role.LARGEST, Role.SMALLEST}
+def _nothing(default: Callable[[], Any] | None, value: Any) -> Any:
+    return np.zeros(value.shape, value.dtype) if default is None else default()
 
 
-def _nothing(field: _Field, value: Any) -> Any:
-    if field.default is not None:
-        return field.default()
-    return np.zeros(value.shape, value.dtype)
+def _add(one: Any, other: Any) -> Any:
+    """Return the sum of two values; None is nothing."""
+    if one is None or other is None:
+        return other if one is None else one
+    if type(one) in _PLAIN:
+        return one + other
+    if _is_state(one):
+        if not hasattr(one, "merge"):
+            return merge_states([one, other])
+        one.merge(other)
+        return one
+    if isinstance(one, tuple):
+        sums = map(_add, one, other)
+        return type(one)(*sums) if hasattr(one, "_fields") else tuple(sums)
+    return one + other
 
 
-def _add(values: list[Any]) -> Any:
-    """Return the sum of values, from the first to the last; None is nothing."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    first = known[0]
-    if isinstance(first, tuple):
-        sums = [_add(list(items)) for items in zip(*known, strict=True)]
-        return type(first)(*sums) if hasattr(first, "_fields") else tuple(sums)
-    if not _is_state(first):
-        return reduce(operator.add, known)
-    if not hasattr(first, "merge"):
-        return merge_states(known)
-    for other in known[1:]:
-        first.merge(other)
-    return first
+def _join(one: Any, other: Any) -> Any:
+    """Return what was seen in either part; None is nothing."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one or other if isinstance(one, bool) else one.joined(other)
 
 
-def _join(values: list[Any]) -> Any:
-    """Return what was seen in any part; None is nothing."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return any(known) if isinstance(known[0], bool) else reduce(type(known[0]).joined, known)
+_PLAIN = {float, int, bool, np.ndarray, list, type(None)}
+"""The types of most fields, which are no states."""
 
-
-_MERGES: dict[Role, Callable[[list[Any]], Any]] = {
+_MERGES: dict[Role, Callable[[Any, Any], Any]] = {
     Role.TOTAL: _add,
     Role.FIRST_PASS_TOTAL: _add,
     Role.LARGEST: max,
     Role.SMALLEST: min,
     Role.SEEN: _join,
-    Role.MEAN: lambda values: sum(values) / len(values),
 }
