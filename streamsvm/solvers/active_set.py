@@ -1,7 +1,8 @@
 """The active set method as a solver of linear problems: for rows that fit in memory, and to the last digits of float64.
 
-The first pass gathers the rows and evaluates the weights it starts with; the problem is solved when it ends. The second pass
-writes the dual variables to their rows and sums up both bounds: the certificate is that of a reading, like any other.
+The first pass gathers the rows and evaluates the weights it starts with; the problem is solved when it ends. The second
+pass writes the dual variables to their rows and sums up both bounds: the certificate is that of a reading, like any
+other.
 
 In memory (``solve_exactly``) a second-order method (``newton``) comes near the optimum, and then
 
@@ -9,11 +10,11 @@ In memory (``solve_exactly``) a second-order method (``newton``) comes near the 
 
       P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     grad = w - sum_i a_i y_i x_i,     H = I + sum_i C_i l''(m_i) x_i x_i'
 
-  Between two sets of rows on curved pieces of the loss P is a quadratic: once a step finds the set of the optimum, the next one
-  lands on it exactly. With exact line searches that takes finitely many steps (Keerthi and DeCoste, JMLR 2005, section 3).
-  Rounding in H costs a step more and no accuracy: the gradient is summed in float64.
-- **all others** on the dual, by exchanging rows (``active_set_method.py``). The gap of what comes back is rounding, wherever the
-  start was.
+  Between two sets of rows on curved pieces of the loss P is a quadratic: once a step finds the set of the optimum, the
+  next one lands on it exactly. With exact line searches that takes finitely many steps (Keerthi and DeCoste, JMLR 2005,
+  section 3). Rounding in H costs a step more and no accuracy: the gradient is summed in float64.
+- **all others** on the dual, by exchanging rows (``active_set_method.py``). The gap of what comes back is rounding,
+  wherever the start was.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ FLAT = 4e-16
 LAST_STEPS = 3
 """Steps after P has come to its end: they make the gradient as small as float64 can."""
 FACTOR_BYTES = 40
-"""Bytes of an entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
+"""Bytes of an entry of the free block: its factor has room for up to four times as many, and is copied when it
+grows."""
 VECTORS = 40
 """Vectors of length p in memory: what starts, steps and sums hold."""
 START_GAP = 1e-7
@@ -131,12 +133,15 @@ class ActiveSet(Solver[ActiveSetState]):
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
+    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear
+    system."""
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and of vectors."""
+        """Return the bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and
+        of vectors.
+        """
         p, rows = problem.columns + 1, problem.rows
         sides = 2 if problem.loss.numeric() else 1
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + sides * ARRAY_BYTES
@@ -172,8 +177,8 @@ class ActiveSet(Solver[ActiveSetState]):
     def finish(self, state: ActiveSetState) -> Certificate:
         """Close the pass: both bounds are exact for the point it began with; then solve the problem, once.
 
-        The slopes of the loss may prove more than the variables that were written to the rows. They end no run: the bound must be
-        that of the variables.
+        The slopes of the loss may prove more than the variables that were written to the rows. They end no run: the
+        bound must be that of the variables.
         """
         found = state.evaluation.close(state.problem, state.point)
         if found.primal < state.primal:
@@ -218,7 +223,9 @@ class ExactOptimum(NamedTuple):
 def solve_exactly(
     problem: Problem, rows: GatheredRows, deadline: float = np.inf, a: Float64 | None = None
 ) -> ExactOptimum:
-    """Return the optimum over the rows. ``a`` (n,): feasible dual variables to start from; None: from ``problem.warm``, or nothing."""
+    """Return the optimum over the rows. ``a`` (n,): feasible dual variables to start from; None: from ``problem.warm``,
+    or nothing.
+    """
     primal = problem.loss.smooth() and problem.columns < len(rows.y)
     if primal or a is None:
         known = _approach_optimum(problem, rows, deadline)
@@ -293,7 +300,9 @@ def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
 
 
 def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: float) -> tuple[Float64, bool]:
-    """Return the minimum (columns + 1,) of P over the rows, from w on, and whether it was reached before the ``deadline``."""
+    """Return the minimum (columns + 1,) of P over the rows, from w on, and whether it was reached before the
+    ``deadline``.
+    """
     y, s, loss = rows.y, rows.s.astype(np.float64), problem.loss
     slopes, h, cost = np.empty(len(y)), np.empty(len(y)), RowLoss(problem.C, loss, loss)
     f, best, least, smallest, flat = operators.margins(rows.X, w), w, np.inf, np.inf, 0

@@ -1,4 +1,5 @@
-"""The active set method for the dual, in memory: finite and exact (the lecture's third method; Scheinberg, JMLR 2006, SVM-QP).
+"""The active set method for the dual, in memory: finite and exact (the lecture's third method; Scheinberg, JMLR 2006,
+SVM-QP).
 
     min_a  1/2 a'Qa + sum_i (conjugate(a_i) - a_i)    subject to  0 <= a_i <= U_i,    Q_ij = y_i y_j K_ij,
 
@@ -6,25 +7,29 @@ and y'a = 0 where the intercept b is free. Rows are at 0, at U_i, or free. With 
 
     g_i = y_i (f_i + b) - z_i + curvature_i a_i,        z_i = 1 - conjugate'(0).
 
-A step goes to the minimum over the free rows, g = 0 there, by the factor of their block of the Hessian; the first row to meet
-a bound on the way stays there, and the step is solved for again. At the minimum the bound row that violates most, g_i < 0 at
-0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective is a line along it: a is
-moved along that line until a row meets a bound, and is out of the block. Every step lowers the objective or ends at a bound, so
-that no set of free rows comes twice; where rounding keeps violations alive, the method ends when D stands still.
+A step goes to the minimum over the free rows, g = 0 there, by the factor of their block of the Hessian; the first row
+to meet a bound on the way stays there, and the step is solved for again. At the minimum the bound row that violates
+most, g_i < 0 at 0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective
+is a line along it: a is moved along that line until a row meets a bound, and is out of the block. Every step lowers the
+objective or ends at a bound, so that no set of free rows comes twice; where rounding keeps violations alive, the method
+ends when D stands still.
 
-A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the block one
-after the other, and a dependent one is moved along its line to a bound, as a simplex method purifies an interior solution.
+A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the
+block one after the other, and a dependent one is moved along its line to a bound, as a simplex method purifies an
+interior solution.
 
-**The free block** of the Hessian, H = diag(y) (K + tau) diag(y) + diag(curvature), is kept by its Cholesky factor. A free intercept is
-a constraint y'd = 0 on every step d. tau > 0 changes nothing on such steps, and makes H positive definite where it only was on them.
+**The free block** of the Hessian, H = diag(y) (K + tau) diag(y) + diag(curvature), is kept by its Cholesky factor. A
+free intercept is a constraint y'd = 0 on every step d. tau > 0 changes nothing on such steps, and makes H positive
+definite where it only was on them.
 
-**Regression.** The method knows variables a >= 0 alone; a row with a target t has one signed variable. With a = a+ - a-, both 0 or
-more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C the dual of the row is
+**Regression.** The method knows variables a >= 0 alone; a row with a target t has one signed variable. With a = a+ -
+a-, both 0 or more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C the dual of the row is
 
     a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,      0 <= a+ <= upper,  0 <= a- <= -lower,
 
-where one of both is 0, as it is at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So a row counts twice,
-on the side with sign +1 and z = t - epsilon, and on the side with sign -1 and z = -t - epsilon; K has its rows and columns twice.
+where one of both is 0, as it is at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So a row
+counts twice, on the side with sign +1 and z = t - epsilon, and on the side with sign -1 and z = -t - epsilon; K has its
+rows and columns twice.
 """
 
 from __future__ import annotations
@@ -72,7 +77,9 @@ class DualTerms(NamedTuple):
 
 
 def dual_terms(loss: Any, y: Any, C: Float64) -> DualTerms:
-    """Return the terms of rows of two classes with C_i = C s_i above 0 (n,), for a loss whose conjugate is a parabola or a line."""
+    """Return the terms of rows of two classes with C_i = C s_i above 0 (n,), for a loss whose conjugate is a parabola
+    or a line.
+    """
     z = np.array([1.0 - loss.conjugate_slope(0.0, c) for c in C])
     curvature, upper = (np.array([part(c) for c in C]) for part in (loss.curvature, loss.upper))
     return DualTerms(np.asarray(y, np.float64), z, curvature, upper)
@@ -334,7 +341,9 @@ class ActiveSetMethod:
             self._free(int(row))
 
     def _confirm_optimum(self) -> bool:
-        """Compute f and the factor from scratch, and step once more; return whether there is still no row that violates."""
+        """Compute f and the factor from scratch, and step once more; return whether there is still no row that
+        violates.
+        """
         self._confirmed += 1
         self.recompute()
         self._block = FreeBlock(constrained=self._free_bias)
@@ -364,7 +373,9 @@ class ActiveSetMethod:
         return False
 
     def _longest(self, rows: Any, d: Float64) -> tuple[float, int]:
-        """Return how far along d the rows stay within their bounds, and the place of the one that meets its bound first."""
+        """Return how far along d the rows stay within their bounds, and the place of the one that meets its bound
+        first.
+        """
         a, upper = self.at.a[rows], self._terms.upper[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.where(d < 0.0, -a / d, np.where(d > 0.0, (upper - a) / d, np.inf))
@@ -397,7 +408,9 @@ class ActiveSetMethod:
         return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.at.f).max() + abs(self.at.b))
 
     def _intercept_bounds(self) -> tuple[tuple[float, int], tuple[float, int]]:
-        """Return the largest b that some row asks for at least, the smallest that some row allows, each with its row."""
+        """Return the largest b that some row asks for at least, the smallest that some row allows, each
+        with its row.
+        """
         a, f, (y, z, curvature, upper) = self.at.a, self.at.f, self._terms
         bound = y * (z - curvature * a) - f
         rising = np.where(y > 0.0, a < upper, a > 0.0)
@@ -429,7 +442,9 @@ class ActiveSetMethod:
                 return
 
     def _move_along_line(self, row: int, column: Float64) -> bool:
-        """Move along the direction in which H is 0 until a row meets a bound; return whether that was ``row`` itself, or none."""
+        """Move along the direction in which H is 0 until a row meets a bound; return whether that was ``row`` itself,
+        or none.
+        """
         y, g = self._terms.y, self.gradient()
         free = self._block.solve(-column, -float(y[row]))
         rows, d = np.array([*self._block.rows, row]), np.append(free.d, 1.0)

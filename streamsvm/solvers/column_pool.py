@@ -1,7 +1,7 @@
 """A pool of columns: how many second derivatives are summed up at a time, and X' diag(h) X of those of a block.
 
-A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a column outside
-the pool keeps its weight.
+A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a
+column outside the pool keeps its weight.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ value is no smaller. l >= 0 is a plane, too: g = 0, v = 0. Where there are too m
 left out, and their mean with all others, weighted by theta, stays (Kiwiel's aggregation): the bound does not fall.
 
 **The dual of the model**, with G = (v_k.v_l), has as many variables as there are planes and is solved in float64
-(``minimize``):
+(``minimize_model``):
 
     min_theta 1/2 theta' G theta - g' theta,     theta >= 0, sum theta = 1
 
@@ -73,7 +73,7 @@ MODEL_SHARE, LEAST_SHARE = 0.02, 1e-15
 """The model is solved to the first share of the gap that is asked for, but to no less than the second share of P."""
 
 
-def minimize(G: Float64, g: Float64, wanted: float) -> Float64:
+def minimize_model(G: Float64, g: Float64, wanted: float) -> Float64:
     """Return theta (K,) of a value at most ``wanted`` above the minimum, or as near as rounding lets it come.
 
     It is feasible in any case. ``G`` (K, K) is positive semidefinite, ``g`` (K,).
@@ -86,15 +86,15 @@ def minimize(G: Float64, g: Float64, wanted: float) -> Float64:
     for _ in range(ITERATIONS):
         if float(theta @ z) <= wanted:
             break
-        step = _step(G, theta, z)
+        step = _newton_step(G, theta, z)
         if step is None:
             break
         theta, z = theta + step[0], z + step[1]
     return theta / theta.sum()
 
 
-def _step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float64] | None:
-    """The changes of theta and z; None where rounding leaves no positive definite matrix."""
+def _newton_step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float64] | None:
+    """Return the changes of theta and z; None where rounding leaves no positive definite matrix."""
     try:
         factor = np.linalg.cholesky(G + np.diag(z / theta))
     except np.linalg.LinAlgError:
@@ -102,22 +102,22 @@ def _step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float64] | N
     ones = solve_factorized(factor, np.ones(len(z)))
 
     def directions(product: Float64) -> tuple[Float64, Float64]:
-        """Towards theta z = ``product``, to first order."""
+        """Return the changes towards theta z = ``product``, to first order."""
         along = solve_factorized(factor, product / theta - z)
         multiplier = -along.sum() / ones.sum()
         change = along + multiplier * ones
         return change, G @ change - multiplier
 
     dtheta, dz = directions(np.zeros_like(z))
-    mean, length = float(theta @ z) / len(z), _length(theta, z, dtheta, dz)
+    mean, length = float(theta @ z) / len(z), _max_step(theta, z, dtheta, dz)
     predicted = float((theta + length * dtheta) @ (z + length * dz)) / len(z)
     dtheta, dz = directions((max(predicted, 0.0) / mean) ** 3 * mean - dtheta * dz)
-    length = min(1.0, SHORT_OF_BOUND * _length(theta, z, dtheta, dz))
+    length = min(1.0, SHORT_OF_BOUND * _max_step(theta, z, dtheta, dz))
     return (length * dtheta, length * dz) if np.isfinite(length) and length > 0.0 else None
 
 
-def _length(theta: Float64, z: Float64, dtheta: Float64, dz: Float64) -> float:
-    """How far both can go and stay positive, 1 at most before it is shortened."""
+def _max_step(theta: Float64, z: Float64, dtheta: Float64, dz: Float64) -> float:
+    """Return how far both can go and stay positive, at most 1 / SHORT_OF_BOUND."""
     now, change = np.concatenate([theta, z]), np.concatenate([dtheta, dz])
     falling = change < 0.0
     return min(1.0 / SHORT_OF_BOUND, float((now[falling] / -change[falling]).min())) if falling.any() else 1.0
@@ -145,22 +145,20 @@ class Bundle:
         self.V = np.zeros((1, self.components))
 
     def add(self, g: Float64, V: Float64) -> int:
-        """Take in planes, (J,) and (J, p); ``limit`` is above J + 1. Returns how many: those that are too steep are
-        left out.
-        """
+        """Add planes, (J,) and (J, p), but those that are too steep; return how many. ``limit`` is above J + 1."""
         steepness = np.square(V / STEEPEST).sum(axis=1)
         usable = np.isfinite(g) & (steepness <= 1.0)
         g, V = g[usable], V[usable]
         if not len(g):
             return 0
         if len(self.g) + len(g) > self.limit:
-            self._throw_out(self.limit - len(g) - 1)
+            self._aggregate(self.limit - len(g) - 1)
         self._append(g, V)
         return len(g)
 
     def solve(self, wanted: float) -> tuple[Float64, float]:
         """Return the minimum (p,) of the model, and a bound that is at most ``wanted`` below its value."""
-        self.theta = minimize(self.gram, self.g, wanted)
+        self.theta = minimize_model(self.gram, self.g, wanted)
         w = self.theta @ self.V
         return w, float(self.theta @ self.g) - 0.5 * float(w @ w)
 
@@ -171,8 +169,8 @@ class Bundle:
         self.g = np.concatenate([self.g, g])
         self.theta = np.concatenate([self.theta, np.zeros(len(g))])
 
-    def _throw_out(self, number: int) -> None:
-        """Keep so many planes, and the mean of all."""
+    def _aggregate(self, number: int) -> None:
+        """Keep ``number`` planes, those of the largest theta, and the mean of all, weighted by theta."""
         mean = float(self.theta @ self.g), self.theta @ self.V
         kept = np.sort(np.argsort(-self.theta, kind="stable")[:number])
         self.g, self.V, self.theta = self.g[kept], self.V[kept], self.theta[kept]
@@ -184,7 +182,6 @@ class Minimum(NamedTuple):
     """The best point of the grid."""
 
     step: float
-    """Its step length."""
     primal: float
     """P there, exact up to rounding."""
 
@@ -206,7 +203,7 @@ class LineSearch:
         breakpoints_pass(block.y, block.s, f, df, cost, GRID, self.sums)
 
     def close(self, w: Float64, d: Float64) -> Minimum:
-        """The least P(w + t d) of the grid, all blocks counted."""
+        """Return the least P(w + t d) of the grid. All blocks must have been added."""
         ending = self.sums[0, ::-1].cumsum(axis=0)[::-1][1:]
         beginning = self.sums[1].cumsum(axis=0)[:-1]
         lines = ending + beginning
@@ -239,7 +236,7 @@ class CuttingPlaneState(SegmentState):
     dual: float = 0.0
     """The largest bound so far; at first that of l >= 0."""
     facts: dict[str, float] = field(default_factory=dict)
-    """What there is to say of the last pass."""
+    """What is reported of the last pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,21 +255,21 @@ class CuttingPlane(SegmentSolver):
     halved: ClassVar[str] = "planes"
 
     def count_kept(self, problem: Problem) -> int:
-        """Planes."""
+        """Return the number of planes."""
         return self.planes or PLANES
 
-    def least(self, problem: Problem) -> int:
-        """Planes of use."""
+    def min_kept(self, problem: Problem) -> int:
+        """Return the least number of planes that is of use."""
         return LEAST_PLANES
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of the planes, of their Gram matrix, of vectors."""
+        """Return the bytes of the planes, of their Gram matrix, of vectors."""
         p, planes = problem.columns + 1, self.count_kept(problem)
         fixed = 8 * (p * (COPIES * planes + VECTORS) + MATRICES * planes * planes)
         return Cost(fixed=fixed, per_block_row=32)
 
     def start(self, problem: Problem) -> CuttingPlaneState:
-        """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
+        """Begin at w = 0, or at the warm weights; the first pass evaluates that point alone."""
         p = problem.columns + 1
         return CuttingPlaneState(problem, problem.first_weights(), np.zeros(p), SegmentSums(p), LineSearch())
 
@@ -297,6 +294,5 @@ class CuttingPlane(SegmentSolver):
         state.direction, state.dual = candidate - state.point, max(state.dual, bound, found.dual)
         state.facts = {"step": step, "planes": len(bundle.g)}
         clear_totals(state)
-        return Certificate(
-            state.primal, state.dual, final=not added, facts=dict(state.facts)
-        )  # it knows no more after that
+        # without a new plane the model stays what it is
+        return Certificate(state.primal, state.dual, final=not added, facts=dict(state.facts))

@@ -2,51 +2,53 @@
 
 A solver of this module raises D one dual variable, or one row, at a time; what a step is, its pass says
 (``compute.passes.dcd``). The dual variables travel with their rows. Hsieh et al., ICML 2008; by blocks as in Yu et al.,
-KDD 2010: a visit sweeps a block a few times, shrinking, while it is in memory. The dual value is exact after every pass,
-because a block's part of it changes only when the block is visited.
+KDD 2010: a visit sweeps a block a few times, shrinking, while it is in memory. The dual value is exact after every
+pass, because a block's part of it changes only when the block is visited.
 
-**The primal** is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w) may
-be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
+**The primal** is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w)
+may be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
 (Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favors the late ones still less (Shamir
 and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are candidates, and
 the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
 estimate says it is time, a pass evaluates the candidates.
 
-**Warm start** from weights w_0. The first pass evaluates them, and gives every row the a_i that the slopes at w_0 are, of
-the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are where
-descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
+**Warm start** from weights w_0. The first pass evaluates them, and gives every row the a_i that the slopes at w_0 are,
+of the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are
+where descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
 
-**Shrinking from pass to pass** (``DCD.shrinking``). With G_i the gradient of -D along a_i, and M, m the largest and least
-projected gradient of a pass,
+**Shrinking from pass to pass** (``DCD.shrinking``). With G_i the gradient of -D along a_i, and M, m the largest and
+least projected gradient of a pass,
 
     a_i = 0 and G_i > M-bar,    or    a_i = upper and G_i < m-bar,
 
 take row i out, M-bar and m-bar being M and m of the pass before (inf and -inf where M <= 0, m >= 0). Once M - m is less
-than the tolerance all rows come back: Hsieh et al., algorithm 3, and LIBLINEAR. A row that is out keeps its dual variable,
-and its loss as it was then, which the estimate of the primal counts. That grows old: unlike in the paper all rows are also
-visited, in growing distances, to see whether it is time to evaluate, and after an evaluation that found the gap wanting.
+than the tolerance all rows come back: Hsieh et al., algorithm 3, and LIBLINEAR. A row that is out keeps its dual
+variable, and its loss as it was then, which the estimate of the primal counts. That grows old: unlike in the paper all
+rows are also visited, in growing distances, to see whether it is time to evaluate, and after an evaluation that found
+the gap wanting.
 
-**Many workers at once**, each on its rows and a copy of w: CoCoA+ (Ma et al., ICML 2015). The rows are in K groups. A copy
-must allow for the K - 1 others moving at the same time, w by dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual
-rises by at least what the K problems with sigma ||dw_k||^2, sigma = K, in place of ||dw_k||^2 rise by. Coordinate descent
-solves such a problem on u = w + sigma dw_k: the gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i), its curvature
-sigma ||x_i||^2 + conjugate'', and u moves by sigma delta y_i x_i.
+**Many workers at once**, each on its rows and a copy of w: CoCoA+ (Ma et al., ICML 2015). The rows are in K groups. A
+copy must allow for the K - 1 others moving at the same time, w by dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2,
+the dual rises by at least what the K problems with sigma ||dw_k||^2, sigma = K, in place of ||dw_k||^2 rise by.
+Coordinate descent solves such a problem on u = w + sigma dw_k: the gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i),
+its curvature sigma ||x_i||^2 + conjugate'', and u moves by sigma delta y_i x_i.
 
-That bound is far too careful where rows of different groups have little in common. So sigma may be smaller here, for how
-far the groups go is not taken from the bound but computed. Each group k proposes two directions: its move, and
+That bound is far too careful where rows of different groups have little in common. So sigma may be smaller here, for
+how far the groups go is not taken from the bound but computed. Each group k proposes two directions: its move, and
 
     d_i = y_i min(distance of a_i, before and after the move, from its box; SHIFT_SHARE C_i).
 
 The second is for what all groups share, the constant feature above all: where one group's sum a_i y_i is too large and
-another's too small, w does not show it and each group by itself hardly moves it, but all rows have margins that are off.
-With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
+another's too small, w does not show it and each group by itself hardly moves it, but all rows have margins that are
+off. With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
 
     D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
 
 is known exactly from 2 K vectors, and is maximized over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
-point is in the box. Where a move crosses a corner of the conjugate, or that is no parabola, it is a bound from below, exact
-at t = 0 and 1: the conjugate is convex. A row is not shifted across a corner. The dual never falls, whatever sigma; where
-the groups are not let go as far as they propose sigma is raised, up to K, and where they are it is lowered.
+point is in the box. Where a move crosses a corner of the conjugate, or that is no parabola, it is a bound from below,
+exact at t = 0 and 1: the conjugate is convex. A row is not shifted across a corner. The dual never falls, whatever
+sigma; where the groups are not let go as far as they propose sigma is raised, up to K, and where they are it is
+lowered.
 """
 
 from __future__ import annotations
@@ -305,7 +307,9 @@ class DualAscent(Solver[DCDState]):
         return self.state_type(problem, w, w.copy(), w.copy(), w.copy(), warm_sums=warm_sums, joint=joint)
 
     def visit(self, state: DCDState, block: Block) -> None:
-        """Sweep the rows of the block, changing ``alpha`` and w; or evaluate the candidates, where the pass is for that."""
+        """Sweep the rows of the block, changing ``alpha`` and w; or evaluate the candidates, where the pass is for
+        that.
+        """
         if state.warm_sums is not None:
             self.warm_start_rows(state, state.warm_sums, block)
             return
@@ -322,7 +326,9 @@ class DualAscent(Solver[DCDState]):
             self.add_proposals(state.joint, state.problem, block)
 
     def apply_steps(self, joint: Joint, problem: Problem, block: Block) -> None:
-        """Move the rows of a block as far as was decided at the end of the last pass. Group k has the chunks k, k + K, ..."""
+        """Move the rows of a block as far as was decided at the end of the last pass. Group k has the chunks k, k + K,
+        ...
+        """
         move, shift = joint.steps[block.chunk % len(joint.steps)].tolist()
         if (move, shift) != AS_PROPOSED:
             alpha, before = block.rows["alpha"], block.rows["before"]
@@ -452,8 +458,8 @@ class DualAscent(Solver[DCDState]):
     def merge(self, states: list[DCDState]) -> DCDState:
         """Merge the copies of one state, one for each of the ``parts``, at the end of a pass.
 
-        A pass either turns warm weights into dual variables, or evaluates candidates, or moves. The first two only sum up.
-        After the third the groups go as far as is best for the dual, and the mean of w is that of their means.
+        A pass either turns warm weights into dual variables, or evaluates candidates, or moves. The first two only sum
+        up. After the third the groups go as far as is best for the dual, and the mean of w is that of their means.
         """
         if len(states) == 1:
             return states[0]
@@ -541,13 +547,15 @@ class DCD(DualAscent):
 
 @dataclass(frozen=True, slots=True)
 class MPU(DualAscent):
-    """The margin perceptron with unlearning: dual variables in steps of one length, on a grid made finer as the gap closes.
+    """The margin perceptron with unlearning: dual variables in steps of one length, on a grid made finer as the gap
+    closes.
 
     Panagiotakopoulos and Tsampouka, ICML 2010, as ``compute.passes.dcd.mpu_pass`` derives it; the SGD paper
-    (arXiv:1304.6383) compares with it. The counts of updates are dual variables. The paper chooses the margin b = 1 / eta
-    before the run, for an accuracy it proves. Here eta begins at 1 / mean ||x_i||^2, a step that moves a row's margin by
-    about 1 (``accuracy`` times as fine where that is asked for), and is divided by up to ``FINER`` after passes in which
-    rows that did not move hide more than ``HIDDEN_SHARE`` of the gap. With weights a row's box is [0, upper(C s_i)].
+    (arXiv:1304.6383) compares with it. The counts of updates are dual variables. The paper chooses the margin b = 1 /
+    eta before the run, for an accuracy it proves. Here eta begins at 1 / mean ||x_i||^2, a step that moves a row's
+    margin by about 1 (``accuracy`` times as fine where that is asked for), and is divided by up to ``FINER`` after
+    passes in which rows that did not move hide more than ``HIDDEN_SHARE`` of the gap. With weights a row's box is [0,
+    upper(C s_i)].
     """
 
     multiplicity: Annotated[
@@ -589,15 +597,15 @@ class MPU(DualAscent):
 class MultinomialDCD(DualAscent):
     """Dual coordinate descent for all classes in one problem.
 
-    Problem and step: ``compute.passes.dcd.multinomial_sweep``. W (K, p) is one long vector w to what averages, certifies
-    and joins; the numbers a_ik (K of each row) travel with their rows. The gap is the sum over rows of the gaps of their
-    simplices,
+    Problem and step: ``compute.passes.dcd.multinomial_sweep``. W (K, p) is one long vector w to what averages,
+    certifies and joins; the numbers a_ik (K of each row) travel with their rows. The gap is the sum over rows of the
+    gaps of their simplices,
 
         P(W) - D(a) = sum_i [C_i l(m_i) + conjugate(b_i) - b_i + sum_k a_ik w_k.x_i],     W = sum_i a_i x_i',
 
     each of them 0 or more: what Lacoste-Julien et al., ICML 2013, have block by block is here read off sums. In a warm
-    start a row has the b_i that the slope at its margin is, all of it from the class that comes next. With parts, a group
-    proposes its move alone: along it the dual is known from one vector.
+    start a row has the b_i that the slope at its margin is, all of it from the class that comes next. With parts, a
+    group proposes its move alone: along it the dual is known from one vector.
     """
 
     classes: int = 2
@@ -722,7 +730,9 @@ def box_of_rows(problem: Problem, block: Block) -> tuple[Float64 | float, Float6
 
 
 def common_direction(problem: Problem, block: Block) -> Float64:
-    """Return the second direction (n,); 0 where the conjugate is no parabola, as no step is known then by which D cannot fall."""
+    """Return the second direction (n,); 0 where the conjugate is no parabola, as no step is known then by which D
+    cannot fall.
+    """
     alpha, before, (bottom, top) = block.rows["alpha"], block.rows["before"], box_of_rows(problem, block)
     if not problem.loss.quadratic():
         return np.zeros(len(alpha))
@@ -738,7 +748,9 @@ def common_direction(problem: Problem, block: Block) -> Float64:
 
 
 def step_for_unit_margin(state: MPUState, block: Block, rows: Int32) -> float:
-    """Return the step that moves the margin of a row by 1, from the mean of ||x_i||^2 weighted by s_i^2; 0: no row counts."""
+    """Return the step that moves the margin of a row by 1, from the mean of ||x_i||^2 weighted by s_i^2; 0: no row
+    counts.
+    """
     loss, s = state.problem.loss, block.s[rows].astype(np.float64)
     squares, _ = gradient_moments(block.labeled, rows, loss, np.zeros_like(state.w))
     return loss.slope(0.0) ** 2 * float(s @ s) / squares if squares > 0.0 else 0.0

@@ -2,26 +2,31 @@
 
     min_w  P(w) = R(w) + sum_i C_i l(m_i),      R(w) = 1/2 ||w||^2 + l1 ||w||_1
 
-A reading evaluates a point: P, the slopes a_i = -C_i l'(m_i), v = X'a and with it D (``regularizers.py``), and X' diag(C_i l'') X of a
-pool of columns. The minimum of the quadratic model of the pool is what the next reading evaluates, and P at some points on the
-way; where P did not fall by a share of what the slope promised, the best of these is read next.
+A reading evaluates a point: P, the slopes a_i = -C_i l'(m_i), v = X'a and with it D (``regularizers.py``), and X'
+diag(C_i l'') X of a pool of columns. The minimum of the quadratic model of the pool is what the next reading evaluates,
+and P at some points on the way; where P did not fall by a share of what the slope promised, the best of these is read
+next.
 
-**The pool**: columns in use, those with |v_j| > l1, which come into use, and the nearest others, without the ones that a gap has proved to
-be 0. A column outside it keeps its weight. Corners are rounded over a width 2 mu, the slopes of which are dual points of the loss
-itself; mu falls as soon as the rounding costs more than is left of the rest of the gap.
+**The pool**: columns in use, those with |v_j| > l1, which come into use, and the nearest others, without the ones that
+a gap has proved to be 0. A column outside it keeps its weight. Corners are rounded over a width 2 mu, the slopes of
+which are dual points of the loss itself; mu falls as soon as the rounding costs more than is left of the rest of the
+gap.
 
 **The quadratic model** around c, on the columns of the pool, has its minimum in memory:
 
     M(w) = R(w) - v.(w - c) + 1/2 (w - c)'G(w - c),     v = X' slopes at c,   G = X' diag(C_i l''(m_i)) X
 
-Sweeps of coordinate descent find which coordinates are not 0; on a face, where the signs of w are fixed, the rest is a linear system
+Sweeps of coordinate descent find which coordinates are not 0; on a face, where the signs of w are fixed, the rest is a
+linear system
 
     (I + G_AA) d_A = -(w_A + g_A + l1 sign(w_A)),        g = G(w - c) - v,
 
-whose step ends where a coordinate comes to 0, which then stays there. Both lower M, by turns, until its own primal and dual agree:
-the dual point of the model is -g, and R(w) + R*(-g) + w.g, a sum of terms none of which is below 0, is how far M is from its minimum.
+whose step ends where a coordinate comes to 0, which then stays there. Both lower M, by turns, until its own primal and
+dual agree: the dual point of the model is -g, and R(w) + R*(-g) + w.g, a sum of terms none of which is below 0, is how
+far M is from its minimum.
 
-References: Lee, Sun, Saunders, SIAM J. Optimization 24, 2014 (proximal Newton); Tseng and Yun, Math. Programming 117, 2009 (line search).
+References: Lee, Sun, Saunders, SIAM J. Optimization 24, 2014 (proximal Newton); Tseng and Yun, Math. Programming 117,
+2009 (line search).
 """
 
 from __future__ import annotations
@@ -72,7 +77,8 @@ ROUNDS, SWEEPS, FACE_STEPS = 200, 10, 20
 LARGEST_FACE = 2000
 """Coordinates of a face that is solved for by a factorization."""
 FLOAT32_INFLATION = 1e-6
-"""Where G is a sum of float32 products, its diagonal is this much larger, because rounding may have made it indefinite."""
+"""Where G is a sum of float32 products, its diagonal is this much larger, because rounding may have made it
+indefinite."""
 
 
 @saved_as("elastic_net.state")
@@ -304,7 +310,9 @@ class QuadraticModel(NamedTuple):
 
 
 def minimize_model(model: QuadraticModel, target: float, deadline: float) -> Float64:
-    """Return w (m,) at which M is ``target`` above its least value at most; further where the rounds, or the time, are over."""
+    """Return w (m,) at which M is ``target`` above its least value at most; further where the rounds, or the time, are
+    over.
+    """
     gram, w = model.gram, model.center.copy()
     if len(w) > MOST_FLOAT64_COMPONENTS:
         gram[np.diag_indices_from(gram)] *= 1.0 + FLOAT32_INFLATION

@@ -35,7 +35,8 @@ from streamsvm.types.state import Largest, Total, merge_states
 CORNER_WIDTH = 0.1
 """Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
 WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a corner."""
+"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a
+corner."""
 
 
 @saved_as("evaluation.block")
@@ -105,11 +106,13 @@ class PointSums:
     sums: Total[Sums] = NO_SUMS
     """The four sums over the blocks that were added."""
     low: Total[Float64 | None] = None
-    """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first block."""
+    """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first
+    block."""
     rows: Total[RowSums | None] = None
     """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
     unformed: Largest[bool] = False
-    """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no row at all."""
+    """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no
+    row at all."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
@@ -192,7 +195,8 @@ class DualSums:
 def evaluate_block(
     problem: Problem, smooth: Any, block: Block, w: Float64, v: tuple[Float64, Float64]
 ) -> tuple[Float64, tuple[float, ...]]:
-    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes through the operators.
+    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes
+    through the operators.
 
     Of rows without features w is 0, and nothing is added to v.
     """
@@ -384,7 +388,9 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
 
 
 def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
-    """Return how far the value of each row's own class is above all others (n,), and which of these is the largest (n,)."""
+    """Return how far the value of each row's own class is above all others (n,), and which of these is the largest
+    (n,).
+    """
     rows, others = np.arange(len(own)), values.copy()
     others[rows, own] = -np.inf
     following = others.argmax(axis=1).astype(np.int32)

@@ -169,10 +169,10 @@ class NearestRows:
 
 
 class Known(NamedTuple):
-    """Where the reading ended."""
+    """What the reading has found at its best point."""
 
     w: Float64
-    """(p,) the best point."""
+    """(p,) that point."""
     v: Float64
     """(p,) sum a_i y_i x_i of the slopes there, all rows."""
     gain: float
@@ -189,8 +189,8 @@ class Known(NamedTuple):
     """sum s_i of all rows."""
 
 
-class Reduced(NamedTuple):
-    """What a problem in memory leads to."""
+class ReducedSolution(NamedTuple):
+    """The solution of a problem in memory."""
 
     w: Float64
     """(p,) where the next reading is to look."""
@@ -209,25 +209,25 @@ class ProblemInMemory(Protocol):
 
     @property
     def objective(self) -> Regularizer:
-        """Return what of P and D is no sum over rows."""
+        """Return the terms of P and D that are no sums over rows."""
         ...
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
         ...
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
         """Return the minimum where only the rows ``near`` are free."""
         ...
 
 
 def sample_of(near: NearRows) -> Sample:
-    """Return the rows as the iteration in memory wants them."""
+    """Return the rows as the sample that ``AllRows`` takes."""
     return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)
 
 
 def iterate(rows: AllRows, deadline: float) -> None:
-    """Go on until it is solved. Changes ``rows``."""
+    """Advance until the problem is solved, or ROUNDS are over. Changes ``rows``."""
     for _ in range(ROUNDS):
         rows.advance(deadline)
         if rows.solved:
@@ -256,7 +256,7 @@ class ReducedProblem:
     """Of all rows."""
     objective: ClassVar[Regularizer] = SQUARED_NORM
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
         problem = self.problem
         y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
         m = y * (near.f + known.step * near.df)
@@ -272,8 +272,8 @@ class ReducedProblem:
             a = rows.interior.a
             own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
             u = u + operators.adjoint(near.X, a * y, problem.columns)
-            return Reduced(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
-        return Reduced(rows.best, known.dual, rows.steps, None)
+            return ReducedSolution(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
+        return ReducedSolution(rows.best, known.dual, rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem = self.problem
@@ -302,12 +302,12 @@ class NumberProblem:
     """Of all rows; its loss has corners."""
     objective: ClassVar[Regularizer] = SQUARED_NORM
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
         problem, s = self.problem, near.s.astype(np.float64)
         m = near.f + known.step * near.df - near.y
         a = np.array([-problem.C * c * problem.loss.slope(r) for c, r in zip(s, m.tolist(), strict=True)])
         own, u = self._gain(a, near, s), known.v - operators.adjoint(near.X, a, problem.columns)
-        unit = _unit(m, s)
+        unit = _residual_unit(m, s)
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C / unit * known.total / float(s.sum()))
         wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal / unit**2
         outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
@@ -315,16 +315,16 @@ class NumberProblem:
         rows = AllRows(sided, self._sample(near, unit), w, w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
         iterate(rows, deadline)
         if rows.interior is None:
-            return Reduced(unit * rows.best, known.dual, rows.steps, None)
+            return ReducedSolution(unit * rows.best, known.dual, rows.steps, None)
         above, below = np.split(unit * rows.interior.a, 2)
         a = above - below
         u = u + operators.adjoint(near.X, a, problem.columns)
         value = known.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
-        return Reduced(unit * rows.best, value, rows.steps, a)
+        return ReducedSolution(unit * rows.best, value, rows.steps, a)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem, start = self.problem, self.problem.first_weights()
-        unit = _unit(near.y.astype(np.float64), near.s.astype(np.float64))
+        unit = _residual_unit(near.y.astype(np.float64), near.s.astype(np.float64))
         sided = self._build_side_problem(unit)
         coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         outer = OuterTerms(np.ones_like(start), np.zeros_like(start))
@@ -333,13 +333,13 @@ class NumberProblem:
         return unit * rows.best
 
     def _build_side_problem(self, unit: float) -> Problem:
-        """The problem of the sides."""
+        """Return the hinge problem of the two sides of each row."""
         loss = self.problem.loss
         corner = Hinge(margin=(1.0 - loss.conjugate_slope(0.0, 1.0)) / unit)
         return replace(self.problem, loss=corner, C=self.problem.C / unit)
 
     def _sample(self, near: NearRows, unit: float) -> Sample:
-        """The sides of the rows, those with sign +1 first."""
+        """Return the two sides of each row, those with sign +1 first."""
         loss, ones, twice = self.problem.loss, np.ones(len(near.y), np.float32), (near.row, near.row)
         s = near.s.astype(np.float64)
         return Sample(
@@ -354,14 +354,14 @@ class NumberProblem:
         )
 
     def _gain(self, a: Float64, near: NearRows, s: Float64) -> float:
-        """Sum a_i t_i + a_i - conjugate(a_i)."""
+        """Return sum a_i t_i + a_i - conjugate(a_i)."""
         loss, C = self.problem.loss, self.problem.C
         gains = (b - loss.conjugate(b, C * c) for b, c in zip(a.tolist(), s.tolist(), strict=True) if c > 0.0)
         return float(a @ near.y) + float(sum(gains))
 
 
-def _unit(m: Float64, s: Float64) -> float:
-    """The mean size of residuals m (n,), weighted."""
+def _residual_unit(m: Float64, s: Float64) -> float:
+    """Return the weighted mean of |m| (n,); 1 where all are 0."""
     return float(s @ np.abs(m)) / float(s.sum()) or 1.0
 
 
@@ -383,40 +383,40 @@ class OffsetProblem:
     """Of all rows."""
     objective: OffsetObjective
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> Reduced:
+    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
         problem, objective = self.problem, self.objective
         s = near.s.astype(np.float64)
         a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
         u = known.v - operators.adjoint(near.X, a, problem.columns)
         bend = squares(near.X, s, problem.columns) * (known.damping * known.total / float(s.sum()))
         c = _offset_unit(objective)
-        outer = _outer(objective, c * u, c * bend, c * known.w)
+        outer = _outer_terms(objective, c * u, c * bend, c * known.w)
         scaled = replace(problem, C=c)
         rows = _iterate(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
         if rows.interior is None:
-            return Reduced(rows.best / c, known.dual, rows.steps, None)
-        a = _feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
+            return ReducedSolution(rows.best / c, known.dual, rows.steps, None)
+        a = _make_feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
         v = u + operators.adjoint(near.X, a, problem.columns)
-        return Reduced(rows.best / c, objective.dual(0.0, v), rows.steps, None)
+        return ReducedSolution(rows.best / c, objective.dual(0.0, v), rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem, objective = self.problem, self.objective
         c, nothing = _offset_unit(objective), np.zeros(problem.columns + 1)
-        outer = _outer(objective, nothing, nothing, nothing)
+        outer = _outer_terms(objective, nothing, nothing, nothing)
         coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
         rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
         return _iterate(rows, objective, deadline).best / c
 
 
 def _offset_unit(objective: OffsetObjective) -> float:
-    """c; where rows are read less an offset o margins are about nu S ||x|| ||x - o||."""
+    """Return c of ``OffsetProblem``; where rows are read less an offset o margins are about nu S ||x|| ||x - o||."""
     if objective.origin is None:
         return 1.0 / (objective.mass * objective.rows.usual)
     return 1.0 / (objective.mass * math.sqrt(objective.usual * objective.rows.usual))
 
 
-def _outer(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) -> OuterTerms:
-    """1/2 w'Gw + q.w about w, in units of margins: what rows that stay add, the norm, and what holds the step back."""
+def _outer_terms(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) -> OuterTerms:
+    """Return 1/2 w'Gw + q.w in units of margins: the norm, rows that stay on their side, and the damping about w."""
     usual = objective.rows.usual if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
     diagonal, linear = 1.0 + bend, -(u + bend * w)
     diagonal[-1] = HELD / usual + bend[-1]
@@ -427,7 +427,7 @@ def _outer(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) ->
 
 
 def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
-    """The iteration, to a gap that is small beside P once it is known how large that is. Changes ``rows``."""
+    """Advance until the gap is small beside P, which is known only on the way. Changes ``rows`` and returns it."""
     unit = 0.5 / objective.rows.usual
     rows.wanted = FIRST_SHARE * unit
     for _ in range(ROUNDS):
@@ -440,7 +440,7 @@ def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllR
     return rows
 
 
-def _feasible(a: Float64, s: Float64, mass: float) -> Float64:
+def _make_feasible(a: Float64, s: Float64, mass: float) -> Float64:
     """Return a (n,) that sum up to ``mass``, or come as near as their bounds 0 and s allow."""
     found, most = float(a.sum()), float(s.sum())
     if found > mass:
@@ -494,7 +494,7 @@ class InteriorPointState(SegmentState):
     deadline: float = np.inf
     """When work in memory is to end, on the clock of ``time.perf_counter``."""
     facts: dict[str, float] = field(default_factory=dict)
-    """What there is to say of the last pass."""
+    """What is reported of the last pass."""
     rows: FirstPassTotal[RowSums | None] = None
     """Of one class with a free offset: sums over all rows, which the first pass makes."""
     proven: ProvenPoint | None = None
@@ -502,7 +502,7 @@ class InteriorPointState(SegmentState):
 
     @property
     def in_memory(self) -> ProblemInMemory:
-        """What is solved in memory; of one class with a free offset once the first pass is over."""
+        """The problem that is solved in memory; of one class with a free offset once the first pass is over."""
         if self.problem.loss.numeric() and not self.problem.loss.smooth():
             return NumberProblem(self.problem)
         regularizer = self.problem.regularizer
@@ -530,15 +530,15 @@ class InteriorPoint(SegmentSolver):
     stops_early: ClassVar[bool] = True
 
     def count_kept(self, problem: Problem) -> int:
-        """Rows kept."""
+        """Return the number of rows kept."""
         return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
 
-    def least(self, problem: Problem) -> int:
-        """Rows of use."""
+    def min_kept(self, problem: Problem) -> int:
+        """Return the least number of rows that is of use."""
         return max(LEAST_ROWS, LEAST_ROWS_PER_COMPONENT * (problem.columns + 1))
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
+        """Return the bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
         p, kept = problem.columns + 1, self.count_kept(problem)
         entry, sides = layout.entry_bytes, 2 if problem.loss.numeric() and not problem.loss.smooth() else 0
         row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
@@ -549,7 +549,7 @@ class InteriorPoint(SegmentSolver):
         return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
 
     def start(self, problem: Problem) -> InteriorPointState:
-        """Begin at w = 0, or at the warm weights, with nothing to look at beyond."""
+        """Begin at w = 0, or at the warm weights; the first pass evaluates that point alone."""
         p, point = problem.columns + 1, problem.first_weights()
         near, rows = NearestRows(self.count_kept(problem)), problem.regularizer.row_sums(p)
         return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
@@ -566,12 +566,12 @@ class InteriorPoint(SegmentSolver):
                 state.squares += found
                 if state.rows is not None:
                     state.rows.add(problem, block, found)
-            state.near.add(block, _distance(state, block, f, df), f, df)
+            state.near.add(block, _corner_distances(state, block, f, df), f, df)
         if smooth and not sampling:
             state.gram = add_sums(state.gram, block_hessian(problem, block, f + df))
 
     def set_deadline(self, state: InteriorPointState, moment: float) -> None:
-        """Iterations in memory end at that moment."""
+        """End iterations in memory at that moment."""
         state.deadline = moment
 
     def finish(self, state: InteriorPointState) -> Certificate:
@@ -580,9 +580,9 @@ class InteriorPoint(SegmentSolver):
         found = state.sums.close(state.point, state.direction, objective)
         state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
         if found.dual > state.dual:
-            state.dual, state.proven = found.dual, _slopes_alone(found)
+            state.dual, state.proven = found.dual, _point_of_slopes(found)
         if not self._is_done(state):
-            state.direction = self._candidate(state, found) - state.point
+            state.direction = self._next_candidate(state, found) - state.point
         state.passes += 1
         state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
         if state.rows is not None:
@@ -593,8 +593,8 @@ class InteriorPoint(SegmentSolver):
     def _is_done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
-    def _candidate(self, state: InteriorPointState, found: BestPoint) -> Float64:
-        """Where the next pass is to look."""
+    def _next_candidate(self, state: InteriorPointState, found: BestPoint) -> Float64:
+        """Return the point (p,) to which the next pass looks."""
         problem = state.problem
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
@@ -606,7 +606,7 @@ class InteriorPoint(SegmentSolver):
         if state.passes == 0 and _takes_sample(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
             factor = state.weight / float(near.s.sum(dtype=np.float64))
             return in_memory.first_point(near, factor, state.deadline)
-        state.damping = _damping(state, found.step)
+        state.damping = _next_damping(state, found.step)
         known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
         solved = in_memory.solve(near, known, state.deadline)
         state.iterations += solved.iterations
@@ -616,14 +616,14 @@ class InteriorPoint(SegmentSolver):
         return solved.w
 
     def keeping_dual_point(self) -> InteriorPoint:
-        """The same: where the bound comes from is always known."""
+        """Return the solver itself: it always knows the dual point behind its bound."""
         return self
 
     def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
-        """The dual variables (n,) of the largest D: slopes at some weights, but of rows near the corner those found in
-        memory.
+        """Return the dual variables (n,) of the largest D: slopes at some weights, and of rows near the corner those
+        found in memory.
 
-        Of one class with a free offset none: its bound is of slopes made feasible by sums over all rows.
+        None for one class with a free offset: its bound is of slopes made feasible by sums over all rows.
         """
         proven = state.proven
         if not state.problem.regularizer.has_scale:
@@ -636,20 +636,20 @@ class InteriorPoint(SegmentSolver):
         return found
 
 
-def _slopes_alone(found: BestPoint) -> ProvenPoint | None:
-    """The dual point that a segment has shown."""
+def _point_of_slopes(found: BestPoint) -> ProvenPoint | None:
+    """Return the dual point of the slopes along a segment; None where a = 0 is better."""
     return None if found.steepest is None else ProvenPoint(found.steepest, np.empty(0, np.int64), np.empty(0))
 
 
 def _takes_sample(problem: Problem) -> bool:
-    """Whether the first pass takes a sample: not where weights are known, nor where the matrix at w = 0 says as
+    """Return whether the first pass takes a sample: not at warm weights, nor where Newton's matrix at w = 0 says as
     much.
     """
     return problem.warm is None and problem.loss.quadratic()
 
 
-def _damping(state: InteriorPointState, step: float) -> float:
-    """The next damping, after so much of the way was worth going; 0 where all rows are near."""
+def _next_damping(state: InteriorPointState, step: float) -> float:
+    """Return the next damping, after a best point at the share ``step`` of the way; 0 where all rows are kept."""
     damping = state.damping
     if state.near.threshold == np.inf:
         return 0.0
@@ -660,10 +660,11 @@ def _damping(state: InteriorPointState, step: float) -> float:
     return max(LEAST_DAMPING, DAMPED * damping) if step <= SHORT else damping
 
 
-def _distance(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
-    """How near to the corner each row comes (n,) at those points of the segment that are looked at.
+def _corner_distances(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
+    """Return how near to the corner each row comes (n,) at the points of the segment that are evaluated.
 
-    Relative to how far it moves: rows that are much of a rare column go where that weight goes, and nothing holds it.
+    The distance is relative to how far a row moves: rows with most of a rare column go where that weight goes, which
+    nothing else holds.
     """
     problem, values = state.problem, f + np.array(STEPS)[:, None] * df
     if problem.loss.numeric():

@@ -1,14 +1,15 @@
-"""All classes told apart in one problem, in memory: a primal-dual interior point, to the last digits whatever the scale of columns and C.
+"""All classes told apart in one problem, in memory: a primal-dual interior point, to the last digits whatever the scale
+of columns and C.
 
-Problem and dual are those of ``compute.passes.dcd.multinomial_sweep``. With conjugate(b, C_i) = (1 - z) b + h_i b^2 / 2 a row has the numbers u_ik >= 0, k other
-than its class y, b_i = sum_k u_ik <= U_i, and W = sum_i sum_k u_ik (e_y - e_k) x_i'. With multipliers t_ik of u_ik >= 0 and s_i of b_i <= U_i the
-optimum is where
+Problem and dual are those of ``compute.passes.dcd.multinomial_sweep``. With conjugate(b, C_i) = (1 - z) b + h_i b^2 / 2
+a row has the numbers u_ik >= 0, k other than its class y, b_i = sum_k u_ik <= U_i, and W = sum_i sum_k u_ik (e_y - e_k)
+x_i'. With multipliers t_ik of u_ik >= 0 and s_i of b_i <= U_i the optimum is where
 
     g_ik = (w_y - w_k).x_i + h_i b_i - z + s_i - t_ik = 0,      t_ik u_ik = 0,      s_i (U_i - b_i) = 0.
 
-The method follows the points where both products are mu > 0, and lets mu fall (Mehrotra, SIAM J. Optimization 2, 1992: a step that looks where mu = 0
-leads, and one that corrects it). W goes along beside u: sums of large u that cancel would tell margins too coarsely. With d_ik = t_ik / u_ik and
-e_i = h_i + s_i / (U_i - b_i) a step of Newton's method is
+The method follows the points where both products are mu > 0, and lets mu fall (Mehrotra, SIAM J. Optimization 2, 1992:
+a step that looks where mu = 0 leads, and one that corrects it). W goes along beside u: sums of large u that cancel
+would tell margins too coarsely. With d_ik = t_ik / u_ik and e_i = h_i + s_i / (U_i - b_i) a step of Newton's method is
 
     (D_i + e_i 11') du_i = rho_i - A_i dW,      A_i dW = [(dw_y - dw_k).x_i]_k,
     rho_ik = -g_ik - c_i / (U_i - b_i) + c_ik / u_ik,      c = mu - the products (less those of the first step),
@@ -18,14 +19,15 @@ so that dW = sum_i A_i' du_i - (W - W(u)) is the solution of a linear system in 
     (I + sum_i B_i (x) x_i x_i') dW = sum_i A_i' M_i rho_i - (W - W(u)),
     M_i = (D_i + e_i 11')^-1 = diag(q) - c qq',   q = 1 / d_i,   c = e_i / (1 + e_i sum q),
 
-with B_i (K, K) the matrix M_i bordered by the row and column of y, the sums of all others. It costs n (K p)^2 / 2 multiplications to form, (K p)^3 / 3 to
-factor, and some 15 to 40 such steps are taken: columns that are not scaled, which coordinate descent takes thousands of passes on, change nothing.
+with B_i (K, K) the matrix M_i bordered by the row and column of y, the sums of all others. It costs n (K p)^2 / 2
+multiplications to form, (K p)^3 / 3 to factor, and some 15 to 40 such steps are taken: columns that are not scaled,
+which coordinate descent takes thousands of passes on, change nothing.
 
-Where a loss has no bound U_i, twice what b_i can be at the optimum stands for it: there sum_i z b_i = ||W||^2 + sum_i h_i b_i^2 and D is half
-of it, at most P(0), so that h_i b_i^2 <= 2 P(0).
+Where a loss has no bound U_i, twice what b_i can be at the optimum stands for it: there sum_i z b_i = ||W||^2 + sum_i
+h_i b_i^2 and D is half of it, at most P(0), so that h_i b_i^2 <= 2 P(0).
 
-As a solver it is as ``solvers.active_set``: the first pass gathers the rows, the problem is solved when it ends, and the second pass tells the rows their
-numbers and sums what both bounds are made of.
+As a solver it is as ``solvers.active_set``: the first pass gathers the rows, the problem is solved when it ends, and
+the second pass tells the rows their numbers and sums what both bounds are made of.
 """
 
 from __future__ import annotations
@@ -340,7 +342,9 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
         return (RowState(DUAL, "float64", self.classes),)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of all rows, twice while they are joined and once in float64, of the matrix of all weights, and of numbers of rows."""
+        """Bytes of all rows, twice while they are joined and once in float64, of the matrix of all weights, and of
+        numbers of rows.
+        """
         p, n, classes = problem.columns + 1, problem.rows, self.classes
         row = COPIES_WHILE_JOINED * (
             bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + ARRAY_BYTES

@@ -1,8 +1,9 @@
 """The active set method for the kernel machine with a free bias, SVM-QP: few rows, their Gram matrix in memory, exact.
 
-The first pass gathers the rows. When it ends, pairs of rows are optimized to about the optimum (``compute.passes.smo``), and rows
-are exchanged from there on (``active_set_method.py``). P and D are those of the rows gathered, in the arithmetic of certificates
-(``kernel/rounding.py``); the second pass writes the dual variables to their rows.
+The first pass gathers the rows. When it ends, pairs of rows are optimized to about the optimum
+(``compute.passes.smo``), and rows are exchanged from there on (``active_set_method.py``). P and D are those of the rows
+gathered, in the arithmetic of certificates (``kernel/rounding.py``); the second pass writes the dual variables to their
+rows.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ START_VIOLATION = 1e-3
 MAX_PAIRS = 10_000_000
 """Pairs that are moved at most."""
 MATRIX_BYTES = 24
-"""Bytes per entry of the Gram matrix: itself, a copy while it is made symmetric or has a ridge, the factor's where all rows are free."""
+"""Bytes per entry of the Gram matrix: itself, a copy while it is made symmetric or has a ridge, the factor's where all
+rows are free."""
 
 
 @saved_as("active_set.kernel_state")
@@ -94,7 +96,8 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear system."""
+    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear
+    system."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""
     max_support: ClassVar[int] = 0
@@ -134,7 +137,8 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
     def finish(self, state: KernelActiveSetState) -> Certificate:
         """Close the pass: the first one by solving the problem, the second one with the certificate of its solution.
 
-        Where another pass follows, exchange more rows, as far as time allows; the certificate returned is that of before.
+        Where another pass follows, exchange more rows, as far as time allows; the certificate returned is that of
+        before.
         """
         if state.rows is None:
             rows = state.gatherer.join()
@@ -172,7 +176,9 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         state.ending = True
 
     def solution(self, state: KernelActiveSetState) -> SupportSolution:
-        """Return the support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them in."""
+        """Return the support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them
+        in.
+        """
         rows = state.rows
         if rows is None:
             raise UsageError(

@@ -1,8 +1,8 @@
 """Kinds of problems: what is told apart, and by which weights.
 
-A kind is one class, and a problem has one beside its loss and its regularizer (``types.problem``). The regularizers live with
-their mathematics: the elastic net and the l1 ball in ``regularizers``, one class with a free offset in ``one_class``, two
-classes that find their C by nu in ``nu``.
+A kind is one class, and a problem has one beside its loss and its regularizer (``types.problem``). The regularizers
+live with their mathematics: the elastic net and the l1 ball in ``regularizers``, one class with a free offset in
+``one_class``, two classes that find their C by nu in ``nu``.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Regression(OneFunction):
     """Numbers, predicted by f(x); m_i = f(x_i) - t_i."""
 
     center: float = 0.0
-    """With a free intercept, subtracted from every target, and added to the intercept in the end. As sum a_i = 0 neither P nor D
-    changes; without it both are differences of large numbers where targets are far from 0."""
+    """With a free intercept, subtracted from every target, and added to the intercept in the end. As sum a_i = 0
+    neither P nor D changes; without it both are differences of large numbers where targets are far from 0."""
 
     @property
     def positives(self) -> tuple[int, ...]:
@@ -114,7 +114,9 @@ class OneClass(OneFunction):
         return np.ones(len(codes), np.float32)
 
     def decision_margin(self, loss: Loss) -> float:
-        """Return the margin of the loss, which is 0 where the offset is free: rows are inside where the model is above 0."""
+        """Return the margin of the loss, which is 0 where the offset is free: rows are inside where the model is above
+        0.
+        """
         return threshold(loss)
 
     def outcomes(self, codes: Array, positives: list[int], factors: Float32 | Float64) -> Array:

@@ -44,8 +44,8 @@ from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Lo
 from streamsvm.types.state import DriverOnly, Total, clear_totals, find_driver_fields
 
 MAX_USED_SHARE = 0.75
-"""A pool that does not hold all columns has this share of columns in use at most; a solution with more is not found, and the
-certificate says so."""
+"""A pool that does not hold all columns has this share of columns in use at most; a solution with more is not found,
+and the certificate says so."""
 VECTORS = 24
 """Vectors of length p in memory: points, sums, their rounding."""
 VERTEX_VECTORS = 16
@@ -53,15 +53,15 @@ VERTEX_VECTORS = 16
 MATRICES = 3
 """Matrices of m by m numbers in memory: X'SX, that of a block, its scratch."""
 SHARE = 0.5
-"""Iterations stop at this share of the gap that is asked for; a pool is worked on again if the gap in it is this share of that over all
-columns."""
+"""Iterations stop at this share of the gap that is asked for; a pool is worked on again if the gap in it is this share
+of that over all columns."""
 SPARE_MEMBERS = 128
 """Places for more vertices than have weight."""
 ITERATIONS_IN_STEP = 2048
 """Iterations between two checks whether the run is to be saved, or to stop."""
 AGREEMENTS_TO_STOP = 2
-"""Sampled gaps that are small enough, one after the other, that stop the randomized regime: twice as many after each stop at which a
-reading finds that the gap over all columns is not."""
+"""Sampled gaps that are small enough, one after the other, that stop the randomized regime: twice as many after each
+stop at which a reading finds that the gap over all columns is not."""
 MAX_DOUBLINGS = 16
 """More samples than these doublings ask for are not to be had between two passes."""
 
@@ -204,7 +204,9 @@ class BallWork:
 
 
 def agreements_to_stop(begun: int) -> int:
-    """Return how many samples have to agree where the method has begun ``begun`` times before, and so stopped too early."""
+    """Return how many samples have to agree where the method has begun ``begun`` times before, and so stopped too
+    early.
+    """
     return AGREEMENTS_TO_STOP << min(max(0, begun - 1), MAX_DOUBLINGS)
 
 
@@ -243,7 +245,9 @@ def weights_of_vertices(work: BallWork) -> Float64:
 
 
 def weights_at(w: Float64, v: Float64, radius: float) -> Float64:
-    """Return weights of the vertices (2 m,) that make w (m,); what is left of 1 is on both vertices of the column with the largest |v_j|."""
+    """Return weights of the vertices (2 m,) that make w (m,); what is left of 1 is on both vertices of the column with
+    the largest |v_j|.
+    """
     a = np.concatenate([np.maximum(w, 0.0), np.maximum(-w, 0.0)]) / radius
     j, rest = int(np.abs(v).argmax()), max(0.0, 1.0 - float(a.sum()))
     a[[j, j + len(w)]] += 0.5 * rest
@@ -380,7 +384,9 @@ class OnL1Ball(ColumnPoolSolver):
         return Certificate(state.primal, state.dual, final=final, facts={**state.facts, "columns_used": used})
 
     def _continue(self, state: BallState, found: PointEvaluation, gap: float) -> None:
-        """Work on the pool if its X'SX is known and enough of the gap is in it; else choose the columns the next pass sums up."""
+        """Work on the pool if its X'SX is known and enough of the gap is in it; else choose the columns the next pass
+        sums up.
+        """
         v, fresh = found.v, state.gathered is not None
         if fresh:
             state.gram, state.gathered, state.gathering = state.gathered, None, False

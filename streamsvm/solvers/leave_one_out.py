@@ -4,22 +4,25 @@ Given the solution w of  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),  margins m_i = y
 
     a_i = -C_i l'(m_i),    b_i = C_i l''(m_i),    H = I + sum_j b_j x_j x_j',    h_i = x_i' H^-1 x_i,
 
-the problem without row i has at w the gradient a_i y_i x_i and the Hessian H - b_i x_i x_i'. Its Newton step takes the value at x_i to
+the problem without row i has at w the gradient a_i y_i x_i and the Hessian H - b_i x_i x_i'. Its Newton step takes the
+value at x_i to
 
     f_i - y_i a_i g_i,    g_i = x_i' (H - b_i x_i x_i')^-1 x_i = h_i / (1 - b_i h_i)      (Sherman and Morrison).
 
-Rows with a_i = 0 have no part in w: f_i is what it is, and h_i is not asked for. For the squared hinge the step is exact unless another
-row comes to, or leaves, the margin; for smooth losses its error falls as the square of the step (Rad and Maleki, JRSS B 82, 2020).
-A loss with a corner is rounded over ``WIDTH`` first (Wang et al., ICML 2018): rows on the margin hold it in place, and those that might
-stand there stand for them; that wants many rows for each component (``applies``).
+Rows with a_i = 0 have no part in w: f_i is what it is, and h_i is not asked for. For the squared hinge the step is
+exact unless another row comes to, or leaves, the margin; for smooth losses its error falls as the square of the step
+(Rad and Maleki, JRSS B 82, 2020). A loss with a corner is rounded over ``WIDTH`` first (Wang et al., ICML 2018): rows
+on the margin hold it in place, and those that might stand there stand for them; that wants many rows for each component
+(``applies``).
 
-**Weights are copies.** Of a row of weight r > 1 one copy is left out, of a fraction all: with u = min(1, r) and H holding r copies,
-g_i becomes 1 / (1 / g_i + (r - u) b_i), where a_i and b_i are those of weight 1 and u.
+**Weights are copies.** Of a row of weight r > 1 one copy is left out, of a fraction all: with u = min(1, r) and H
+holding r copies, g_i becomes 1 / (1 / g_i + (r - u) b_i), where a_i and b_i are those of weight 1 and u.
 
-**A sample for H.** With many more rows than components H is made of rows drawn with probability q and divided by it; a row that was not drawn
-is not in it, so that h_i is g_i already. **Directions.** h_i = ||R x_i||^2, R'R = H^-1, is of the order of p / n for n rows that count, and so is the correction, in units of what a row
-lacks to the margin. Taken in q random directions, ||S R x_i||^2 has mean h_i and a relative standard error of sqrt(2 / q): as many are taken
-as make the error of the correction ``NOISE`` in these units (Achlioptas, J. Computer and System Sciences 66, 2003).
+**A sample for H.** With many more rows than components H is made of rows drawn with probability q and divided by it; a
+row that was not drawn is not in it, so that h_i is g_i already. **Directions.** h_i = ||R x_i||^2, R'R = H^-1, is of
+the order of p / n for n rows that count, and so is the correction, in units of what a row lacks to the margin. Taken in
+q random directions, ||S R x_i||^2 has mean h_i and a relative standard error of sqrt(2 / q): as many are taken as make
+the error of the correction ``NOISE`` in these units (Achlioptas, J. Computer and System Sciences 66, 2003).
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ def applies(problem: Problem) -> bool:
 
 
 def leave_one_out_bytes(problems: list[Problem], threads: int, entry: int = 4) -> int:
-    """Return the bytes that all matrices take, and the work on one of them by each thread, of rows with so many bytes an ``entry``."""
+    """Return the bytes that all matrices take, and the work on one of them by each thread, of rows with so many bytes
+    an ``entry``.
+    """
     p = problems[0].columns + 1
     return 8 * p * p * (len(problems) + 3) + threads * (operators.gram_bytes(p, entry=entry) + 16 * TILE * p)
 

@@ -1,15 +1,17 @@
-"""nu-SVM of two classes, out of core: one class with a free offset, of rows that are multiplied by the sign of their class.
+"""nu-SVM of two classes, out of core: one class with a free offset, of rows that are multiplied by the sign of their
+class.
 
     P(u, rho) = 1/2 ||u||^2 - nu S rho + sum_i s_i max(0, rho - y_i u.x_i),      S = sum_i s_i,     0 < nu <= 1
     D(a)      = -1/2 ||sum_i a_i y_i x_i||^2,      sum_i a_i = nu S,      0 <= a_i <= s_i
 
-in the units of LIBSVM (Scholkopf et al., Neural Computation 12, 2000; Chang and Lin, Neural Computation 13, 2001). The constant feature is one of x, and
-regularized like any other, so that there is no y'a = 0. With z_i = y_i x_i it is the problem of ``solvers.one_class``, which
-the interior point solves in readings.
+in the units of LIBSVM (Scholkopf et al., Neural Computation 12, 2000; Chang and Lin, Neural Computation 13, 2001). The
+constant feature is one of x, and regularized like any other, so that there is no y'a = 0. With z_i = y_i x_i it is the
+problem of ``solvers.one_class``, which the interior point solves in readings.
 
-w = u / rho is the optimum of 1/2 ||w||^2 + C sum_i s_i max(0, 1 - y_i w.x_i) for C = 1 / rho: what is returned, as in LIBSVM, with margins of 1.
-Of w alone, u = q w and rho = q are best at q = lack / ||w||^2, lack = nu S - sum_i s_i max(0, 1 - y_i w.x_i), where P is -lack^2 / (2 ||w||^2);
-if lack <= 0 nothing is better than u = 0, rho = 0. Slopes at w make dual points as those of one class do.
+w = u / rho is the optimum of 1/2 ||w||^2 + C sum_i s_i max(0, 1 - y_i w.x_i) for C = 1 / rho: what is returned, as in
+LIBSVM, with margins of 1. Of w alone, u = q w and rho = q are best at q = lack / ||w||^2, lack = nu S - sum_i s_i
+max(0, 1 - y_i w.x_i), where P is -lack^2 / (2 ||w||^2); if lack <= 0 nothing is better than u = 0, rho = 0. Slopes at w
+make dual points as those of one class do.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
 MARGIN = Hinge(margin=1.0)
 """The loss of a row at w."""
 PATIENCE = 8
-"""Readings after which a run that has found nothing better than w = 0 ends: classes overlap more than nu allows, or nearly so."""
+"""Readings after which a run that has found nothing better than w = 0 ends: classes overlap more than nu allows, or
+nearly so."""
 
 
 @saved_as("regularizer.nu_margin")
@@ -69,7 +72,9 @@ class NuMargin(Regularizer):
     def bounds(
         self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: RowSums | None = None
     ) -> Bounds:
-        """Return what R is at the best multiple of w, and D; the slopes are those of a margin of 1, so that their sum is linear."""
+        """Return what R is at the best multiple of w, and D; the slopes are those of a margin of 1, so that their sum
+        is linear.
+        """
         plain = Regularizer.bounds(self, loss, sums, w, v)
         if rows is None:
             return plain
@@ -112,22 +117,21 @@ def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> flo
 @saved_as("nu_classes.state")
 @dataclass(slots=True)
 class NuState:
-    """The state of the problem of one class, and what it was made of."""
+    """The problem, and the state of the problem of one class that it becomes."""
 
     problem: Problem
-    """What is solved."""
     signed: Total[InteriorPointState]
     """The run on rows with signs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NuClasses(Solver[NuState]):
-    """The method for two classes; ``inner`` is that for one."""
+    """The method for two classes."""
 
     inner: InteriorPoint
-    """What solves it on rows with signs."""
+    """The method for one class, which is given rows with signs."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty, as that of the inner one."""
+    """Empty, as that of ``inner``."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, numeric=False)
@@ -136,7 +140,7 @@ class NuClasses(Solver[NuState]):
     stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Those of the inner one, and a copy of a block's rows."""
+        """Return the bytes of ``inner``, and of a copy of a block's rows."""
         inner = self.inner.cost(_build_signed_problem(problem), layout)
         entries = 4 * (problem.columns + 1)
         if not layout.dense:
@@ -144,12 +148,12 @@ class NuClasses(Solver[NuState]):
         return replace(inner, per_block_row=inner.per_block_row + entries)
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> NuClasses | None:
-        """With half as many rows in memory."""
+        """Return the solver with half as many rows in memory."""
         inner = self.inner.smaller(_build_signed_problem(problem), asked)
         return None if inner is None else replace(self, inner=inner)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """How many rows there are in memory."""
+        """Return the rows in memory."""
         return self.inner.memory_settings()
 
     def start(self, problem: Problem) -> NuState:
@@ -172,14 +176,14 @@ class NuClasses(Solver[NuState]):
         return replace(found, final=found.final or nothing, facts=facts)
 
     def certify(self, state: NuState) -> None:
-        """Every pass is an exact evaluation."""
+        """Do nothing: every pass is an exact evaluation."""
 
     def candidate(self, state: NuState) -> Float64:
-        """The weights of margins of 1."""
+        """Return the weights u / rho."""
         return self.solution(state).w
 
     def solution(self, state: NuState) -> LinearSolution:
-        """The weights u / rho; 0 where nothing is better than u = 0."""
+        """Return the weights u / rho; 0 where nothing is better than u = 0."""
         u, rho, columns = state.signed.point[:-1], float(state.signed.point[-1]), state.problem.columns
         w = np.zeros(columns + 1)
         w[: len(u)] = u / rho if rho > 0.0 else 0.0

@@ -1,37 +1,44 @@
-"""One class with a free offset: a hyperplane that holds most rows away from the origin (Scholkopf et al., Neural Computation 13, 2001).
+"""One class with a free offset: a hyperplane that holds most rows away from the origin (Scholkopf et al., Neural
+Computation 13, 2001).
 
     P(w, rho) = 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.x_i),       S = sum_i s_i,    0 < nu <= 1
     D(a)      = -1/2 ||sum_i a_i x_i||^2,       sum_i a_i = nu S,       0 <= a_i <= s_i
 
-in the units of LIBSVM; w is nu S times that of the paper, P its square times as large. At the optimum rows with w.x_i < rho weigh
-at most nu S, those with w.x_i <= rho at least as much. Both values are 0 or less, and 0 where the origin is a mean of rows with such a_i.
+in the units of LIBSVM; w is nu S times that of the paper, P its square times as large. At the optimum rows with w.x_i <
+rho weigh at most nu S, those with w.x_i <= rho at least as much. Both values are 0 or less, and 0 where the origin is a
+mean of rows with such a_i.
 
-In the words of the passes rho is the weight of a constant feature of value -1 (``Problem.bias``), which is not regularized, and a row has
-the hinge with its corner at 0 of m_i = w.x_i - rho. Any (w, rho) bounds the optimum from above. Slopes a_i at it bound it from
-below once their sum T is nu S: with T above it they are scaled by nu S / T; below, they go so far towards their bounds s_i,
+In the words of the passes rho is the weight of a constant feature of value -1 (``Problem.bias``), which is not
+regularized, and a row has the hinge with its corner at 0 of m_i = w.x_i - rho. Any (w, rho) bounds the optimum from
+above. Slopes a_i at it bound it from below once their sum T is nu S: with T above it they are scaled by nu S / T;
+below, they go so far towards their bounds s_i,
 
     a_i + t (s_i - a_i),      t = (nu S - T) / (S - T),
 
 which takes V = sum s_i x_i beside v = sum a_i x_i. Both are feasible, for nu <= 1.
 
-**Columns stored less an offset.** Neither value is the same for rows x and for rows x - o: a hyperplane is to be far from 0. Rows are read as
-x_i - o and are x_i all the same: with rho' = rho - o.w a row's term is that of w.(x_i - o) and rho', and
+**Columns stored less an offset.** Neither value is the same for rows x and for rows x - o: a hyperplane is to be far
+from 0. Rows are read as x_i - o and are x_i all the same: with rho' = rho - o.w a row's term is that of w.(x_i - o) and
+rho', and
 
     P(w, rho') = 1/2 ||w||^2 - nu S (rho' + o.w) + sum_i s_i max(0, rho' - w.(x_i - o)),
     D(a)       = -1/2 ||sum_i a_i (x_i - o) + nu S o||^2,
 
 as sum_i a_i = nu S: what differs is a term that is linear in w. ``FreeOffset.origin`` is o.
 
-**Rows far from 0.** With m the mean row and d the root mean square of x_i - m both values are -1/2 ||nu S m||^2 and something of the order of
-(nu S)^2 ||m|| d, which is all that tells one row from another. A gap relative to P says nothing of it where d is small beside ||m||: there the
-relative gap that is asked for is to be that much less (``relative_spread``).
+**Rows far from 0.** With m the mean row and d the root mean square of x_i - m both values are -1/2 ||nu S m||^2 and
+something of the order of (nu S)^2 ||m|| d, which is all that tells one row from another. A gap relative to P says
+nothing of it where d is small beside ||m||: there the relative gap that is asked for is to be that much less
+(``relative_spread``).
 
-The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w / rho it
-is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball (Tsang, Kwok and Cheung, JMLR 6, 2005).
+The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w /
+rho it is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball
+(Tsang, Kwok and Cheung, JMLR 6, 2005).
 
-Support vector data description, the smallest ball that holds most rows (SVDD; Tax and Duin, Machine Learning 54, 2004), has the dual
-sum a_i k_ii - sum a_i a_j k_ij, sum_i a_i = 1, 0 <= a_i <= C: where k(x, x) is the same for all x, as of rbf and laplacian kernels,
-it is this problem with nu = 1 / (C n), and its scores are those of this one up to a shift and a factor. Of other kernels it is another.
+Support vector data description, the smallest ball that holds most rows (SVDD; Tax and Duin, Machine Learning 54, 2004),
+has the dual sum a_i k_ii - sum a_i a_j k_ij, sum_i a_i = 1, 0 <= a_i <= C: where k(x, x) is the same for all x, as of
+rbf and laplacian kernels, it is this problem with nu = 1 / (C n), and its scores are those of this one up to a shift
+and a factor. Of other kernels it is another.
 """
 
 from __future__ import annotations
@@ -63,7 +70,9 @@ FAR, LEAST_SPREAD = 10.0, 1e-4
 
 
 def relative_spread(mean: Float64, variance: Float64) -> float:
-    """Return by which factor the relative gap has to be less for rows of such columns, (columns,), to be told from one another; at most 1."""
+    """Return by which factor the relative gap has to be less for rows of such columns, (columns,), to be told from one
+    another; at most 1.
+    """
     far, deviation = float(np.linalg.norm(mean)), math.sqrt(float(variance.sum()))
     return 1.0 if far <= FAR * deviation else max(FAR * deviation / far, LEAST_SPREAD)
 
@@ -198,7 +207,9 @@ class OffsetObjective(Regularizer):
         return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * held
 
     def _with_origin(self, inner: Float64) -> Float64:
-        """Return sum a_i x_i of the rows as they are, for a_i that sum up to nu S; ``inner`` is that of the rows as they are read."""
+        """Return sum a_i x_i of the rows as they are, for a_i that sum up to nu S; ``inner`` is that of the rows as
+        they are read.
+        """
         return inner if self.origin is None else inner + self.mass * self.origin
 
     def dual(self, gain: float, v: Float64) -> float:
@@ -217,5 +228,7 @@ class OffsetObjective(Regularizer):
         return -0.5 * float(inner @ inner)
 
     def is_degenerate(self, dual: float) -> bool:
-        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the origin."""
+        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the
+        origin.
+        """
         return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.usual

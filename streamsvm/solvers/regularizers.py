@@ -1,32 +1,33 @@
 """What P and D have beside sums over rows where the regularizer is not 1/2 ||w||^2: the l1 ball, and the elastic net.
 
-The constant feature counts like any other column. v = sum_i a_i z_i x_i; for slopes a and their multiples t a the sums over rows are
-t linear - t^2 quadratic.
+The constant feature counts like any other column. v = sum_i a_i z_i x_i; for slopes a and their multiples t a the sums
+over rows are t linear - t^2 quadratic.
 
 **The l1 ball**, of radius r, with squared losses (``l1_ball.py``):
 
     P(w) = sum_i C_i l(w.x_i - t_i)  where ||w||_1 <= r,        D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i t_i) - r max_j |v_j|:
 
-the largest v.w over the ball is r max |v_j|, so that D <= P for all a and w. Of the slopes a at w and their multiples u a,
-D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u; at u = 1 P - D is the Frank-Wolfe gap
-w.grad P + r max |grad_j P|.
+the largest v.w over the ball is r max |v_j|, so that D <= P for all a and w. Of the slopes a at w and their multiples u
+a, D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u; at u = 1 P - D is the Frank-Wolfe gap w.grad P
++ r max |grad_j P|.
 
 **The elastic net** (``elastic_net.py``):
 
     P(w) = R(w) + sum_i C_i l(m_i),      R(w) = 1/2 ||w||^2 + l1 ||w||_1,
     D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i o_i) - R*(v),      o, z as in ``losses``,
 
-R*(v) = max_w v.w - R(w) = 1/2 ||soft(v)||^2, taken at w = soft(v), soft(v)_j = sign(v_j) max(0, |v_j| - l1). At the optimum w = soft(v).
-Of slopes a and their multiples t a, D(t a) >= t linear - t^2 quadratic - 1/2 ||soft(t v)||^2: concave, its slope in t falls along
-straight pieces that end where t |v_j| = l1.
+R*(v) = max_w v.w - R(w) = 1/2 ||soft(v)||^2, taken at w = soft(v), soft(v)_j = sign(v_j) max(0, |v_j| - l1). At the
+optimum w = soft(v). Of slopes a and their multiples t a, D(t a) >= t linear - t^2 quadratic - 1/2 ||soft(t v)||^2:
+concave, its slope in t falls along straight pieces that end where t |v_j| = l1.
 
-*Screening* (the gap-safe spheres of Ndiaye et al., JMLR 18, 2017, for this dual). Without corners l'' <= b, and the conjugate of a row
-has a curvature of 1 / (b C_i) at least: D is strongly concave, sum_i (a_i - a*_i)^2 / (b C_i) <= 2 (D* - D(a)) <= 2 gap, and by Cauchy
-and Schwarz
+*Screening* (the gap-safe spheres of Ndiaye et al., JMLR 18, 2017, for this dual). Without corners l'' <= b, and the
+conjugate of a row has a curvature of 1 / (b C_i) at least: D is strongly concave, sum_i (a_i - a*_i)^2 / (b C_i) <= 2
+(D* - D(a)) <= 2 gap, and by Cauchy and Schwarz
 
     |v_j - v*_j| <= sqrt(2 gap b sum_i C_i x_ij^2) =: r_j,      so that  |v_j| + r_j < l1  proves w*_j = 0.
 
-A loss with a corner has no such b. Of all losses ||w - w*||^2 <= 2 gap, as P is strongly convex: |w_j| > sqrt(2 gap) proves w*_j not 0.
+A loss with a corner has no such b. Of all losses ||w - w*||^2 <= 2 gap, as P is strongly convex: |w_j| > sqrt(2 gap)
+proves w*_j not 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How far rounding can have moved the primal and dual values of a linear fit.
 
-Given: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_ij^2 <= n r_j^2, |r| their length; b = max l'';
-k, the margin from which on a row costs nothing. If margins are off by d_i with mean d_i^2 <= d^2, Cauchy and Schwarz give
+Given: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_ij^2 <= n r_j^2, |r| their length; b =
+max l''; k, the margin from which on a row costs nothing. If margins are off by d_i with mean d_i^2 <= d^2, Cauchy and
+Schwarz give
 
     sum_i C_i |l'(m_i)| d_i <= M d       M = g C sqrt(n sum s_i^2)          where |l'| <= g (a box),
                                          M = sqrt(2 b P) sqrt(C n max s)    without corners, as |l'|^2 <= 2 b l;
@@ -12,49 +13,53 @@ d <= (p + 2) u sum_j r_j |w_j|, and with a sum of n positive terms and ||w||^2 /
 
     M d + b / 2 C n max s d^2 (0 with a corner) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
 
-In a box rows beyond the corner, m_i >= k + e where no margin is off by more than e, cost nothing whatever rounding does: of
-separable rows, whose P is small beside C_i, nearly all are. The first term is then g e sum C_i of the others, if that is less.
+In a box rows beyond the corner, m_i >= k + e where no margin is off by more than e, cost nothing whatever rounding
+does: of separable rows, whose P is small beside C_i, nearly all are. The first term is then g e sum C_i of the others,
+if that is less.
 
-D is strongly concave without corners: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
-Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i is D + ||v||^2 / 2, and without
-corners sum a_i^2 / (2 b C_i) more: at most P + Q, as what is strongly concave is both terms at once. Hence
+D is strongly concave without corners: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where Q =
+(sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i is D + ||v||^2 / 2, and
+without corners sum a_i^2 / (2 b C_i) more: at most P + Q, as what is strongly concave is both terms at once. Hence
 
     ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i) <= M without corners,
                                          H = min(M, sqrt(n g C max s sum a_i)) in a box.
 
-v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps have
-changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the way. With
-||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity around the optimum, the **dual** is off by at most
+v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps
+have changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the
+way. With ||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity around the optimum, the **dual** is off by at most
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
 **l1 ball** (``regularizers.L1Ball``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
 
-**Elastic net** (``regularizers.ElasticNet``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive; ||v||^2 / 2 of D is
-||soft(v)||^2 / 2, whose slope is soft(v): all of the above holds with soft(v) for v but in dv, as D(a) is the least of a function of
-w that is strongly convex around soft(v).
+**Elastic net** (``regularizers.ElasticNet``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive;
+||v||^2 / 2 of D is ||soft(v)||^2 / 2, whose slope is soft(v): all of the above holds with soft(v) for v but in dv, as
+D(a) is the least of a function of w that is strongly convex around soft(v).
 
 The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
 
-**All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for a_i all of the above
-holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no more than that of their sum: dv is twice as long.
+**All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for
+a_i all of the above holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no
+more than that of their sum: dv is twice as long.
 
-**One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs, whose absolute values
-are to be given in its place, and the weights of rows are known. So it is of two classes by nu (``solvers.nu``), with margins in
-units of rho.
+**One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs,
+whose absolute values are to be given in its place, and the weights of rows are known. So it is of two classes by nu
+(``solvers.nu``), with margins in units of rho.
 
-**Numbers** t_i: m_i = f_i - t_i is off by u |m_i| more, and |l'| |m| <= 2 l + e |l'|, e the width that costs nothing: M u e + 2 u P.
-D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with F >= the root of the mean f_i^2
+**Numbers** t_i: m_i = f_i - t_i is off by u |m_i| more, and |l'| |m| <= 2 l + e |l'|, e the width that costs nothing: M
+u e + 2 u P. D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with
+F >= the root of the mean f_i^2
 
     sum |a_i| |f_i| <= H F,    sum |a_i| |m_i| <= P + e sum C_i in a box,
                                               sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without corners, as m^2 <= 4 l / b + 2 e^2;
 
-and P_0 = sum C_i l(-t_i) is at most P + e sum C_i + M F in a box, 4 P + 2 b e^2 sum C_i + b C n max s F^2 without corners.
+and P_0 = sum C_i l(-t_i) is at most P + e sum C_i + M F in a box, 4 P + 2 b e^2 sum C_i + b C n max s F^2 without
+corners.
 
-All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves off;
-P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u' what an entry is off
-by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of
-which no sum is known, r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2) and P_0 = 1000 P.
+All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves
+off; P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u'
+what an entry is off by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of which no sum is known,
+r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2) and P_0 = 1000 P.
 """
 
 from __future__ import annotations
@@ -113,8 +118,8 @@ def reach_of_weights(w: Float64) -> Float64:
 def two_sum_terms(rows: int) -> int:
     """Return T of a sum of n terms of which what rounding takes is summed too (``rows.CSR.add_row``).
 
-    Each product is off by u of itself and the result by u; of n corrections, each at most u sum |a_i x_ij|, the sum is off by
-    n u times n times that (Higham, section 4.3). Two more for sums and differences of such vectors.
+    Each product is off by u of itself and the result by u; of n corrections, each at most u sum |a_i x_ij|, the sum is
+    off by n u times n times that (Higham, section 4.3). Two more for sums and differences of such vectors.
     """
     return 4 + math.ceil(rows * rows * UNIT)
 
@@ -130,7 +135,9 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
 
 
 def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs nothing; or M."""
+    """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs
+    nothing; or M.
+    """
     found, k = steepness(problem, primal, weights), threshold(problem.loss)
     total = problem.regularizer.sum_of_dual(weights.total if weights else math.inf)
     if total is not None:
@@ -141,7 +148,9 @@ def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None)
 
 
 def root_pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return the most that sqrt(sum a_i^2) can be there: sum a_i max a_i in a box, sum a_i^2 <= 2 b C max s P without corners; or sum a_i."""
+    """Return the most that sqrt(sum a_i^2) can be there: sum a_i max a_i in a box, sum a_i^2 <= 2 b C max s P without
+    corners; or sum a_i.
+    """
     found, largest = [pull_at_optimum(problem, primal, weights)], problem.C * (weights.largest if weights else math.inf)
     if has_box(problem.loss):
         found.append(math.sqrt(found[0] * _steepest(problem) * largest))
@@ -162,7 +171,9 @@ def rounding_of_primal(problem: Problem, primal: float, off: float, weights: Row
 
 
 def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) -> float:
-    """Return the same in a box, where only rows with sum C_i = ``weight`` can cost something, and no margin is off by more than ``off``."""
+    """Return the same in a box, where only rows with sum C_i = ``weight`` can cost something, and no margin is off by
+    more than ``off``.
+    """
     return _steepest(problem) * off * weight + _sums(problem) * primal
 
 
@@ -207,7 +218,9 @@ def _first_primal(problem: Problem, primal: float, weights: RowWeights | None, s
 
 
 def _sums(problem: Problem) -> float:
-    """What a sum over rows and one over weights are off by, relative to P; a residual is one rounding more, which counts twice."""
+    """What a sum over rows and one over weights are off by, relative to P; a residual is one rounding more, which
+    counts twice.
+    """
     return (problem.rows + problem.components + OWN + 2 * problem.loss.numeric()) * UNIT
 
 

@@ -34,9 +34,9 @@ class BestPoint(NamedTuple):
     primal: float
     """P there."""
     dual: float
-    """The largest D of the slopes anywhere on the segment, and at least the one that needs none (of a = 0: 0)."""
+    """The largest D of the slopes anywhere on the segment, and of a = 0."""
     steepest: Float64 | None
-    """(p,) the point of the segment whose slopes that is; None: it is the one that needs none."""
+    """(p,) the point of the segment whose slopes have that D; None: it is that of a = 0."""
     v: Float64
     """(p,) sum a_i y_i x_i of the slopes at the point."""
     gain: float
@@ -46,7 +46,7 @@ class BestPoint(NamedTuple):
 @saved_as("interior_point.segment")
 @dataclass(slots=True)
 class SegmentSums:
-    """All float64; p = columns + 1."""
+    """The sums of a pass along a segment, at J steps. All arrays are float64; p = columns + 1."""
 
     components: int
     """p."""
@@ -86,12 +86,12 @@ class SegmentSums:
         return self.gains[distinct], self._vectors()[distinct]
 
     def _vectors(self) -> Float64:
-        """(J, p) sum a_i y_i x_i of the slopes at each step."""
+        """Return sum a_i y_i x_i of the slopes at each step, (J, p)."""
         found: Float64 = self.v + self.low + self.apart
         return found if self.lows is None else found + self.lows
 
     def close(self, w: Float64, d: Float64, objective: Regularizer = SQUARED_NORM) -> BestPoint:
-        """The best of the points that were looked at, all blocks counted."""
+        """Return the best of the points that were evaluated. All blocks must have been added."""
         points = [w + t * d for t in STEPS]
         v = self._vectors()
         primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
@@ -103,8 +103,8 @@ class SegmentSums:
 
 
 class SegmentState:
-    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files
-    know.
+    """The fields that the states of all these solvers have; where they are among the others is part of the saved
+    format.
     """
 
     __slots__ = ()
@@ -117,12 +117,12 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSolver(Solver[Any]):
-    """Members of ``types.Solver`` that are the same wherever the next direction comes from."""
+    """The members of ``Solver`` that do not depend on how the next direction is found."""
 
     halved: ClassVar[str]
-    """The setting that want of memory halves; None: as many as are usual (``held``)."""
+    """The setting that is halved where memory is short."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: all that passes on is a function of the point and of what was summed up over rows."""
+    """Empty: the next pass depends on sums over rows, and on no number of a row."""
     shuffled: ClassVar[bool] = False
     """False: no step is taken while rows are read, so that their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement()
@@ -131,30 +131,30 @@ class SegmentSolver(Solver[Any]):
     warm_start: ClassVar[bool] = True
 
     def count_kept(self, problem: Problem) -> int:
-        """Return how many there are in memory."""
+        """Return how many rows, or planes, are kept in memory."""
         raise NotImplementedError
 
-    def least(self, problem: Problem) -> int:
-        """Return how few are of use."""
+    def min_kept(self, problem: Problem) -> int:
+        """Return the least number that is of use."""
         raise NotImplementedError
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """With half as many in memory; None at the least that is of use, or where a number was ``asked`` for."""
+        """Return the solver with half as many in memory; None at the least number, or where one was ``asked`` for."""
         half = self.count_kept(problem) // 2
         changed: dict[str, Any] = {self.halved: half}
-        return None if self.halved in asked or half < self.least(problem) else replace(self, **changed)
+        return None if self.halved in asked or half < self.min_kept(problem) else replace(self, **changed)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """How many there are in memory; None: as many as are usual."""
+        """Return the setting that ``smaller`` halves."""
         return field_values(self, (self.halved,))
 
     def certify(self, state: SegmentState) -> None:
-        """Every pass is an exact evaluation."""
+        """Do nothing: every pass is an exact evaluation."""
 
     def candidate(self, state: SegmentState) -> Float64:
-        """The best point of the readings."""
+        """Return the best point that was evaluated."""
         return state.point.copy()
 
     def solution(self, state: SegmentState) -> LinearSolution:
-        """The best point of the readings."""
+        """Return the best point that was evaluated."""
         return LinearSolution(state.point.copy(), state.problem.bias)

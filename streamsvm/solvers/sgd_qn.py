@@ -2,8 +2,8 @@
 
 Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: ``compute.passes.sgd_qn``.
 
-**Start.** t_0 decides how long the first steps are. Powers of ten from ``skip`` on are tried on the first rows of the first block,
-one pass each, as the authors do, and the one that leaves the least objective there is taken. A warm start
+**Start.** t_0 decides how long the first steps are. Powers of ten from ``skip`` on are tried on the first rows of the
+first block, one pass each, as the authors do, and the one that leaves the least objective there is taken. A warm start
 counts as one epoch at least.
 
 **Skip.** A step of all columns costs as much as 16 columns a row, the same for dense rows and sparse.
@@ -13,8 +13,8 @@ counts as one epoch at least.
 **Certificate.** The slopes met in a pass are a dual point (``solvers.stochastic``); the candidate is the mean of
 w over passes that favors the late ones, where the authors look at the last w.
 
-**Merge.** H w is to H what a is to lambda t in ``solvers.stochastic``, and is merged like it: the copies' contributions to H and
-to H w are added.
+**Merge.** H w is to H what a is to lambda t in ``solvers.stochastic``, and is merged like it: the copies' contributions
+to H and to H w are added.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from streamsvm.solvers.stochastic import (
     AveragedCertificate,
     AveragedSolver,
     AveragedState,
-    averaged_certificate_for,
-    certificate_of,
-    evaluate,
-    share_of,
-    take_pass,
+    bound_by_pass,
+    close_certificate,
+    evaluate_candidate,
+    start_certificate,
+    weight_of_last_pass,
 )
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
@@ -99,24 +99,25 @@ class SGDQN(AveragedSolver):
     ] = 0.0
     sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
-    """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too soon."""
+    """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too
+    soon."""
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {"t0 is given": ("sample",) if self.t0 else ()}
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of sixteen vectors of weights, six of them scratch."""
+        """Return the bytes of sixteen vectors of weights, six of them scratch."""
         return Cost(fixed=16 * 8 * (problem.columns + 1))
 
     def start(self, problem: Problem) -> SGDQNState:
         """Begin at w = 0 or the warm weights; H is set by the first block."""
         w, zero = problem.first_weights(), np.zeros(problem.columns + 1)
         arrays = (w, zero, w.copy(), zero.copy(), zero.copy(), zero.copy(), zero.copy())
-        return SGDQNState(problem, *arrays, averaged_certificate_for(problem))
+        return SGDQNState(problem, *arrays, start_certificate(problem))
 
     def visit(self, state: SGDQNState, block: Block) -> None:
         """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
-        evaluate(state.averaged, block)
+        evaluate_candidate(state.averaged, block)
         if state.averaged.ending:
             return
         if state.H[0] == 0.0:
@@ -134,14 +135,14 @@ class SGDQN(AveragedSolver):
         return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
 
     def _try_clocks(self, state: SGDQNState, block: Block) -> float:
-        """The t_0 that does best on a sample of the first block."""
+        """Return the t_0 that does best on a sample of the first block."""
         p, order = state.problem, block.order[: self.sample]
         least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))
         tried = [least * 10.0**k for k in range(TRIALS)]
         return min(tried, key=lambda t: self._objective_after(state, block.labeled, order, t))
 
     def _objective_after(self, state: SGDQNState, given: Labeled, order: Int32, t: float) -> float:
-        """lambda/2 ||w||^2 and the mean loss of the sample after a pass over it that begins at t_0 = t."""
+        """Return lambda/2 ||w||^2 and the mean loss of the sample after a pass over it that begins at t_0 = t."""
         p, w, scratch = state.problem, state.w.copy(), np.zeros((4, len(state.w)))
         at = Moving(w, np.full_like(w, state.lam * t), *scratch)
         sgd_qn_pass(given, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
@@ -154,12 +155,12 @@ class SGDQN(AveragedSolver):
         """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
         averaged, C, w = state.averaged, state.problem.C, state.w
         if averaged.ending:
-            return certificate_of(averaged, averaged.primal)
+            return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
-        take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
-        certificate = certificate_of(averaged, 0.5 * float(w @ w) + C * state.losses)
+        bound_by_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = close_certificate(averaged, 0.5 * float(w @ w) + C * state.losses)
         mean = state.total / state.samples if state.samples else w
-        averaged.candidate += share_of(averaged.passes) * (mean - averaged.candidate)
+        averaged.candidate += weight_of_last_pass(averaged.passes) * (mean - averaged.candidate)
         state.w_before[:], state.H_before[:] = w, state.H
         clear_totals(state)
         return certificate

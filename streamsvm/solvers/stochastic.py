@@ -90,7 +90,7 @@ class AveragedCertificate:
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     candidate: Float64
-    """The weights that are evaluated next; the solver moves them when it closes a pass, after ``certificate_of``."""
+    """The weights that are evaluated next; the solver moves them when it closes a pass, after ``close_certificate``."""
     best: Float64
     """The candidate of least exact primal, which is ``primal``."""
     v: Own[Float64]
@@ -115,26 +115,29 @@ class AveragedCertificate:
     """Whether this pass does nothing else."""
 
 
-def averaged_certificate_for(problem: Problem) -> AveragedCertificate:
-    """Nothing but w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
+def start_certificate(problem: Problem) -> AveragedCertificate:
+    """Return the certificate of w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
     zero = np.zeros(problem.columns + 1)
     return AveragedCertificate(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
 
 
-def share_of(passes: int) -> float:
-    """The weight of the last of so many passes in the means."""
+def weight_of_last_pass(passes: int) -> float:
+    """Return the weight of the last of so many passes in the means."""
     return (AVERAGING_POWER + 1) / (passes + AVERAGING_POWER)
 
 
-def evaluate(averaged: AveragedCertificate, block: Block) -> None:
+def evaluate_candidate(averaged: AveragedCertificate, block: Block) -> None:
     """Add a block's exact losses of the candidate, if that is what the pass is for."""
     if averaged.certifying:
         p = averaged.problem
         averaged.losses += loss_sum(block.X, block.y, block.s, averaged.candidate, p.C, p.loss)
 
 
-def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
-    """The same, and a dual point from the slopes at the candidate: for passes that do not meet every row once."""
+def evaluate_with_slopes(averaged: AveragedCertificate, block: Block) -> None:
+    """Add a block's exact losses of the candidate and a dual point from its slopes, if that is what the pass is for.
+
+    For passes that do not meet every row once.
+    """
     if not averaged.certifying:
         return
     p = averaged.problem
@@ -145,16 +148,16 @@ def evaluate_slopes(averaged: AveragedCertificate, block: Block) -> None:
     averaged.quadratic += quadratic
 
 
-def take_slopes(averaged: AveragedCertificate) -> None:
-    """Bound the optimum by what ``evaluate_slopes`` summed, and forget the sums."""
+def bound_by_slopes(averaged: AveragedCertificate) -> None:
+    """Bound the optimum by what ``evaluate_with_slopes`` summed, and forget the sums."""
     raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
     averaged.v[:] = 0.0
     averaged.linear = averaged.quadratic = 0.0
 
 
-def take_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
+def bound_by_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
     """Bound the optimum by the mean over passes, this one's sums included."""
-    share = share_of(averaged.passes)
+    share = weight_of_last_pass(averaged.passes)
     averaged.v += share * (v - averaged.v)
     averaged.linear += share * (linear - averaged.linear)
     averaged.quadratic += share * (quadratic - averaged.quadratic)
@@ -167,7 +170,7 @@ def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadrat
     averaged.dual = max(averaged.dual, value)
 
 
-def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificate:
+def close_certificate(averaged: AveragedCertificate, estimate: float) -> Certificate:
     """Close the pass: the exact certificate if there is one, and whether the next pass is to give one.
 
     ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
@@ -189,7 +192,7 @@ def certificate_of(averaged: AveragedCertificate, estimate: float) -> Certificat
 
 
 def add_slopes(averaged: AveragedCertificate, others: list[AveragedCertificate]) -> None:
-    """Add what ``evaluate_slopes`` summed in other parts of a pass."""
+    """Add what ``evaluate_with_slopes`` summed in other parts of a pass."""
     for other in others:
         averaged.v = averaged.v + other.v
         averaged.linear += other.linear
@@ -197,8 +200,8 @@ def add_slopes(averaged: AveragedCertificate, others: list[AveragedCertificate])
 
 
 class AveragedState:
-    """The state of such a solver; its fields are the solver's own, these two among them, in an order that files
-    know.
+    """The fields that the states of all these solvers have; where they are among the others is part of the saved
+    format.
     """
 
     __slots__ = ()
@@ -215,12 +218,12 @@ class AveragedState:
 
 
 class AveragedSolver(Solver[Any]):
-    """Members of ``types.Solver`` that are the same whatever the steps are."""
+    """The members of ``Solver`` that do not depend on the steps."""
 
     __slots__ = ()
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: what passes on is a few vectors of weights, and no number per row of the data."""
+    """Empty: the state is a few vectors of weights, and no number of a row."""
     shuffled: ClassVar[bool] = True
     """True: steps along the rows as they lie would follow their order, by class or by time."""
     has_candidates: ClassVar[bool] = True
@@ -341,19 +344,19 @@ class SGD(AveragedSolver):
         }
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of eight vectors of weights, and a number a row of a block for draws."""
+        """Return the bytes of eight vectors of weights, and of a number a row of a block for draws."""
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
 
     def start(self, problem: Problem) -> SGDState:
         """Begin at a = 0, or with the warm weights counted as one epoch."""
         t = 0 if problem.warm is None else problem.rows
         a = problem.first_weights() * (t / (problem.C * problem.rows))
-        before, total, averaged = a.copy(), np.zeros_like(a), averaged_certificate_for(problem)
+        before, total, averaged = a.copy(), np.zeros_like(a), start_certificate(problem)
         return SGDState(problem, a, before, total, averaged, a.copy(), t, t_before=t, t_origin=t)
 
     def visit(self, state: SGDState, block: Block) -> None:
         """Present the block's rows in their order, or rows drawn, and evaluate the candidate where that is due."""
-        (evaluate_slopes if self.variant == "r" else evaluate)(state.averaged, block)
+        (evaluate_with_slopes if self.variant == "r" else evaluate_candidate)(state.averaged, block)
         if state.averaged.ending:
             return
         order = self._draw(state, block) if self.variant == "r" else block.order
@@ -383,27 +386,25 @@ class SGD(AveragedSolver):
         """Close the epoch: the paper's dual bound, an estimate of the primal, and the next candidate."""
         averaged, p, lam = state.averaged, state.problem, state.lam
         if self.variant == "r" and averaged.certifying:
-            take_slopes(averaged)
+            bound_by_slopes(averaged)
         if averaged.ending:
-            return certificate_of(averaged, averaged.primal)
+            return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
         w = state.a / (lam * state.t)
         if self.variant != "r":
-            self._bound(state)
-        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
-        averaged.candidate += share_of(averaged.passes) * (state.total / state.samples - averaged.candidate)
+            self._raise_dual(state)
+        certificate = close_certificate(averaged, 0.5 * float(w @ w) + p.C * state.losses)
+        averaged.candidate += weight_of_last_pass(averaged.passes) * (state.total / state.samples - averaged.candidate)
         self._reset(state)
         return certificate
 
-    def _bound(self, state: SGDState) -> None:
-        """The paper's dual point, which is w without the warm start, and the mean over passes that favors the late
-        ones.
-        """
+    def _raise_dual(self, state: SGDState) -> None:
+        """Bound the optimum by the paper's dual point, which is w without the warm start, and by the mean over passes."""
         lam = state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.gained_before + state.gained
         raise_dual(state.averaged, (state.a - state.origin) / all_shown, everything / all_shown, 0.0)
-        take_pass(state.averaged, (state.a - state.before) / shown, state.gained / shown, 0.0)
+        bound_by_pass(state.averaged, (state.a - state.before) / shown, state.gained / shown, 0.0)
 
     def _reset(self, state: SGDState) -> None:
         state.before[:] = state.a
@@ -500,25 +501,28 @@ class Pegasos(AveragedSolver):
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of eight vectors of weights and a batch."""
+        """Return the bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
 
     def start(self, problem: Problem) -> PegasosState:
         """Begin at w = 0; a warm start enters with the first block, which sets the clock."""
         zero = np.zeros(problem.columns + 1)
-        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
+        return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), start_certificate(problem))
 
     def visit(self, state: PegasosState, block: Block) -> None:
         """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
-        evaluate(state.averaged, block)
+        evaluate_candidate(state.averaged, block)
         if state.averaged.ending:
             return
         p, rows = state.problem, len(block.order)
-        state.weight += weight_in_radius(p, block)
+        state.weight += radius_term(p, block)
         state.met += rows
         if state.t == 0:
             self._begin(state, block)
-        radius, batches = self._radius(state), Batches(block.order, self.batch, sampling(p.columns, self.batch))
+        radius, batches = (
+            self._radius(state),
+            Batches(block.order, self.batch, batches_per_sample(p.columns, self.batch)),
+        )
         linear, quadratic, shrunk, losses, samples = pegasos_pass(
             *(block.labeled, batches, Objective(state.lam, p.loss), radius),
             *(state.offset + state.t, state.a, state.total),
@@ -532,14 +536,14 @@ class Pegasos(AveragedSolver):
 
     def _begin(self, state: PegasosState, block: Block) -> None:
         """Set the clock, and a to what a warm start is at that time: it weighs as much as one epoch at least."""
-        warm, state.offset = state.problem.warm, self._offset(state, block)
+        warm, state.offset = state.problem.warm, self._stable_offset(state, block)
         if warm is not None:
             state.offset = max(state.offset, float(state.problem.rows))
             for a in (state.a, state.before, state.origin):
                 a[:] = state.lam * state.offset * warm
 
-    def _offset(self, state: PegasosState, block: Block) -> float:
-        """The t from which 1 / (lambda t) is a stable step for the rows of this block."""
+    def _stable_offset(self, state: PegasosState, block: Block) -> float:
+        """Return the t from which 1 / (lambda t) is a stable step for the rows of this block."""
         loss = state.problem.loss
         if has_box(loss):
             return 0.0
@@ -547,7 +551,7 @@ class Pegasos(AveragedSolver):
         return float(largest / (loss.curvature(1.0) * state.lam))
 
     def _radius(self, state: PegasosState) -> float:
-        """Of a ball that holds the optimum; the sum over all rows is foretold from those met."""
+        """Return the radius of a ball that holds the optimum; the sum over all rows is estimated from those met."""
         if not self.projection:
             return inf
         p = state.problem
@@ -566,23 +570,23 @@ class Pegasos(AveragedSolver):
         """
         averaged, p = state.averaged, state.problem
         if averaged.ending:
-            return certificate_of(averaged, averaged.primal)
+            return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
         time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
         w, quadratic = state.a / time, state.quadratic_before + state.quadratic
         raise_dual(averaged, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
-        take_pass(averaged, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
-        certificate = certificate_of(averaged, 0.5 * float(w @ w) + p.C * state.losses)
-        self._average(state, w)
+        bound_by_pass(averaged, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
+        certificate = close_certificate(averaged, 0.5 * float(w @ w) + p.C * state.losses)
+        self._move_candidate(state, w)
         self._reset(state)
         return certificate
 
-    def _average(self, state: PegasosState, w: Float64) -> None:
+    def _move_candidate(self, state: PegasosState, w: Float64) -> None:
         candidate, passes = state.averaged.candidate, state.averaged.passes
         if self.averaging == "none":
             candidate[:] = w
         else:
-            share = share_of(passes) if self.averaging == "tail" else 1.0 / passes
+            share = weight_of_last_pass(passes) if self.averaging == "tail" else 1.0 / passes
             candidate += share * (state.total / state.samples - candidate)
 
     def _reset(self, state: PegasosState) -> None:
@@ -611,7 +615,7 @@ class Pegasos(AveragedSolver):
         return merge_states([changed, *others])
 
 
-def weight_in_radius(problem: Problem, block: Block) -> float:
+def radius_term(problem: Problem, block: Block) -> float:
     """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i
     l(-t_i).
     """
@@ -632,8 +636,8 @@ def largest_slope_product(loss: Loss) -> float:
     return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
 
 
-def sampling(columns: int, batch: int) -> int:
-    """After how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
+def batches_per_sample(columns: int, batch: int) -> int:
+    """Return after how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
     return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))
 
 
@@ -727,17 +731,17 @@ class ASSG(AveragedSolver):
     """Any: a dual value follows from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of eight vectors of weights and a batch."""
+        """Return the bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
 
     def start(self, problem: Problem) -> ASSGState:
         """Begin at w = 0 or the warm weights; radius and step are set by the first block."""
         zero = np.zeros(problem.columns + 1)
-        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), averaged_certificate_for(problem))
+        return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), start_certificate(problem))
 
     def visit(self, state: ASSGState, block: Block) -> None:
         """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
-        evaluate(state.averaged, block)
+        evaluate_candidate(state.averaged, block)
         if state.averaged.ending:
             return
         if state.length == 0.0:
@@ -765,7 +769,7 @@ class ASSG(AveragedSolver):
         state.first_radius = (
             self.radius or (RADIUS_FACTOR if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
         )
-        state.first_step = self.step or self._step(state, block, order)
+        state.first_step = self.step or self._stable_step(state, block, order)
         self._restart(state)
 
     def _solve_sample(self, state: ASSGState, block: Block, order: Int32) -> None:
@@ -775,8 +779,8 @@ class ASSG(AveragedSolver):
             shuffle(order, len(order), block.seed + sweep)
             dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), Held(), alpha, state.w)
 
-    def _step(self, state: ASSGState, block: Block, order: Int32) -> float:
-        """The step that minimizes the bound on a stage's error, short enough to be stable."""
+    def _stable_step(self, state: ASSGState, block: Block, order: Int32) -> float:
+        """Return the step that minimizes the bound on a stage's error, short enough to be stable."""
         loss, mean = state.problem.loss, np.zeros_like(state.w)
         squares, largest = gradient_moments(block.labeled, order, loss, mean)
         mean /= len(order)
@@ -790,7 +794,7 @@ class ASSG(AveragedSolver):
     # -- stages --------------------------------------------------------------------------------------------------------
 
     def _steps(self, state: ASSGState, block: Block, order: Int32) -> None:
-        p, batches = state.problem, Batches(order, self.batch, sampling(state.problem.columns, self.batch))
+        p, batches = state.problem, Batches(order, self.batch, batches_per_sample(state.problem.columns, self.batch))
         stage = Stage(state.center, state.radius, state.step)
         linear, quadratic, losses, samples = assg_pass(
             block.labeled, batches, Objective(state.lam, p.loss), stage, state.w, state.total, state.v
@@ -827,10 +831,10 @@ class ASSG(AveragedSolver):
         """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
         averaged, C = state.averaged, state.problem.C
         if averaged.ending:
-            return certificate_of(averaged, averaged.primal)
+            return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
-        take_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
-        certificate = certificate_of(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
+        bound_by_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
+        certificate = close_certificate(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
         half_done = state.left < 0.5 * state.length and state.samples > 0.0
         averaged.candidate[:] = state.total / state.samples if half_done else state.center
         clear_totals(state)

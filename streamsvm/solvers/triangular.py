@@ -4,16 +4,16 @@ L Z = B with L lower triangular (p, p), B (p, q), by forward substitution over b
 
     Z_k = L_kk^-1 (B_k - sum_{j < k} L_kj Z_j),
 
-and L' Z = B backward in the same way (Golub and Van Loan, Matrix Computations, 3.1.4). Nearly all of it is one product a block.
-scipy.linalg has both too; to import it takes a quarter of a second of every fit, and a second BLAS with it.
+and L' Z = B backward in the same way (Golub and Van Loan, Matrix Computations, 3.1.4). Nearly all of it is one product
+a block. scipy.linalg has both too; to import it takes a quarter of a second of every fit, and a second BLAS with it.
 
 A = L L' column by column of blocks: with A_kk and what is below it,
 
     P = A_{>=k, k} - sum_{j < k} L_{>=k, j} L_kj',    L_kk L_kk' = P_k,    L_{>k, k} = P_{>k} L_kk^-T  (4.2.6, there),
 
-where idle threads take strips of the rows of P. L_kk is inverted, so that all is products: 1,000 columns take 60 % of what numpy's
-factorization takes, on one thread. What it costs is an error of cond(L_kk) units of rounding, at most the root of the
-matrix's own condition: nothing to products in float32, which matrices of so many columns are made of.
+where idle threads take strips of the rows of P. L_kk is inverted, so that all is products: 1,000 columns take 60 % of
+what numpy's factorization takes, on one thread. What it costs is an error of cond(L_kk) units of rounding, at most the
+root of the matrix's own condition: nothing to products in float32, which matrices of so many columns are made of.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ BLOCK = 64
 
 
 STRIP = 256
-"""Rows of a strip; a strip is a product of its own, whoever makes it. So many columns or fewer are factorized as a whole."""
+"""Rows of a strip; a strip is a product of its own, whoever makes it. So many columns or fewer are factorized as a
+whole."""
 
 
 def cholesky(matrix: Float64) -> Float64:

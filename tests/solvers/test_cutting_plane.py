@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.losses import LOSSES
-from streamsvm.solvers.cutting_plane import GRID, Bundle, CuttingPlane, LineSearch, minimize
+from streamsvm.solvers.cutting_plane import GRID, Bundle, CuttingPlane, LineSearch, minimize_model
 from streamsvm.solvers.segment import SegmentSums
 from streamsvm.types.state import merge_states
 from tests.axes import each_value
@@ -51,7 +51,7 @@ def test_cutting_plane_program_is_solved_to_rounding(seed: int) -> None:
     V[K // 2 :] = V[: K - K // 2] if seed % 3 == 0 else V[K // 2 :]
     g = rng.normal(size=K) * 10.0 ** rng.integers(-2, 5)
     G = V @ V.T
-    theta = minimize(G, g, 0.0)
+    theta = minimize_model(G, g, 0.0)
     slopes, scale = G @ theta - g, max(np.abs(G).max(), np.abs(g).max())
     assert theta.min() >= 0.0
     assert theta.sum() == pytest.approx(1.0, abs=1e-14)

@@ -12,7 +12,7 @@ from streamsvm.compute.passes.sgd_qn import STEEPEST, Counted, Moving, sgd_qn_pa
 from streamsvm.compute.passes.stochastic import Objective
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Labeled
-from streamsvm.solvers.stochastic import ASSG, SGD, Pegasos, largest_slope_product, share_of
+from streamsvm.solvers.stochastic import ASSG, SGD, Pegasos, largest_slope_product, weight_of_last_pass
 from tests.axes import each_value
 from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
 
@@ -49,7 +49,7 @@ def test_sgd_bound_is_the_dual_of_the_counts(variant: Any, times: int, margin: f
             solver.visit(state, block)
         certificate = solver.finish(state)
         plain = problem.C * s * counts[: epoch + 1].sum(0) / (times * (epoch + 1))
-        mean += share_of(epoch + 1) * (problem.C * s * counts[epoch] / times - mean)
+        mean += weight_of_last_pass(epoch + 1) * (problem.C * s * counts[epoch] / times - mean)
         for alpha in (plain, mean):
             assert np.all(alpha >= 0.0)
             assert np.all(alpha <= problem.C * s * (1 + 1e-12))

@@ -25,11 +25,11 @@ from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, S
 from streamsvm.solvers.kernel.working_set import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
 
 GROWING_SHARE = 0.75
-"""Of the rows that are new in a working set, this share has the smallest g; the others are of the support. There are all of
-it to find and only some of it to correct (a9a, C = 1: 50,400 kernel columns instead of 56,600)."""
+"""Of the rows that are new in a working set, this share has the smallest g; the others are of the support. There are
+all of it to find and only some of it to correct (a9a, C = 1: 50,400 kernel columns instead of 56,600)."""
 WORST_SHARE = 0.25
-"""Where more rows are violated than there is room for, this share of those offered has the smallest g. The others are drawn from the
-violated ones: the worst alone are a biased lot, outliers and wrong labels."""
+"""Where more rows are violated than there is room for, this share of those offered has the smallest g. The others are
+drawn from the violated ones: the worst alone are a biased lot, outliers and wrong labels."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class Blended(SimplexSolver):
         return matrix_bytes(min(self.working, rows))
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
-        """Return the places of the smallest g, and where more rows than there is room for violate their margin, a sample of these."""
+        """Return the places of the smallest g, and where more rows than there is room for violate their margin, a
+        sample of these.
+        """
         violated = np.flatnonzero(v > -2.0 * state.f)
         if state.support is None or len(violated) <= count:
             return super().choose(state, index, v, count)

@@ -1,4 +1,6 @@
-"""Kernel values that are wanted more than once: a cache of the columns of a pool's matrix, and values shared by problems."""
+"""Kernel values that are wanted more than once: a cache of the columns of a pool's matrix, and values shared by
+problems.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.tags import saved_as
 
 COLUMNS_AT_ONCE = 8
-"""Columns that are computed together: the rows are read once for all of them, and those near the minimum are wanted next."""
+"""Columns that are computed together: the rows are read once for all of them, and those near the minimum are wanted
+next."""
 WEIGHING_COST = 16
 """The cost of picking a value out and adding it up, in entries of the product that makes one."""
 
@@ -24,7 +27,9 @@ WEIGHING_COST = 16
 @saved_as("kernel.columns")
 @dataclass(slots=True)
 class KernelCache:
-    """The least recently used columns z_i z (k(., x_i) + constant) + ridge_i e_i, (m,) in the arithmetic of the form, go first."""
+    """The least recently used columns z_i z (k(., x_i) + constant) + ridge_i e_i, (m,) in the arithmetic of the form,
+    go first.
+    """
 
     pool: Pool
     """The m rows whose matrix it is."""
@@ -34,8 +39,8 @@ class KernelCache:
     diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     """(m,) k(x_i, x_i) + constant + ridge_i."""
     _kept: dict[int, Array] = field(default_factory=dict)
-    """The columns at hand, the least recently used first. A checkpoint has them too, because their last bits depend on which
-    were computed together."""
+    """The columns at hand, the least recently used first. A checkpoint has them too, because their last bits depend on
+    which were computed together."""
 
     def __post_init__(self) -> None:
         dtype = dtype_of(self.form.arithmetic)
@@ -66,7 +71,9 @@ class KernelCache:
 
 
 def is_sharing_worthwhile(supports: list[Pool], X: Rows) -> bool:
-    """Return whether one evaluation for all supports is less work than one each: rows are wide, or supports overlap enough."""
+    """Return whether one evaluation for all supports is less work than one each: rows are wide, or supports overlap
+    enough.
+    """
     entries = X.values.shape[1] if isinstance(X, Dense) else len(X.data) / row_count(X)
     each = sum(s.size for s in supports)
     return len(np.unique(np.concatenate([s.index for s in supports]))) * entries + each * WEIGHING_COST < each * entries

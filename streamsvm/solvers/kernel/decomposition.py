@@ -4,27 +4,29 @@
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
 rows that moved since the last one and offers the block's worst violators to the pool, which is then optimized in memory
-(``working_set.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows the
-moves made since. So a visit first writes its own rows' a and f as the pool left them, then adds to f of all other rows what
-the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its end
+(``working_set.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows
+the moves made since. So a visit first writes its own rows' a and f as the pool left them, then adds to f of all other
+rows what the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its
+end
 
     P = 1/2 x'Kx + min_b C sum_i s_i l(y_i (f_i + b)),     D = sum_i (a_i - conjugate(a_i)) - 1/2 x'Kx
 
 are those of the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
 
-*Regression.* Targets t_i have x_i = a_i, of either sign, with a corner at 0: in a pool each row stays on the side of 0 that it is
-shown on, and where it ends at 0 the next pass shows it on the other one if that is where it would go
+*Regression.* Targets t_i have x_i = a_i, of either sign, with a corner at 0: in a pool each row stays on the side of 0
+that it is shown on, and where it ends at 0 the next pass shows it on the other one if that is where it would go
 (``compute.passes.kernel_rows``). A pool's problem is therefore the same for all. t'x takes the place of y'x.
 
-*One class* with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu sum s_i, which
-adds nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
+*One class* with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu
+sum s_i, which adds nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
 
-*The pool* has the worst violators where they are few. Where there are many more than a pool holds, it has a share of them drawn at
-random and a few of the worst, for the worst alone are a biased lot (``working_set.SAMPLED_FROM``).
+*The pool* has the worst violators where they are few. Where there are many more than a pool holds, it has a share of
+them drawn at random and a few of the worst, for the worst alone are a biased lot (``working_set.SAMPLED_FROM``).
 
-*Rounding.* f has added up the rounding of every kernel value that a move was worth; ``drift`` bounds it. Where that is too much
-for the certificate that was asked for, f is recomputed from the support in another pass, in float64, at the rows that matter
-to P or D (``rounding.py``). If P and D then prove to be apart, f is recomputed at all rows, and the work goes on in float64.
+*Rounding.* f has added up the rounding of every kernel value that a move was worth; ``drift`` bounds it. Where that is
+too much for the certificate that was asked for, f is recomputed from the support in another pass, in float64, at the
+rows that matter to P or D (``rounding.py``). If P and D then prove to be apart, f is recomputed at all rows, and the
+work goes on in float64.
 """
 
 from __future__ import annotations
@@ -116,13 +118,13 @@ is work for an x that is soon another."""
 CARRIED_SHARE = 0.25
 """At most this share of a new pool is taken from the last one: rows still between their bounds."""
 POOL_SHARE, WHOLE_SHARE = 0.1, 0.01
-"""A pool is solved until its violation is POOL_SHARE of what the pass found over all rows. A pool of all rows is solved further, down
-to WHOLE_SHARE, to where the gap is about the one asked for: anything short of it takes another pass and another update of the
-gradient of all rows."""
+"""A pool is solved until its violation is POOL_SHARE of what the pass found over all rows. A pool of all rows is solved
+further, down to WHOLE_SHARE, to where the gap is about the one asked for: anything short of it takes another pass and
+another update of the gradient of all rows."""
 STALLED_GAP_RATIO = 0.9
 STALLED_SETS, STALLED_LEVELS, STALLED_POOLS = 5, 12, 40
-"""The run has stalled where the gap is still STALLED_GAP_RATIO of what it was this many passes ago: with all rows in one working set,
-with all rows in a pool on levels, or with some of the rows in a pool."""
+"""The run has stalled where the gap is still STALLED_GAP_RATIO of what it was this many passes ago: with all rows in
+one working set, with all rows in a pool on levels, or with some of the rows in a pool."""
 INTERCEPTS = 64
 """Intercepts tried on either side of the last estimate."""
 COPIED_ROWS = 8192
@@ -163,8 +165,8 @@ class DecompositionState:
     pool: Pool | None = None
     """The rows in memory with x and v as they were left when last solved; None: none yet, or none any more."""
     moved: Pool | None = None
-    """Rows of the pool whose x changed, x being the change and sign 1, which f of the other rows does not have yet; None where
-    ``pool`` is."""
+    """Rows of the pool whose x changed, x being the change and sign 1, which f of the other rows does not have yet;
+    None where ``pool`` is."""
     shared_values: Own[Float64 | None] = None
     """What ``moved`` adds to f of the rows that are visited next, if it was evaluated for several problems at once."""
     support: Pool | None = None
@@ -234,7 +236,9 @@ class DecompositionState:
 
     @property
     def beginning(self) -> bool:
-        """Whether this is the first pass for one class with a free offset: no row violates anything yet, and any will do."""
+        """Whether this is the first pass for one class with a free offset: no row violates anything yet, and any will
+        do.
+        """
         return not self.problem.regularizer.has_scale and self.pool is None and not self.gaps
 
     @property
@@ -369,10 +373,11 @@ class Decomposition(Solver[DecompositionState]):
         state.deadline = moment
 
     def finish(self, state: DecompositionState) -> Certificate:
-        """Close the pass: both bounds are exact for the present x. Then prepare what the certificate asked for still needs.
+        """Close the pass: both bounds are exact for the present x. Then prepare what the certificate asked for still
+        needs.
 
-        That is a pool to be solved in steps, or a pass that collects the support, or one that recomputes f in float64, or one
-        that evaluates the reduced set.
+        That is a pool to be solved in steps, or a pass that collects the support, or one that recomputes f in float64,
+        or one that evaluates the reduced set.
         """
         if state.reduced is None:
             state.support_size = state.support_met
@@ -501,7 +506,9 @@ class Decomposition(Solver[DecompositionState]):
         return not complete
 
     def _recompute_or_reduce(self, state: DecompositionState) -> bool:
-        """Have f recomputed if the whole support is known, else make the reduced set; return whether a pass is needed for it."""
+        """Have f recomputed if the whole support is known, else make the reduced set; return whether a pass is needed
+        for it.
+        """
         if state.support is None or state.support.size < state.support_size:
             return self._reduce_support(state)
         state.recompute_support = state.support
@@ -565,7 +572,9 @@ class Decomposition(Solver[DecompositionState]):
         return select_rows(rows, draw_by_weight(rows.index, rows.x, SAMPLE_PER_POINT * self.max_support))
 
     def _reduce_support(self, state: DecompositionState) -> bool:
-        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it was made."""
+        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it
+        was made.
+        """
         support = state.support
         if support is None or not 0 < self.max_support < state.support_size:
             return False
@@ -580,7 +589,9 @@ class Decomposition(Solver[DecompositionState]):
 
 
 def catch_up(state: DecompositionState, block: Block) -> None:
-    """Bring a and f of the block, its per-row state, to the present x: own rows from the pool, others by what moved there."""
+    """Bring a and f of the block, its per-row state, to the present x: own rows from the pool, others by what moved
+    there.
+    """
     if state.pool is None or state.moved is None:
         return
     pool, f, n = state.pool, block.rows["f"], len(block.y)
@@ -598,7 +609,8 @@ def catch_up(state: DecompositionState, block: Block) -> None:
 
 
 def recompute_values(state: DecompositionState, support: Pool, block: Block) -> None:
-    """Recompute f from the support, in the arithmetic of certificates, at the rows that matter to P or D, or at all rows.
+    """Recompute f from the support, in the arithmetic of certificates, at the rows that matter to P or D, or at all
+    rows.
 
     Those that matter have a coefficient, or may cost something as far as f may be off and b elsewhere.
     """
@@ -682,10 +694,11 @@ def bounds_of_pass(state: DecompositionState) -> Certificate:
 
 
 def _check_bounded(state: DecompositionState, dual: float, rounding: float) -> None:
-    """Raise UsageError where D grows for ever along the ray t x, t > 0, because of a kernel that is not positive semidefinite.
+    """Raise UsageError where D grows for ever along the ray t x, t > 0, because of a kernel that is not positive
+    semidefinite.
 
-    Without bounds above, the ray keeps to all constraints, and D(t x) = t sum a_i (1 - conjugate'(0)) - t^2 Q. Q, which ridges
-    make larger, is above 0 unless D is beyond its first term.
+    Without bounds above, the ray keeps to all constraints, and D(t x) = t sum a_i (1 - conjugate'(0)) - t^2 Q. Q, which
+    ridges make larger, is above 0 unless D is beyond its first term.
     """
     p = state.problem
     assert p.kernel is not None  # a kernel solver is given problems of one
@@ -754,7 +767,9 @@ def next_pool(state: DecompositionState) -> Pool:
 
 
 def start_at_bounds(state: DecompositionState, pool: Pool) -> float:
-    """Set x of the first pool for one class to its bounds for a draw of rows, so that it has its sum; return the violation."""
+    """Set x of the first pool for one class to its bounds for a draw of rows, so that it has its sum; return the
+    violation.
+    """
     room, mass = float(pool.high.sum()), state.mass
     if room < mass:
         raise UsageError(

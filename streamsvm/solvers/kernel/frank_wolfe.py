@@ -6,13 +6,13 @@ A pass offers rows to the method (``simplex.py``); here the method works on the 
 costs one kernel column over the pool, or none where it is in the cache. If the pool holds all rows this is the textbook
 algorithm, thousands of iterations to a reading; the next pass certifies.
 
-*randomized* (``sample`` 194): the vertex is the smallest g of this many rows drawn from the pool, computed from the support
-alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with probability
-0.98.) The vertex that mfw and swap take weight from is the worst of the whole support, or with ``away`` drawn of as many draws
-from it: the paper does not say which it has. A sampled gap within epsilon must be met twice in succession. Pools are drawn anew in
-every pass, from all blocks, so that every row can be drawn without a disk seek; where they do not hold all rows, a pool is left
-after some draws of each row, and the gap must be met in one on whose rows no step was made. The pass after the stop says the true
-gap.
+*randomized* (``sample`` 194): the vertex is the smallest g of this many rows drawn from the pool, computed from the
+support alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with
+probability 0.98.) The vertex that mfw and swap take weight from is the worst of the whole support, or with ``away``
+drawn of as many draws from it: the paper does not say which it has. A sampled gap within epsilon must be met twice in
+succession. Pools are drawn anew in every pass, from all blocks, so that every row can be drawn without a disk seek;
+where they do not hold all rows, a pool is left after some draws of each row, and the gap must be met in one on whose
+rows no step was made. The pass after the stop says the true gap.
 
 The variants differ in their steps alone (``frank_wolfe_steps.py``).
 """
@@ -215,7 +215,9 @@ class FrankWolfe(SimplexSolver):
         return self.iterations
 
     def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
-        """Make steps of the variant; return where it stopped once the gap, over the pool or as sampled, will do, or time is up."""
+        """Make steps of the variant; return where it stopped once the gap, over the pool or as sampled, will do, or
+        time is up.
+        """
         return self._improve_from_samples(state, work) if self.sample else self._improve_deterministically(state, work)
 
     def _improve_deterministically(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
@@ -272,7 +274,9 @@ class FrankWolfe(SimplexSolver):
         return SeenGap(known.gap, iterations.f)
 
     def _begin_sampling(self, state: SimplexState, work: PoolWork) -> SampledWork:
-        """Return the randomized regime at the weights of the pool; bound the draws where the pool does not hold all rows."""
+        """Return the randomized regime at the weights of the pool; bound the draws where the pool does not hold all
+        rows.
+        """
         if work.pool.size < state.problem.rows:
             work.left = min(work.left, DRAWS_PER_ROW * work.pool.size // self.sample + 1)
         iterations = SampledIterations(
@@ -284,7 +288,9 @@ class FrankWolfe(SimplexSolver):
 
 @dataclass(frozen=True)
 class ModifiedFrankWolfe(FrankWolfe):
-    """With away steps (Guelat, Marcotte 1986): weight is also taken from the worst vertex, where that is the larger gap."""
+    """With away steps (Guelat, Marcotte 1986): weight is also taken from the worst vertex, where that is the larger
+    gap.
+    """
 
     variant: ClassVar[str] = "mfw"
 

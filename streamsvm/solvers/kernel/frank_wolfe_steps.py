@@ -1,12 +1,13 @@
-"""Iterations of the Frank-Wolfe family, whatever the matrix K is: with all gradients kept up, or from samples of the vertices.
+"""Iterations of the Frank-Wolfe family, whatever the matrix K is: with all gradients kept up, or from samples of the
+vertices.
 
-The formulas are in ``compute/passes/frank_wolfe.py``. What K is made of is the business of those who have these steps: rows and a
-kernel (``frank_wolfe.py``), or the columns of a least-squares problem (``solvers/l1_ball.py``).
+The formulas are in ``compute/passes/frank_wolfe.py``. What K is made of is the business of those who have these steps:
+rows and a kernel (``frank_wolfe.py``), or the columns of a least-squares problem (``solvers/l1_ball.py``).
 
-``Iterations`` has g of every vertex. ``StepsFromSamples`` computes g of the vertices drawn, from those with weight alone: f and, for
-PARTAN, W follow their recursions, and nothing is kept for vertices without weight. Where weight is also taken from a vertex, that
-is by default the one of largest g among all with weight: their g is kept up with every step, by the two columns of K that the step
-is made of, so that one vertex is evaluated instead of a second sample.
+``Iterations`` has g of every vertex. ``StepsFromSamples`` computes g of the vertices drawn, from those with weight
+alone: f and, for PARTAN, W follow their recursions, and nothing is kept for vertices without weight. Where weight is
+also taken from a vertex, that is by default the one of largest g among all with weight: their g is kept up with every
+step, by the two columns of K that the step is made of, so that one vertex is evaluated instead of a second sample.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Iterations:
     """(m,) Ka, the gradient of f at a, kept up with every step."""
     columns: MatrixColumns
     variant: str
-    """``fw``: steps toward a vertex; ``mfw``: also away from one; ``swap``: also between two; ``partan``: also along a tangent."""
+    """``fw``: steps toward a vertex; ``mfw``: also away from one; ``swap``: also between two; ``partan``: also along a
+    tangent."""
     open_step: bool = False
     """Whether a step toward a vertex has the length 2 / (k + 2) of the k-th iteration, instead of the exact one."""
     count: int = 0
@@ -166,7 +168,9 @@ class Iterations:
 
 
 class StepsFromSamples(ABC):
-    """Iterations from samples. The dataclasses that inherit them declare these fields, in an order that checkpoints know."""
+    """Iterations from samples. The dataclasses that inherit them declare these fields, in an order that checkpoints
+    know.
+    """
 
     variant: str
     open_step: bool
@@ -184,7 +188,8 @@ class StepsFromSamples(ABC):
     size: int
     """How many members there are: so much of ``a`` and ``before`` counts."""
     away: str
-    """Where the vertex that weight is taken from is looked for: ``exact`` among all with weight, ``drawn`` among a sample of them."""
+    """Where the vertex that weight is taken from is looked for: ``exact`` among all with weight, ``drawn`` among a
+    sample of them."""
     _diagonal: Float64
     _place: Int64
     """(vertices,) the place of each among the members; -1: it is none."""

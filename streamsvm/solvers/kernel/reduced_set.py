@@ -1,7 +1,7 @@
 """The reduced set: a kernel machine with fewer points, close to the one that was found.
 
-Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(., x_j)
-minimize what a difference costs where a loss with curvature 1 is paid on the support,
+Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(.,
+x_j) minimize what a difference costs where a loss with curvature 1 is paid on the support,
 
     1/2 ||f - g||^2 + C/2 sum_i (f_i - g_i)^2,     so that     (K_MM + C share K_SM'K_SM) c = f_M + C share K_SM'f_S
 
@@ -44,7 +44,8 @@ def reduced_set_bytes(count: int) -> int:
 
 
 def draw_by_weight(index: Int64, weights: Float64, count: int) -> Int64:
-    """Return at most ``count`` places, in order, drawn with probability proportional to |w_i| (Efraimidis, Spirakis 2006).
+    """Return at most ``count`` places, in order, drawn with probability proportional to |w_i| (Efraimidis, Spirakis
+    2006).
 
     The random number of a row is a function of its global number alone, so that a draw from draws is a draw from all.
     """

@@ -10,12 +10,12 @@ m points; the second term is that of the float64 sum over them. Hence, the sums 
     |x'Kx - fl(x'Kx)| <= E sum |x_j| + n eps sum |x_i f_i|
     L(f) = sum C_i l(y_i f_i) is at most what it is where every margin is less by E, plus n eps L,
 
-the losses being monotone in the margin, or convex in the residual: they are summed twice, at the margins found and at those less by
-E, for residuals at the worse of f - E and f + E. P = 1/2 x'Kx + L and D = sum (a_i - conjugate(a_i)) - 1/2 x'Kx follow; the terms of
-the first sum of D are given numbers.
+the losses being monotone in the margin, or convex in the residual: they are summed twice, at the margins found and at
+those less by E, for residuals at the worse of f - E and f + E. P = 1/2 x'Kx + L and D = sum (a_i - conjugate(a_i)) -
+1/2 x'Kx follow; the terms of the first sum of D are given numbers.
 
-A row that has no coefficient and costs nothing even where its margin is less by E adds nothing to P or D. So the evaluation that is
-certified computes f in float64 of the other rows alone.
+A row that has no coefficient and costs nothing even where its margin is less by E adds nothing to P or D. So the
+evaluation that is certified computes f in float64 of the other rows alone.
 """
 
 from __future__ import annotations
@@ -65,14 +65,18 @@ def choose_form(problem: Problem, constant: float = 0.0) -> Form:
 
 
 def certified_form(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
-    """Return the form in the arithmetic of certificates, in which an error of ``enough`` in a kernel value is negligible."""
+    """Return the form in the arithmetic of certificates, in which an error of ``enough`` in a kernel value is
+    negligible.
+    """
     if reach is None:
         return form
     return form._replace(arithmetic=max(form.arithmetic, exact_arithmetic(form.kernel, reach, form.columns, enough)))
 
 
 def negligible_error(problem: Problem, primal: float, weight: float) -> float:
-    """Return the error of a kernel value that is negligible: times (sum |x_j|)^2 it is NEGLIGIBLE_SHARE of the gap allowed."""
+    """Return the error of a kernel value that is negligible: times (sum |x_j|)^2 it is NEGLIGIBLE_SHARE of the gap
+    allowed.
+    """
     square = weight * weight
     return max(ENOUGH, NEGLIGIBLE_SHARE * problem.tolerance * abs(primal) / square) if square > 0.0 else ENOUGH
 

@@ -3,10 +3,10 @@
     min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
 
 and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 unless another is
-asked for), the bias a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t is
-k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins are
-m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min g is
-the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
+asked for), the bias a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t
+is k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins
+are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min
+g is the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
 
     D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
 
@@ -14,10 +14,10 @@ Two gaps are therefore at hand after every pass: the simplex gap, which bounds f
 papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
 The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
 
-*A pass* computes g of every row anew from the support, so that what is certified owes nothing to recursions, and offers rows with
-a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool: the support and the rows that were
-offered. A pool that holds all rows is solved; one that does not is solved to a part of the gap over all rows, and the next has
-other rows. What has weight in the end is the support, of which ``keep`` rows at most stay.
+*A pass* computes g of every row anew from the support, so that what is certified owes nothing to recursions, and offers
+rows with a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool: the support and
+the rows that were offered. A pool that holds all rows is solved; one that does not is solved to a part of the gap over
+all rows, and the next has other rows. What has weight in the end is the support, of which ``keep`` rows at most stay.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ class SimplexState:
     seen: float = np.inf
     """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
     shared_values: Own[Float64 | None] = None
-    """Decision values of the rows that are visited next, without the constant, if they were evaluated for several problems."""
+    """Decision values of the rows that are visited next, without the constant, if they were evaluated for several
+    problems."""
     certifying: bool = False
     """Whether the pass only evaluates: no rows are put forward."""
     deadline: float = math.inf
@@ -236,7 +237,8 @@ class SimplexState:
     """The work in memory before the next pass; None: none is left."""
 
     def is_time_up(self, a: Float64) -> bool:
-        """Return whether the pass that certifies has to begin now, which evaluates the kernel between all rows and the support.
+        """Return whether the pass that certifies has to begin now, which evaluates the kernel between all rows and the
+        support.
 
         The rows with weight are counted only where there is a deadline: that takes a quarter of a step toward a vertex.
         """
@@ -245,7 +247,9 @@ class SimplexState:
         return is_late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
 
     def note_gap(self, pool: Pool) -> None:
-        """Note the gap reached in a pool of all rows that was not left for want of time; end the run where gaps have stalled."""
+        """Note the gap reached in a pool of all rows that was not left for want of time; end the run where gaps have
+        stalled.
+        """
         if pool.size < self.problem.rows or self.is_time_up(pool.x):
             return
         self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
@@ -325,7 +329,9 @@ class SimplexSolver(Solver[SimplexState]):
         """Return the bytes ``improve`` needs for a pool of this many rows."""
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
-        """Return the places of the rows to offer: those with the smallest g; in the first pass, where there is none, any."""
+        """Return the places of the rows to offer: those with the smallest g; in the first pass, where there is none,
+        any.
+        """
         return smallest_keys(draw_lots(index, 0) if state.support is None else -v, count)
 
     def begin(self, state: SimplexState, pool: Pool) -> None:
@@ -341,7 +347,9 @@ class SimplexSolver(Solver[SimplexState]):
     # Memory
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of the pool and the support while they are joined, of the method's scratch and of a reduced set."""
+        """Return the bytes of the pool and the support while they are joined, of the method's scratch and of a reduced
+        set.
+        """
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
         held = min(self.pool + (self.keep or rows), rows)
@@ -356,7 +364,9 @@ class SimplexSolver(Solver[SimplexState]):
         return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
 
     def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """Return the solver with half the pool, and a support of at most twice the rows that then come in; None at the least."""
+        """Return the solver with half the pool, and a support of at most twice the rows that then come in; None at the
+        least.
+        """
         if self.pool < 2 * MIN_POOL:
             return None
         return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
@@ -443,7 +453,9 @@ class SimplexSolver(Solver[SimplexState]):
         return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts, rounding=rounding)
 
     def _reduce_support(self, state: SimplexState) -> bool:
-        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it was made."""
+        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it
+        was made.
+        """
         support = state.support
         if support is None or not 0 < self.max_support < support.size:
             return False
@@ -464,7 +476,9 @@ class SimplexSolver(Solver[SimplexState]):
         return part
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
-        """Add up the sums, and collect the g of the support's own rows; the rows of parts are disjoint and their a is the same."""
+        """Add up the sums, and collect the g of the support's own rows; the rows of parts are disjoint and their a is
+        the same.
+        """
         first, *others = states
         for other in others:
             merge_states([first, other])
@@ -474,7 +488,9 @@ class SimplexSolver(Solver[SimplexState]):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
-        """Return the support rows with the weights best scaled, or the reduced set. Raises UsageError where there are none."""
+        """Return the support rows with the weights best scaled, or the reduced set. Raises UsageError where there are
+        none.
+        """
         support = state.reduced or state.support
         if support is None:
             raise UsageError(
@@ -528,7 +544,9 @@ class SimplexSolver(Solver[SimplexState]):
 
 
 def evaluate_rows(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
-    """Return the block's rows with a and v = -g, and their decision values at a (n,); write v of the support's own rows."""
+    """Return the block's rows with a and v = -g, and their decision values at a (n,); write v of the support's own
+    rows.
+    """
     n, p, support = len(block.y), state.problem, state.support
     f, a = np.zeros(n), np.zeros(n)
     if support is not None:

@@ -1,27 +1,29 @@
-"""The quadratic problem of a pool (``pool.py``), solved in memory: levels of subsets, working sets, pairs of coordinates.
+"""The quadratic problem of a pool (``pool.py``), solved in memory: levels of subsets, working sets, pairs of
+coordinates.
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,         v = p - Mx
 
-**Levels.** A subset of a pool is a pool. It is solved without a look at the other rows until its violation is a tenth of what
-the whole pool had. Then the gradient of all rows is updated for the moves that were made - once, however often a coordinate
-moved on the way. Between all rows and a working set there are as many levels as it takes to keep the ratio of their sizes
-small. This is shrinking, with the gradient reconstructed at the end of each level, and the start from a sample, in one rule.
+**Levels.** A subset of a pool is a pool. It is solved without a look at the other rows until its violation is a tenth
+of what the whole pool had. Then the gradient of all rows is updated for the moves that were made - once, however often
+a coordinate moved on the way. Between all rows and a working set there are as many levels as it takes to keep the ratio
+of their sizes small. This is shrinking, with the gradient reconstructed at the end of each level, and the start from a
+sample, in one rule.
 
-**Working sets.** At the lowest level, the coordinates that violate the optimality conditions most are optimized on their Gram
-matrix; the gradient of all others follows by one matrix product. Where most rows are copies of a few, each group of equal
-rows is one coordinate, their sum.
+**Working sets.** At the lowest level, the coordinates that violate the optimality conditions most are optimized on
+their Gram matrix; the gradient of all others follows by one matrix product. Where most rows are copies of a few, each
+group of equal rows is one coordinate, their sum.
 
 **Pairs, and all free coordinates.** Inside a working set pairs of coordinates (``compute.passes.smo``) soon find which
-coordinates are at a bound. Where C is large few are, and a smooth kernel makes an M whose eigenvalues fall from n to 1e-10 of
-it: a step along two axes then brings next to nothing, and millions of them are made. So pairs take turns with a step of all
-free coordinates F to where they are best, the others fixed,
+coordinates are at a bound. Where C is large few are, and a smooth kernel makes an M whose eigenvalues fall from n to
+1e-10 of it: a step along two axes then brings next to nothing, and millions of them are made. So pairs take turns with
+a step of all free coordinates F to where they are best, the others fixed,
 
     [ M_FF  1 ] [ d ]   [ v_F ]
     [ 1'    0 ] [ t ] = [  0  ]
 
-or to the bound that is met first, where that coordinate stays. The objective falls all the way to d, as d'Md = v'd > 0 is its
-curvature. References: Nocedal and Wright, *Numerical Optimization*, 2nd edition, section 16.5; Fan, Chen, Lin, JMLR 2005, for
-the pairs.
+or to the bound that is met first, where that coordinate stays. The objective falls all the way to d, as d'Md = v'd > 0
+is its curvature. References: Nocedal and Wright, *Numerical Optimization*, 2nd edition, section 16.5; Fan, Chen, Lin,
+JMLR 2005, for the pairs.
 """
 
 from __future__ import annotations
@@ -56,12 +58,13 @@ WORST_ROWS = 16
 INNER_SHARE = 0.1
 """A subset is solved until its violation is this share of the pool's."""
 ROUNDS = 4
-"""Subsets per pair of the parts a level can be cut into; also those of a pool of all rows on levels before the next pass: a
-pass costs little beside them, and it brings a certificate and a check of whether anything is gained."""
+"""Subsets per pair of the parts a level can be cut into; also those of a pool of all rows on levels before the next
+pass: a pass costs little beside them, and it brings a certificate and a check of whether anything is gained."""
 MAX_PAIRS = 200_000
 """Pairs moved in a working set at most: some seconds, during which the run cannot be stopped."""
 PAIRS_PER_TURN, PAIRS_PER_TURN_AND_ROW = 20_000, 20
-"""Pairs between two checks of the clock and of the free coordinates: the smaller of the first number and the second times rows."""
+"""Pairs between two checks of the clock and of the free coordinates: the smaller of the first number and the second
+times rows."""
 MAX_SYSTEMS = 50
 """Systems of equations solved in a turn, all but the last of which end at a bound: two seconds or less."""
 MAX_FREE = 700
@@ -129,7 +132,9 @@ class Level:
 
 
 def working_size(working: int, form: Form) -> int:
-    """Return how many coordinates have a Gram matrix, in the form's arithmetic, of the bytes that ``working`` have in float32."""
+    """Return how many coordinates have a Gram matrix, in the form's arithmetic, of the bytes that ``working`` have in
+    float32.
+    """
     return working if form.arithmetic == SINGLE else max(2, math.isqrt(working * working // 2))
 
 
@@ -146,7 +151,8 @@ def system_bytes(rows: int) -> int:
 def max_rounds(size: int, below: int) -> int:
     """Return the subsets of ``below`` rows after which a level of ``size`` is left: ROUNDS for each pair of its parts.
 
-    A level that is not solved by then hardly ever is, because values of the kernel range too far. What was gained is kept.
+    A level that is not solved by then hardly ever is, because values of the kernel range too far. What was gained is
+    kept.
     """
     return ROUNDS * math.ceil(size / below) ** 2
 
@@ -160,7 +166,8 @@ def is_late(deadline: float) -> bool:
 
 
 def solve_step(levels: list[Level], form: Form, working: int, deadline: float = math.inf) -> bool:
-    """Make one step of solving the problem of the first level; return whether there is another to make. Changes the levels.
+    """Make one step of solving the problem of the first level; return whether there is another to make. Changes the
+    levels.
 
     A step begins or ends a subset, or optimizes a working set. A level is left after its last round, or once the moment
     ``deadline`` has passed, whatever its violation.
@@ -211,7 +218,9 @@ def size_below(size: int, working: int) -> int:
 
 
 def choose_subset(pool: Pool, count: int, recent: Int64) -> Int64:
-    """Return the rows to solve next: violators, and at most half of them rows solved last that are between their bounds."""
+    """Return the rows to solve next: violators, and at most half of them rows solved last that are between their
+    bounds.
+    """
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])]
     free = np.random.default_rng(len(free)).permutation(free)[: count // 2]
     top, bottom = extremes(pool)
@@ -241,11 +250,13 @@ def optimize_working_set(
     growing: float = 0.5,
     deadline: float = math.inf,
 ) -> None:
-    """Optimize the next ``working`` coordinates, to half the ``tolerance`` of the pool or roughly. Changes pool and ``known``.
+    """Optimize the next ``working`` coordinates, to half the ``tolerance`` of the pool or roughly. Changes pool and
+    ``known``.
 
-    The gradient of the coordinates themselves is not the one that the pairs have kept up, which adds up the rounding of each
-    of them, but v - M (change of x): like that of the others it is off by an error of kernel values times ``Moves.travel``.
-    The ridge is added apart there: in float32 it would be off by more than small values of a kernel are large.
+    The gradient of the coordinates themselves is not the one that the pairs have kept up, which adds up the rounding of
+    each of them, but v - M (change of x): like that of the others it is off by an error of kernel values times
+    ``Moves.travel``. The ridge is added apart there: in float32 it would be off by more than small values of a kernel
+    are large.
     """
     known.begin(choose_working_set(pool, working, known.recent, growing))
     chosen = known.recent
@@ -303,7 +314,8 @@ def recompute_gradient(pool: Pool, form: Form) -> None:
 
 
 def group_equal_rows(pool: Pool, most: int) -> Int64 | None:
-    """Return the group (n,) of each row, where rows that are equal in all the problem knows of them are one; None where useless.
+    """Return the group (n,) of each row, where rows that are equal in all the problem knows of them are one; None where
+    useless.
 
     It is useful where there are ``most`` groups at most, and most of an even draw of rows are copies.
     """
