@@ -1,8 +1,8 @@
 """Passes group by group: copies of the solvers' states visit groups of chunks, are merged along a fixed tree, and finished.
 
 The groups depend on the store only, so that the result is the same on one thread, on several, on a cluster, and after a resume.
-A thread that visits several groups reads ahead over their borders (``visit_groups``). What it found in a group is a
-``Partial``, and so is what neighboring ones are joined to (``Join``).
+A thread that visits several groups reads ahead over their borders (``visit_groups``). The result of a group is a
+``Partial``; ``Join`` joins the results of neighboring groups, again into a ``Partial``.
 """
 
 from __future__ import annotations
@@ -277,13 +277,15 @@ class _GroupVisit:
         """Row range of each chunk, counted from the first row of the group."""
 
     def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
-        """Show a chunk to the solvers, or all rows of the group as if they were its first chunk."""
+        """Show a chunk to the solvers; where the group is one block, ``loaded`` has all its rows and ``chunk`` is its
+        first.
+        """
         active = [ActiveProblem(k, self._work.problems[k], state) for k, state in self._states.items()]
         mine = {name: values[:, self.spans[chunk]] for name, values in self._rows.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, mine)
 
     def result(self, spent: _Spent, before: _Spent) -> Partial:
-        """Return the result of the group, after saving per-row state or together with it."""
+        """Save the group's per-row state, or put it into the result; return the result."""
         begun, group, states = self._begun, self._group, list(self._states.values())
         begun.learn(self._work.solver, states)
         left = [
@@ -340,12 +342,12 @@ class ProcessDriverState:
     files: DriverState
     """Files written by a run on a cluster."""
     runs: list[Run]
-    """The runs whose states are completed; not the training, which refers to this object, to avoid a reference cycle."""
+    """The runs whose states are completed. (Not the whole training: it refers to this object, a reference cycle.)"""
     version: int = 0
     """The last version with files."""
 
     def checkpoint(self) -> ByName:
-        """Return a record that the states are complete, and which version is taken."""
+        """Return a record that the states are complete, with the last version number that has files."""
         return {"version": self.version, IN_STATES: True}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
@@ -376,12 +378,12 @@ class GroupFit:
 
 
 class GroupTrainer(FitLoop):
-    """The fit loop through an executor: every pass is a round of tasks, one for each group of chunks.
+    """The fit loop whose passes an executor runs: every pass is a round of tasks, one for each group of chunks.
 
     Solvers that only sum up in a pass have groups that the store alone decides (``partition.pass_groups``), joined two
-    by two in a fixed tree: one thread, sixteen, and the workers of a cluster find the same bits. Solvers that move
-    while they read have few groups, because copies of a state lose touch with each other: a solver joins what came of
-    all copies at once, in the order of the groups.
+    by two in a fixed tree: one thread, sixteen, and the workers of a cluster find the same bits. Solvers that
+    update weights while they read have few groups, because the copies of a state drift apart during a pass; at its end
+    all copies are merged at once, in the order of the groups.
     """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
@@ -429,7 +431,9 @@ class LocalGroupTrainer(GroupTrainer):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Release the maps of threads after the training: the final evaluation has its own."""
+        """Enclose the passes of the training; at its end release the maps of threads, as the final evaluation has its
+        own.
+        """
         try:
             yield
         finally:
@@ -443,7 +447,7 @@ class LocalGroupTrainer(GroupTrainer):
         begun = Round(result.passes, states, bounds={})
         found = self._visit_groups(begun, checkpointer)
         self._count_costs(found)
-        result.reads_repeated = count_retries() - self._retries  # threads see each other's
+        result.reads_repeated = count_retries() - self._retries  # counted for the process, so not the sum over threads
         result.passes, result.index, result.partials, result.under_way = result.passes + 1, 0, [], None
         visitor = BlockVisitor(self._solver, self._fit.work.features)
         visitor.join_gathered(found.states)

@@ -79,15 +79,6 @@ FLAT = 4e-16
 """P has come to its end where it falls by no more than this share of itself."""
 LAST_STEPS = 3
 """Steps after P has come to its end: they make the gradient as small as float64 can."""
-FACTOR_BYTES = 40
-"""Bytes of an entry of the free block: its factor has room for up to four times as many, and is copied when it
-grows."""
-VECTORS = 40
-"""Vectors of length p in memory: what starts, steps and sums hold."""
-START_GAP = 1e-7
-"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
-START_ROUNDS = 40
-"""Calls of the second-order method at most, each of which ends after so much work."""
 
 
 @saved_as("active_set.state")

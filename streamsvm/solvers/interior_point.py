@@ -1,21 +1,21 @@
-"""Second order by readings to the last digits: an interior point on the rows at the corner, Newton's matrix from all
-rows elsewhere.
+"""Second-order steps out of core, to the last digits: an interior point on the rows near the corner of the loss; for
+smooth losses Newton's matrix of all rows.
 
 A pass looks along the segment from the best point to a candidate (``solvers.segment``): P, D and the gradient at
-several lengths of the step, so that every reading ends with the best of them. What the next candidate is made of the
-same pass brings:
+several lengths of the step, so that every reading ends with the best of them. The same pass collects what the next
+candidate is made of:
 
     hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is
                   linear in w as long as they stay on their side. The problem of the near rows is solved in memory
                   (``ReducedProblem``); it has a dual point of all rows, whose value needs no reading.
     smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
-    numbers       as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one
+    regression    as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one
                   step of Newton's method.
     one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is
                   ``OffsetProblem``.
 
-Where no row beyond those kept changes sides a step is the last one, whatever lambda: what a reading finds is then
-confirmed to rounding. The first candidate is the optimum of a sample.
+If no row that was not kept changes sides, the step leads to the optimum, whatever lambda is, and the next reading
+confirms it up to rounding. The first candidate is the optimum of a sample.
 
 Of all classes in one problem: ``solvers.interior_point_multinomial``; of two classes whose C is found by nu:
 ``solvers.nu``.
@@ -51,24 +51,25 @@ from streamsvm.types.state import FirstPassTotal, Smallest, Total, clear_totals,
 SPARE = 2.0
 """Multiple of ``limit`` of the rows that may be held before some are thrown out."""
 NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""Keys are distances plus the first, times 1 to 1 + the second by the row's draw: of rows that are alike some are
-taken."""
+"""key = (distance + the first) (1 + the second u), u in [0, 1) a random number of the row: of many equal rows some are
+kept, instead of all or none."""
 ROUNDS = 20
-"""Calls of the iteration at most, each of which ends after so much work."""
+"""Most calls of ``AllRows.advance``, each of which ends after a fixed amount of work."""
 START_TOLERANCE = 1e-3
-"""The gap at which a first sample is solved: it knows the optimum no better."""
+"""The gap to which the first sample is solved; a smaller one would come no nearer to the optimum of all rows."""
 TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
-"""The gap in memory as a share of the one that is asked for, but at least this share of P, which float64 can tell."""
+"""The problem in memory is solved to the first share of the gap asked for, but no further than the second share of P,
+which is what float64 can tell."""
 DECREASE_SHARE = 0.05
-"""The gap in memory may also be this share of what was gained in memory, where that is more."""
+"""Or to this share of the decrease of P achieved in memory, where that is more."""
 HELD = 1e-3
-"""Weight that holds rho of one class, in units of what P bends by where rows point one way."""
+"""One class: curvature added along rho, in units of the curvature of P if all rows pointed in one direction."""
 FIRST_SHARE = 1e-3
-"""First gap of one class, as a share of the objective of rows that point one way; it falls until it is small beside
-P."""
+"""One class: first gap in memory, as a share of the objective if all rows pointed in one direction; it is lowered until
+it is small beside P."""
 SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
-"""That gap falls to the first share of itself at a time, until it is the second share of the gap asked for; rounding
-allows no less than the third share of the objective of rows that point one way."""
+"""Each time that gap is multiplied by the first number, down to the second share of the gap asked for; rounding allows
+no less than the third share of the objective if all rows pointed in one direction."""
 ROWS, PER_COMPONENT = 50_000, 50
 """Rows that are kept: the larger of the first number and the second for each component."""
 LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
@@ -78,8 +79,8 @@ ROW_ARRAYS = 260
 VECTORS = 60
 """Vectors of length p in memory: the sums at every step, and those of the iteration in memory."""
 SHORT, LONG = 0.1, 0.6
-"""Where the best point is at this share of the way or less the next step is held back more; at this share or more,
-less."""
+"""If the best point lies at the first share of the segment or less, the next step is damped more; at the second share
+or more, less."""
 START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 """The damping at first, the least above 0, the factor it grows by, and the divisor by which it falls."""
 
@@ -95,7 +96,7 @@ class NearRows(NamedTuple):
     s: Float32 | Float64
     """(n,) row weight times class weight."""
     key: Float64
-    """(n,) the distance, spread."""
+    """(n,) the distance, with a small random spread that breaks ties."""
     f: Float64
     """(n,)."""
     df: Float64
@@ -128,7 +129,7 @@ class NearestRows:
     """Those kept so far, a part for each block."""
 
     def add(self, block: Block, distance: Float64, f: Float64, df: Float64) -> None:
-        """Offer the rows of a block that are so far (n,) from the corner."""
+        """Offer the rows of a block; ``distance`` (n,) is how far each is from the corner."""
         draw = np.empty(len(f))
         keys_pass(np.ones(len(f)), block.start, 0, draw)
         key = (distance + NEAREST_DISTANCE) * (1.0 + TIE_SPREAD * draw)
@@ -145,7 +146,7 @@ class NearestRows:
         self._throw_out()
 
     def take(self) -> NearRows | None:
-        """Return the rows by number, and keep nothing; None where no row has a weight."""
+        """Return the rows kept, sorted by number, and forget them; None where no row has a weight."""
         self._throw_out()
         parts, self.parts = self.parts, []
         if not self.held:
@@ -247,8 +248,9 @@ class ReducedProblem:
 
     This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31,
     2008): rows whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the
-    way, the next step is held back by damping / 2 (w - w_0)' M (w - w_0), M = diag(C sum_i s_i x_ij^2), which is how
-    rows at the corner bend P. The iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris
+    way, damping / 2 (w - w_0)' M (w - w_0) is added for the next step, M = diag(C sum_i s_i x_ij^2), a measure of the
+    curvature that rows at the corner give to
+    P. The iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris
     and Munson, SIAM J. Optimization 2003).
     """
 
@@ -261,7 +263,7 @@ class ReducedProblem:
         y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
         m = y * (near.f + known.step * near.df)
         a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
-        own = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+        gain_of_near = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
         u = known.v - operators.adjoint(near.X, a * y, problem.columns)
         wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
@@ -270,9 +272,11 @@ class ReducedProblem:
         iterate(rows, deadline)
         if rows.interior is not None:
             a = rows.interior.a
-            own -= float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
+            gain_of_near -= float(
+                sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0)
+            )
             u = u + operators.adjoint(near.X, a * y, problem.columns)
-            return ReducedSolution(rows.best, known.gain - own - 0.5 * float(u @ u), rows.steps, a)
+            return ReducedSolution(rows.best, known.gain - gain_of_near - 0.5 * float(u @ u), rows.steps, a)
         return ReducedSolution(rows.best, known.dual, rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
@@ -286,16 +290,16 @@ class ReducedProblem:
 
 @dataclass(frozen=True, slots=True)
 class NumberProblem:
-    """A loss of numbers with corners: some rows are free and all others stay on their side, as in ``ReducedProblem``.
+    """A regression loss with corners: some rows are free and all others stay on their side, as in ``ReducedProblem``.
 
         C_i l(m_i) = C_i max(0, q+ (-m_i - epsilon)) + C_i max(0, q- (m_i - epsilon)),      m_i = w.x_i - t_i
 
-    are two rows (x_i, +1) and (x_i, -1) of the hinge with its corner at -epsilon, whose decision values are
-    w.x_i - t_i, with bounds q+ C_i = upper and q- C_i = -lower: an interior point of variables a >= 0 solves it
-    (``Sample.offset``), and a_i = a+_i - a-_i. A dual point has sum_i a_i t_i more.
+    is the hinge with its corner at -epsilon of two rows (x_i, +1) and (x_i, -1) with decision values w.x_i - t_i
+    (``Sample.offset``) and bounds q+ C_i = upper and q- C_i = -lower. So an interior point with variables a >= 0 solves
+    it, and a_i = a+_i - a-_i. D has the additional term sum_i a_i t_i.
 
-    Units are such that residuals are about 1: with w, t and epsilon over sigma (``unit``), and C over sigma, P is
-    1 / sigma^2 as large.
+    All is scaled so that residuals are about 1: w, t, epsilon and C are divided by sigma (``_unit``), P thereby by
+    sigma^2.
     """
 
     problem: Problem
@@ -371,12 +375,12 @@ class OffsetProblem:
 
         min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below s_i x~_i
 
-    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a weight of ``HELD`` times
-    what the rows bend P by holds it near where it is, so that the matrix is definite. At the end sum a_i is therefore
-    off nu S by very little: the near rows give way, and the value of the dual point is that of one which is feasible.
+    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a small curvature along it
+    (``HELD``) makes the matrix positive definite. At the end sum a_i therefore differs slightly from nu S; the
+    variables of the near rows are changed until it does not (``_feasible``), and D is that of the feasible point.
 
-    Units are such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are c times, and
-    P is c^2 times, as large. Where rows are read less an offset o, -nu S o.w is one more term that is linear.
+    All is scaled so that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are multiplied
+    by c, P by c^2. Where rows are read less an offset o, there is one more linear term, -nu S o.w.
     """
 
     problem: Problem
@@ -435,7 +439,7 @@ def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllR
         least = max(OFFSET_TOLERANCE_SHARE * rows.problem.tolerance * abs(rows.primal), OFFSET_LEAST_SHARE * unit)
         if rows.solved and rows.wanted <= least:
             break
-        if rows.solved:  # else it was time for a look at the clock
+        if rows.solved:  # else ``advance`` returned to have the deadline checked
             rows.wanted = max(SMALLER * rows.wanted, least)
     return rows
 
@@ -450,7 +454,7 @@ def _make_feasible(a: Float64, s: Float64, mass: float) -> Float64:
 
 @saved_as("interior_point.proven")
 class ProvenPoint(NamedTuple):
-    """A dual point of all rows: slopes at some weights, and of some rows the variables that were found in memory."""
+    """A dual point of all rows: the slopes at ``w``, except for some rows, whose variables were found in memory."""
 
     w: Float64
     """(p,) the weights."""
@@ -474,7 +478,8 @@ class InteriorPointState(SegmentState):
     sums: Total[SegmentSums]
     """Of the pass along the segment."""
     near: Total[NearestRows]
-    """The rows nearest to the corner, in a pass for a loss that has one and in the first one."""
+    """The rows nearest to the corner: in every pass for a loss with a corner, else in a first pass that takes a
+    sample."""
     squares: FirstPassTotal[Float64]
     """(p,) sum s_i x_ij^2, of the first pass."""
     weight: Total[float] = 0.0
@@ -524,7 +529,7 @@ class InteriorPoint(SegmentSolver):
         ),
     ] = None
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: rows near a corner are what is kept."""
+    """Any: with corners by the rows near them, without by the matrix of all rows."""
     halved: ClassVar[str] = "kept"
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True

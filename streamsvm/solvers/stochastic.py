@@ -1,22 +1,23 @@
 """Stochastic solvers: SGD, Pegasos and ASSG, and what they can prove in O(d) memory.
 
-They hold no number per row, and have a candidate and a bound made of means. While one trains, ``AveragedCertificate``
-holds what is certified of it: the candidate whose primal is evaluated, and the dual point its passes prove. What a step
-is, what is averaged and how copies of a state are merged is each solver's own (``SGD``, ``Pegasos``, ``ASSG``;
-``solvers.sgd_qn``).
+They hold no number per row; both the candidate and the dual point are made of means. ``AveragedCertificate``
+holds what the certificate is made of: the candidate whose primal is evaluated, and the sums of the dual point. What a
+step is, what is averaged and how copies of a state are merged differs from solver to solver (``SGD``, ``Pegasos``,
+``ASSG``; ``solvers.sgd_qn``).
 
 **Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
-so is any convex combination of the points of several passes, and the value of one follows from three sums over the
-pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``), the conjugate being convex. The mean
-kept here gives pass t a weight of about t^5: what the first, poor passes said is soon forgotten. (The plain mean is
+and so is any convex combination of such points of several passes. Because the conjugate is convex, a lower bound of its
+D follows from three sums over each pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``).
+The mean kept here gives pass t a weight of about t^5, so that the poor points of the first passes soon have no
+influence. (The plain mean is
 what Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
 
 **Primal.** While w moves P(w) can only be estimated, from the losses met on the way. The mean of w over the passes,
-weighted alike, is the candidate; it is evaluated exactly while the next pass trains, so that no reading is spent on it:
-when the estimate is good enough, and, because the mean is often far better than the w it is made of, at passes 1, 2, 3
-... in growing distances besides.
+with the same weights, is the candidate. Its P is computed exactly while the next pass trains, so that it costs no extra
+reading: when the estimate comes near the tolerance and, because the mean is often far better than the w it is made of,
+also at growing intervals.
 
-**Weights.** In all of them a row's loss carries s_i, and a row is one unit of time.
+**Weights.** In all of these solvers s_i multiplies the loss of row i; a row is one time step whatever its weight.
 """
 
 from __future__ import annotations
@@ -63,17 +64,18 @@ from streamsvm.types.state import Mean, Own, Total, clear_totals, merge_states
 AVERAGING_POWER = 5
 """eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
 EVALUATION_MARGIN = 1.2
-"""An exact evaluation is due when the estimated gap is at most this many tolerances (the value of 1304.6383)."""
+"""An exact evaluation is due when the estimated gap is at most this many tolerances (the value in arXiv:1304.6383)."""
 EVALUATION_SPACING = 1.25
-"""An exact evaluation is due at the latest when there are this many times as many passes as at the last one; sooner
-when the gap found there, falling as one over the passes, is to be small enough sooner."""
+"""An exact evaluation is due at the latest when there are this many times as many passes as at the last one; sooner if
+the gap found there, assumed to fall as 1 / passes, would meet the tolerance sooner."""
 ROWS_PER_SAMPLE = 512
 """Rows between two samples of w for the mean."""
 FAR = 10.0
-"""Margins at which -l'(m) m is beyond its top, for a loss without an end, in multiples of the margin over which it
-bends."""
+"""For a loss that is nowhere 0 (the logistic one): a margin at which -l'(m) m is past its maximum, in units of 1 /
+l''(0)."""
 ADDITIONS_PER_ROW = 16
-"""Additions to the mean of w that a row costs at most, the same for dense rows and sparse, as the result must be."""
+"""Largest number of additions to the mean of w per row; the same for dense and sparse rows, so that their results
+agree."""
 SAMPLE_SWEEPS = 5
 """Sweeps of dual coordinate descent over the rows of the sample."""
 RADIUS_FACTOR = 3.0
@@ -92,15 +94,17 @@ class AveragedCertificate:
     candidate: Float64
     """The weights that are evaluated next; the solver moves them when it closes a pass, after ``close_certificate``."""
     best: Float64
-    """The candidate of least exact primal, which is ``primal``."""
+    """The evaluated candidate with the smallest P, which is ``primal``."""
     v: Own[Float64]
-    """Mean over passes of sum a_i y_i x_i, whose dual value the next two complete; of slopes the pass's own sum."""
+    """v = sum a_i y_i x_i, averaged over passes; D follows from it and the next two fields. Where ``evaluate_slopes``
+    is used: the sum of the present pass alone."""
     linear: Own[float] = 0.0
-    """The part of sum t a_i - conjugate(t a_i) that grows as t; averaged or summed like ``v``."""
+    """The coefficient of t in sum (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic; averaged or summed like
+    ``v``."""
     quadratic: Own[float] = 0.0
-    """The part that falls as t^2; averaged or summed like ``v``."""
+    """The coefficient of -t^2 there; averaged or summed like ``v``."""
     dual: float = 0.0
-    """The largest proven value; 0 is that of a = 0."""
+    """The largest D proven so far; at first 0, the value of a = 0."""
     primal: float = inf
     """The least exact P of a candidate, that of ``best``; inf until one was evaluated."""
     losses: Total[float] = 0.0
@@ -127,7 +131,7 @@ def weight_of_last_pass(passes: int) -> float:
 
 
 def evaluate_candidate(averaged: AveragedCertificate, block: Block) -> None:
-    """Add a block's exact losses of the candidate, if that is what the pass is for."""
+    """Add a block's exact losses at the candidate, if this pass evaluates it."""
     if averaged.certifying:
         p = averaged.problem
         averaged.losses += loss_sum(block.X, block.y, block.s, averaged.candidate, p.C, p.loss)
@@ -156,7 +160,7 @@ def bound_by_slopes(averaged: AveragedCertificate) -> None:
 
 
 def bound_by_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
-    """Bound the optimum by the mean over passes, this one's sums included."""
+    """Add the sums of this pass to the mean over passes, and bound the optimum by the mean."""
     share = weight_of_last_pass(averaged.passes)
     averaged.v += share * (v - averaged.v)
     averaged.linear += share * (linear - averaged.linear)
@@ -171,7 +175,8 @@ def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadrat
 
 
 def close_certificate(averaged: AveragedCertificate, estimate: float) -> Certificate:
-    """Close the pass: the exact certificate if there is one, and whether the next pass is to give one.
+    """Close the pass: return its certificate, exact if the candidate was evaluated, and decide whether the next pass
+    evaluates it.
 
     ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
     """
@@ -225,7 +230,7 @@ class AveragedSolver(Solver[Any]):
     row_state: ClassVar[tuple[RowState, ...]] = ()
     """Empty: the state is a few vectors of weights, and no number of a row."""
     shuffled: ClassVar[bool] = True
-    """True: steps along the rows as they lie would follow their order, by class or by time."""
+    """True: rows may be stored sorted by class or time, and steps in that order would go astray."""
     has_candidates: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
@@ -245,7 +250,9 @@ class AveragedSolver(Solver[Any]):
 @saved_as("sgd.state")
 @dataclass(slots=True)
 class SGDState(AveragedState):
-    """``a`` (columns + 1,) float64 is lambda t w; ``t`` presentations. The sums are those of the pass under way."""
+    """``a`` (columns + 1,) float64 is lambda t w; ``t`` is the number of presentations. The
+    sums are those of the pass under way.
+    """
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
@@ -258,7 +265,7 @@ class SGDState(AveragedState):
     averaged: Total[AveragedCertificate]
     """Candidate and dual bound, and what the candidate was found to be worth."""
     origin: Float64
-    """a of the warm start, which is no sum of updates."""
+    """The part of a that came from the warm start and not from updates."""
     t: Own[int] = 0
     """Presentations so far, ``t_origin`` included."""
     t_before: int = 0
@@ -268,10 +275,10 @@ class SGDState(AveragedState):
     samples: Total[int] = 0
     """How many values of w are in ``total``."""
     gained: Total[float] = 0.0
-    """sum s_i (b - conjugate(b, 1)) over the presentations: of the hinge sum s_i times the updates of row i, times its
-    margin."""
+    """sum s_i (b - conjugate(b, 1)) over the presentations; for the hinge: its margin times sum s_i (updates of row
+    i)."""
     gained_before: float = 0.0
-    """The same of all passes before."""
+    """``gained`` of all earlier passes."""
     losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
 
@@ -288,14 +295,14 @@ class SGD(AveragedSolver):
         m   every row ``multiplicity`` times in succession, for one or two inner products;
         r   as many rows as there are, drawn at random with replacement: ``draws`` says from what.
 
-    **Draws.** "block" takes out of each block as many rows as it has. "all" draws the number of them too, from
-    Poisson's law with that mean: of draws from all rows so many in number, those that fall to different blocks are
-    independent and of this law (a Poisson process, thinned). So what a pass presents is what the paper's draws from all
-    rows present, given how many there are; they come block by block, the blocks in random order, because rows in an
-    order of their own would be a reading for each.
+    **Draws.** "block" draws from each block as many rows as it has. "all" also draws this number, from the Poisson
+    distribution with that mean: if the total number of draws from all rows is Poisson, the numbers that fall into the
+    blocks are independent and Poisson (thinning). A pass then presents what the paper's draws from all rows would
+    present, given their number. They are presented block by block, blocks in random order, because in the order of the
+    draws each row would cost a read of its own.
 
-    That is the hinge. A smooth loss of bounded slope adds -l'(m_i) times as much, m_i = y_i a.x_i / (lambda t); several
-    presentations of a row are then gone through one by one, for the same two inner products.
+    The above is for the hinge. For a smooth loss with bounded slope a presentation adds -l'(m_i) s_i y_i x_i, m_i = y_i
+    a.x_i / (lambda t); several presentations of a row are then made one by one, still with two inner products.
 
     **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
     lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t
@@ -333,7 +340,8 @@ class SGD(AveragedSolver):
         ),
     ] = "block"
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
-    """Slopes are between -1 and 1: the first steps, which are the longest, are no longer for being far off."""
+    """Losses with bounded slopes: the first steps are the longest, and must not grow with a row's distance from its
+    margin."""
 
     def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
@@ -364,7 +372,9 @@ class SGD(AveragedSolver):
             self._train(state, block, order[start : start + ROWS_PER_SAMPLE])
 
     def _draw(self, state: SGDState, block: Block) -> Int32:
-        """Return the rows to present; of all copies' blocks together at least one in a pass, whose mean is taken."""
+        """Return the rows to present; at least one as long as this pass has no w in ``total``, since their mean is
+        needed.
+        """
         random, rows = np.random.default_rng(block.seed), len(block.order)
         if self.draws == "block":
             block.order[:] = random.integers(rows, size=rows)
@@ -427,16 +437,19 @@ class SGD(AveragedSolver):
 @saved_as("pegasos.state")
 @dataclass(slots=True)
 class PegasosState(AveragedState):
-    """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` rows. The sums are those of the pass under way."""
+    """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` is the number of rows met. The
+    sums are those of the pass under way.
+    """
 
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     a: Own[Float64]
-    """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as projections left them."""
+    """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as scaled by projections
+    since."""
     before: Own[Float64]
-    """What is left in a, after projections, of a at the start of the pass."""
+    """The part of a from before this pass, as scaled by the projections since."""
     origin: Own[Float64]
-    """What is left in a of the warm start, which is no sum of gradients."""
+    """The part of a that came from the warm start and not from gradients, as scaled by the projections since."""
     total: Total[Float64]
     """Sum of ``samples`` values of w."""
     averaged: Total[AveragedCertificate]
@@ -446,22 +459,23 @@ class PegasosState(AveragedState):
     t_before: int = 0
     """t at the start of the pass."""
     offset: Own[float] = 0.0
-    """Rows by which the clock is ahead, so that first steps are stable and a warm start has weight; set by the first
-    block."""
+    """Number of rows at which the clock starts, so that the first steps are stable and a warm start has weight; set at
+    the first block."""
     samples: Total[float] = 0.0
     """How many values of w are in ``total``."""
     linear: Total[float] = 0.0
-    """sum b_i (1 - conjugate'(0)) over the rows of the pass, less what projections took."""
+    """sum b_i (1 - conjugate'(0)) over the rows of the pass, scaled by projections like ``a``."""
     quadratic: Total[float] = 0.0
-    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass, less what projections took."""
+    """sum s_i conjugate(b_i / s_i, 1) without its linear part, over the rows of the pass, scaled by projections
+    twice."""
     linear_before: Own[float] = 0.0
-    """What is left, after projections, of ``linear`` of all passes before; likewise the next."""
+    """``linear`` of all earlier passes, scaled by the projections since."""
     quadratic_before: Own[float] = 0.0
-    """What is left, after projections, of ``quadratic`` of all passes before."""
+    """``quadratic`` of all earlier passes, scaled by the projections since."""
     losses: Total[float] = 0.0
     """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
     weight: Own[float] = 0.0
-    """Sum of s_i, of numbers of 2 s_i l(-t_i), over the ``met`` rows of all visits so far: for their mean."""
+    """Sum of s_i, in regression of 2 s_i l(-t_i), over the ``met`` rows so far; the radius is made of its mean."""
     met: Own[int] = 0
     """Rows that ``weight`` is summed over."""
 
@@ -476,8 +490,8 @@ class Pegasos(AveragedSolver):
     drawing them), which is what gives it a dual bound, for every loss (``compute.passes.stochastic``).
 
     **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most C
-    sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). Of
-    numbers that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
+    sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). In
+    regression that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
 
     **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge:
     t then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
@@ -597,7 +611,9 @@ class Pegasos(AveragedSolver):
         clear_totals(state)
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
-        """Add the parts' contributions to a and t, and what they summed up; what projections shrank is the mean."""
+        """Add the parts' contributions to a and t, and what they summed up; parts that each projected differently are
+        averaged.
+        """
         first, others, share = states[0], states[1:], 1.0 / len(states)
         before = sum((share * s.before for s in others), share * first.before)
         changed = replace(
@@ -616,7 +632,7 @@ class Pegasos(AveragedSolver):
 
 
 def radius_term(problem: Problem, block: Block) -> float:
-    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, of numbers 2 sum s_i
+    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, in regression 2 sum s_i
     l(-t_i).
     """
     if problem.loss.numeric():
@@ -628,9 +644,9 @@ def radius_term(problem: Problem, block: Block) -> float:
 def largest_slope_product(loss: Loss) -> float:
     """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
 
-    Beyond the threshold the slope is 0, below m = 0 the product is not positive. The function is concave between, or
-    rises to the end of the box, so that of 1,024 steps none loses more than 0.2 %. A loss without an end falls like
-    e^-m beyond FAR.
+    Beyond the threshold the slope is 0, below m = 0 the product is not positive. Between them it is concave, or rises
+    to the threshold, so that a grid of 1,024 steps misses at most 0.2 %. Of a loss that is nowhere 0 the product has
+    passed its maximum before FAR.
     """
     end = FAR / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
     return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
@@ -649,7 +665,7 @@ class ASSGState(AveragedState):
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     w: Mean[Float64]
-    """The weights, where the steps are."""
+    """The weights that the steps change."""
     center: Mean[Float64]
     """The center of the ball: the mean of the stage before, at first the w of a sample or of a warm start."""
     total: Mean[Float64]
@@ -671,7 +687,7 @@ class ASSGState(AveragedState):
     left: Mean[float] = 0.0
     """Rows to the end of the stage under way."""
     stage: Mean[float] = 0.0
-    """Stages done since the last restart; whole but for a mean over workers."""
+    """Stages done since the last restart: an integer, except after a merge, which averages it over the workers."""
     first_radius: Mean[float] = 0.0
     """The radius of the ball in the first stage after a restart."""
     first_step: Mean[float] = 0.0
@@ -688,17 +704,20 @@ class ASSG(AveragedSolver):
 
     It is the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before
     (Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which
-    ``compute.passes.stochastic.assg_pass`` explains two readings). A stage is T rows of projected steps of one length
+    ``compute.passes.stochastic.assg_pass`` explains two
+    interpretations). A stage is T rows of projected steps of one length
     eta in the ball of radius D around its center; its mean is the next center, and D and eta are divided by ``omega``.
 
     **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate
-    descent: that w is the first center, and D three times its length: a sample says little of rare features, and a ball
-    too small costs passes (w8a: many), one too large a stage. Over T / |A| steps, |A| being the rows of a step, with
+    descent: that w is the first center, and D three times its length: a sample says little of rare features, and a
+    ball that is too small costs passes (many on w8a), one that is too large costs one
+    stage. Over T / |A| steps, |A| being the rows of a step, with
     E||g||^2 <= G^2 the error of the mean is at most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T)
-    / G; G^2 is measured at w = 0 on the same rows, the mean of gradients and their scatter, which a mini-batch divides,
-    apart. T is a quarter of the rows. A warm start takes the place of that w, and D is its length.
+    / G; G^2 is measured at w = 0 on the same rows: the square of the mean gradient plus the variance around it, the
+    latter divided by |A|. T is a quarter of the rows. A warm start takes the place of that w, and D is its length.
 
-    **Restarts.** ``stages`` halvings later steps are too short to move on. Then, as in the restarted form of Xu et al.,
+    **Restarts.** After ``stages`` stages steps are too short to make
+    progress. Then, as in the restarted form of Xu et al.,
     T doubles and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as
     the distance to the optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
 

@@ -4,9 +4,9 @@ A fit is planned (``plan``), trained until its certificate is good enough, evalu
 and written (``outputs``). Training is one loop of passes for one solver; where dual coordinate descent stalls, or
 features in float32 are too coarse, a second one follows (``fallback``).
 
-**On a cluster** a task is one thread, and its memory the limit. The groups of a batch solver are fixed by the layout.
-Those of a row-wise solver are as many as workers unless ``groups`` says so; a solver with per-row state is told how
-many there are (CoCoA+ for dual coordinate descent).
+**On a cluster** a task is one thread, and the memory limit is that of a task. The groups of a solver that only sums in
+a pass are fixed by the layout. A solver that updates weights while it reads has ``groups`` groups, by default one for
+each thread of the cluster, but at least ``MIN_GROUPS``; it is told their number (CoCoA+ for dual coordinate descent).
 
 **Rows in memory** (``fit_in_memory``) have the same plan, passes and certificate, and nothing on disk: no checkpoints,
 no record, so that a fit of a hundred rows takes milliseconds. Where the memory limit has no room for per-row state it
@@ -128,11 +128,13 @@ NEARLY_EXACT_TOLERANCE = 1e-12
 NEARLY_EXACT_WORK = 1e7
 """That is cheap where all kernel values take fewer multiplications: rows x rows x columns."""
 FAR_SHARE = 0.01
-"""Problems asked for less than this share of the tolerance have rows so far from 0 that no more can be gained."""
+"""One class: a problem whose own tolerance is below this share of the tolerance asked for has rows so far from 0
+(``relative_spread``) that a smaller one gains nothing."""
 EXACT_SHARE = 0.5
-"""Problems asked for less than this share of the tolerance finish exactly; for rounding they have some less anyway."""
+"""A fit is one that goes on beyond the tolerance if a problem's own tolerance is below this share of it; slightly
+smaller ones are usual, as rounding is allowed for."""
 EXTRA_PASSES = 20
-"""Passes at most after the gap that was asked for."""
+"""Most passes after the gap asked for was reached."""
 NOWHERE = ""
 """Stands for the paths of a store and of a model that are not on disk."""
 
@@ -187,7 +189,7 @@ class FitContext:
     """Everything the steps of a fit share once it is planned."""
 
     job: FitJob
-    """What is asked, with what was left open decided."""
+    """The job, with the settings filled in that were left open."""
     store: Store
     """The rows that are trained on."""
     plan: Plan
@@ -207,7 +209,7 @@ class FitContext:
     saved: list[Saved] = field(default_factory=list)
     """The checkpoints a resumed run found, the newest first; empty for a run that begins."""
     notices: tuple[str, ...] = ()
-    """What is worth knowing of an earlier run."""
+    """Notices about an earlier run."""
 
     @property
     def run(self) -> Path:
@@ -222,7 +224,7 @@ class TrainedFit(NamedTuple):
     seen: Store
     """What the solver has read: the rows, or their features."""
     plan: Plan
-    """As it ended."""
+    """The plan of the last training: another one than at the start where a fallback followed."""
     training: Training
     """Where it ended, with the certificates of what is saved."""
     closed: Certificates
@@ -243,7 +245,9 @@ def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) 
 
 
 def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began: float) -> FitResult:
-    """Plan, check that the outputs can be written, and fit; a resumed run that had ended only answers."""
+    """Plan, check that the outputs can be written, and fit; of a resumed run that had ended already the recorded result
+    is returned.
+    """
     target = output_path(job.model)
     store, held_out = open_training_store(job)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
@@ -255,7 +259,7 @@ def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began:
     earlier = read_finished_run(job, store, plan) if job.resume and not job.overwrite else None
     if earlier is not None:
         training, models = earlier
-        with hold_lock(target), checkpoints.open(keep=True):  # a checkpoint it may have left is removed
+        with hold_lock(target), checkpoints.open(keep=True):  # its end removes a checkpoint left behind
             report(_done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
@@ -271,7 +275,7 @@ def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began:
 
 
 def _fit_planned(context: FitContext) -> FitResult:
-    """Make the features, train, and write what the run leaves."""
+    """Make the features, train, and write the outputs."""
     job, store = context.job, context.store
     assert context.checkpoints is not None
     with ExitStack() as stack:
@@ -290,7 +294,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         trained = stack.enter_context(train_to_certificate(context, seen, planned, following))
         plan, training = trained.plan, trained.training
         stack.enter_context(signals.set_resume_command(format_command("fit", job, resume=True)))
-        with limit:  # not of what is written
+        with limit:  # ends here: writing has no time limit
             calibrations = _calibrate(context, planned, trained)
         models = add_calibrations(models_of(job, store, plan, training), calibrations)
         if job.dual:
@@ -350,7 +354,8 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
 def train_to_certificate(
     context: FitContext, seen: Store, planned: Plan, fallback_plan: Plan | None = None
 ) -> Iterator[TrainedFit]:
-    """Train, and once more by the fallback where that is needed; yield the certified end with its per-row state open.
+    """Train, and train again by a fallback where that is needed; yield the certified result, its per-row state still
+    open.
 
     ``seen``: the rows, or their features. ``fallback_plan``: the plan with another solver for one that stalls.
     """
@@ -375,7 +380,7 @@ def train_to_certificate(
             return
         seen = store if following.request is not None else seen
         spent = replace(training, runs=[], row_states={})
-        del training  # the rows it holds go before others come
+        del training  # frees the rows it holds before the next training allocates its own
     with _train(replace(context, saved=[]), seen, following, spent=spent) as (plan, training):
         closed = [run.certificate for run in training.runs]
         _certify_untimed_compiler(plan, training, store, seen)
@@ -402,7 +407,7 @@ def _train(
 ) -> Iterator[tuple[Plan, Training]]:
     """Train by one solver on one kind of features; yield how it ended, with its per-row state open.
 
-    ``until_stall``: return where the solver stalls. ``spent``: cost of the previous solver.
+    ``until_stall``: end when the solver stalls. ``spent``: the previous training, whose costs are added.
     """
     job = context.job
     checkpointer = None if context.checkpoints is None else _checkpointer(context, plan)
@@ -465,7 +470,9 @@ def _keep_checkpoint(context: FitContext, trained: TrainedFit) -> None:
 
 @contextmanager
 def _certificates_of_last_pass(training: Training, closed: Certificates) -> Iterator[None]:
-    """Give a training the certificates of its last pass for a while: a resumed run repeats the last evaluation."""
+    """While a checkpoint is written, give a training the certificates of its last pass in place of those of the final
+    evaluation, which a resumed run repeats.
+    """
     evaluated = [run.certificate for run in training.runs]
     for run, certificate in zip(training.runs, closed, strict=True):
         run.certificate = certificate
@@ -482,7 +489,7 @@ def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
     if context.checkpoints is None:
         return local_loop(context.job, seen, plan, None if plan.memory.resident else directory, context.report)
     assert directory is not None
-    if plan.request is not None and plan.request.exact:  # what the checkpoints of features in float32 refer to stays
+    if plan.request is not None and plan.request.exact:  # checkpoints made in float32 need their files
         directory /= FLOAT64
         durable.make_directory(directory)
     if context.executor is None:
@@ -493,9 +500,7 @@ def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
 
 
 def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
-    """Return the loop of passes in this process; ``directory`` is for checkpoints of per-row state, None: there are
-    none.
-    """
+    """Return the loop of passes in this process. ``directory`` is where per-row state is kept; None: in memory."""
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
@@ -537,10 +542,11 @@ def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:
 
 
 def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[float, Calibrated]:
-    """Return the calibrations of a fit, by C; ``planned`` is the plan it began with. No row state of folds is kept.
+    """Return the calibrations of a fit, by C; ``planned`` is the plan it began with. Per-row state of the fits of folds
+    is not saved.
 
-    Empty where the time limit came before they were made. Raises CalibrationTimeout then where the run is to stop at
-    its limit.
+    If the time limit comes first: empty, or CalibrationTimeout for a job that is to stop at its limit with a
+    checkpoint.
     """
     job, plan, training = context.job, trained.plan, trained.training
     if job.calibrate is None:
@@ -592,8 +598,8 @@ def _finish_exactly(plan: Plan) -> Plan:
 
 
 def _end_after_extra_passes(plan: Plan, report: Report) -> Report:
-    """Return a report that ends a fit which is asked for more than its tolerance some passes after it has reached
-    that.
+    """Return a report that ends a fit ``EXTRA_PASSES`` passes after it has reached the tolerance asked for; ``report``
+    itself where no problem has a smaller one.
     """
     gaps: dict[int, float] = {}
 

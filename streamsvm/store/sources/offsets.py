@@ -60,7 +60,7 @@ class Offsets(NamedTuple):
         return full._replace(data=data)
 
     def apply(self, X: Rows) -> Rows:
-        """Return the rows at these offsets as float32; the same rows where there are none."""
+        """Return the rows less these offsets as float32; the same rows where there are no offsets."""
         return round_rows(self.subtract_from(X)) if len(self.columns) else X
 
 
@@ -96,21 +96,21 @@ FAR_FROM_ZERO = 1e4
 """Standard deviations between a column's mean and 0 beyond which float32 keeps too little of its variation."""
 
 LARGEST_EXACT = 2.0**24
-"""The whole number up to which float32 holds every one."""
+"""float32 holds every whole number up to this one."""
 
 LARGEST_MOVED = 1e30
-"""Columns with numbers beyond are stored without offset: no difference may overflow float32."""
+"""Columns with larger numbers get no offset: a difference might overflow float32."""
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 5000, 1 << 20
 """The most rows that decide, and the most numbers in them."""
 
 
 def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = False) -> Offsets | None:
-    """Return the offsets that the first rows need: none where they lose digits and no offset helps, None where they
-    lose nothing.
+    """Return the offsets that the first rows need: of no column where digits are lost and no offset helps, None where
+    float32 loses nothing.
 
     ``first`` reads these rows in float32, or in float64 where its argument is true, which is asked only where float32
-    may have lost something. ``zero_is_met``: a missing value becomes 0.
+    may have lost something. ``missing_is_zero``: a missing value becomes 0.
     """
     for exact in (False, True):
         X = first(exact)
@@ -126,14 +126,14 @@ def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = Fa
 
 
 def sample_rows(columns: int, *, sparse: bool = False) -> int:
-    """Return the most rows of so many columns that are needed to decide."""
+    """Return how many rows of so many columns suffice to decide."""
     return SAMPLE_ROWS if sparse else min(SAMPLE_ROWS, max(2, SAMPLE_NUMBERS // max(1, columns)))
 
 
 def collect_first_rows(batches: Iterable[Rows]) -> Rows | None:
     """Return the first rows, which decide the offsets: the same ones however rows are cut into batches. None without rows.
 
-    An error that reading raises ends the rows; it is raised again when they are read for their own sake.
+    An error while reading ends the sample; it is raised again when the rows are read to be stored.
     """
     parts, rows, numbers = [], 0, 0
     with suppress(StreamSVMError):
@@ -214,7 +214,7 @@ def _loses(seen: _ColumnRange) -> NDArray[np.bool_]:
 
 def count_rounded(X: Rows, offsets: Offsets, names: Sequence[str] | None, notices: dict[str, int]) -> None:
     """Count in ``notices`` the numbers of rows in float64, less their offset, that float32 rounds: large whole ones, and
-    those nearer 0 than the offset.
+    those that are nearer to 0 than to the offset.
     """
     columns, values = _entries_of(X)
     large = np.abs(values) > LARGEST_EXACT
