@@ -25,7 +25,7 @@ SOLVERS = Registry(
         "cutting_plane": "streamsvm.solvers.cutting_plane:CuttingPlane",
         "newton": "streamsvm.solvers.newton.solver:Newton",
         "decomposition": "streamsvm.solvers.kernel.decomposition:Decomposition",
-        "kernel_active_set": "streamsvm.solvers.kernel_active_set:KernelActiveSet",
+        "kernel_active_set": "streamsvm.solvers.kernel.active_set:KernelActiveSet",
         "blended": "streamsvm.solvers.kernel.blended:Blended",
         "fw": "streamsvm.solvers.kernel.frank_wolfe:FrankWolfe",
         "mfw": "streamsvm.solvers.kernel.frank_wolfe:ModifiedFrankWolfe",

@@ -5,7 +5,7 @@ reading.
 
 A pass looks along the segment from the best point to the minimum of the model: P at a grid of step lengths
 (``LineSearch``; exact, of the hinge), and at a few of them the planes that touch the loss sum there
-(``solvers.segment``), which make the next model. As published a plane is taken where the model is least (SVMperf:
+(``solvers.line_search``), which make the next model. As published a plane is taken where the model is least (SVMperf:
 Joachims, KDD 2006; BMRM: Teo et al., JMLR 11, 2010) or between there and the best point (OCAS: Franc and Sonnenburg,
 JMLR 10, 2009, algorithm 2); the same reading brings both, and those between. The model's minimum is the lower bound.
 Losses without a corner have the planes and their few points, without the grid.
@@ -44,7 +44,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.line_search import breakpoints_pass
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64
-from streamsvm.solvers.segment import STEPS, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.solvers.line_search import STEPS, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.solvers.triangular import solve_factorized
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem

@@ -1,7 +1,7 @@
 """Second-order steps out of core, to the last digits: an interior point on the rows near the corner of the loss; for
 smooth losses Newton's matrix of all rows.
 
-A pass looks along the segment from the best point to a candidate (``solvers.segment``): P, D and the gradient at
+A pass looks along the segment from the best point to a candidate (``solvers.line_search``): P, D and the gradient at
 several lengths of the step, so that every reading ends with the best of them. The same pass collects what the next
 candidate is made of:
 
@@ -38,12 +38,12 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
 from streamsvm.solvers.evaluation import DualPoint, add_sums, block_hessian, slopes_at
-from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
-from streamsvm.solvers.newton.rows_in_memory import OuterTerms
+from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
-from streamsvm.solvers.segment import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
 from streamsvm.types.state import FirstPassTotal, Smallest, Total, clear_totals, merge_states

@@ -12,8 +12,9 @@ import numpy as np
 
 from streamsvm.aliases import Handle, JsonObject, RowRecord
 from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.types.certificate import Certificate
 from streamsvm.types.data import Layout
-from streamsvm.types.problem import Block, Certificate, Loss, Problem, has_box
+from streamsvm.types.problem import Block, Loss, Problem, has_box
 from streamsvm.types.state import begin_part, merge_states
 
 DUAL = "alpha"

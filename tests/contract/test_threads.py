@@ -34,7 +34,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.sources import csv_parsing
-from streamsvm.store.sources.input import BLOCK
+from streamsvm.store.sources.byte_stream import BLOCK
 from tests.fault.test_determinism import bits_of
 
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.1}

@@ -16,9 +16,9 @@ from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.solvers.dcd import DCD
 from streamsvm.solvers.evaluation import WeightEvaluation
 from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.kernel.active_set import KernelActiveSet
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan
-from streamsvm.solvers.kernel_active_set import KernelActiveSet
 from streamsvm.solvers.kinds import Multinomial, OneClass
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.nu import MARGIN, NuMargin

@@ -242,7 +242,7 @@ def test_reading_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: 
 
 SLOW_READS = """
 import time
-from streamsvm.store.sources.input import Input
+from streamsvm.store.sources.byte_stream import Input
 read = Input.read
 def slowly(self, size=-1):
     found = read(self, size)

@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import frank_wolfe, working_set
-from streamsvm.solvers.newton import rows_in_memory
+from streamsvm.solvers.newton import row_products as rows_in_memory
 from streamsvm.store import open_store
 from tests.axes import each_value
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table

@@ -174,7 +174,7 @@ def test_ingest_hashed_columns(tmp_path: Path) -> None:
 
 
 def test_ingest_hashes_are_for_ever() -> None:
-    from streamsvm.store.sources.text import text_hash
+    from streamsvm.store.sources.text_features import text_hash
 
     assert text_hash("t", "w0") == 0xB279EC32B1A932E9
 

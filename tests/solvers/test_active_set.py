@@ -11,11 +11,11 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.kernels import RBF
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
-from streamsvm.solvers import kernel_active_set as kernel_machine
 from streamsvm.solvers import losses_of
 from streamsvm.solvers.active_set import ActiveSet, solve_exactly
 from streamsvm.solvers.gathered_rows import GatheredRows
-from streamsvm.solvers.kernel_active_set import KernelActiveSet
+from streamsvm.solvers.kernel import active_set as kernel_machine
+from streamsvm.solvers.kernel.active_set import KernelActiveSet
 from streamsvm.types import DUAL, Block, Certificate, Problem
 from tests.arrays import csr_of
 from tests.axes import each_value

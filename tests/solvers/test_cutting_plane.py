@@ -9,7 +9,7 @@ import pytest
 
 from streamsvm.losses import LOSSES
 from streamsvm.solvers.cutting_plane import GRID, Bundle, CuttingPlane, LineSearch, minimize_model
-from streamsvm.solvers.segment import SegmentSums
+from streamsvm.solvers.line_search import SegmentSums
 from streamsvm.types.state import merge_states
 from tests.axes import each_value
 from tests.solvers.drawn_rows import fuzzed, solve_as_liblinear

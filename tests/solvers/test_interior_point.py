@@ -10,7 +10,7 @@ import pytest
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers.interior_point import InteriorPoint, NearestRows
-from streamsvm.solvers.segment import STEPS, SegmentSums
+from streamsvm.solvers.line_search import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import merge_states
 from tests.axes import each_value

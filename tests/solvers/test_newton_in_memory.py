@@ -24,10 +24,10 @@ from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
-from streamsvm.solvers.newton import rows_in_memory as memory
-from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton import row_products as memory
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.model import first_mu
-from streamsvm.solvers.newton.rows_in_memory import OuterTerms
+from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.triangular import BLOCK, STRIP, cholesky, solve_lower, solve_lower_transposed
 from streamsvm.store import open_store

@@ -20,7 +20,7 @@ from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.out_of_core import SampledSteps
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.newton.solver import Newton, NewtonState

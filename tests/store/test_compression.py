@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, MissingError
-from streamsvm.store.sources.input import Input, compression_of
+from streamsvm.store.sources.byte_stream import Input, compression_of
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

@@ -19,7 +19,7 @@ from streamsvm.compute.text.svmlight import NO_INDEX, Parsed, scratch
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources import input as input_module
+from streamsvm.store.sources import byte_stream as input_module
 from streamsvm.store.sources.svmlight import Expected, explain
 
 GOOD = b"1 1:1 3:0.5\n-1 2:2\n"

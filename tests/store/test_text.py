@@ -21,7 +21,7 @@ from streamsvm.errors import BudgetError, DataError, StreamSVMError, UsageError
 from streamsvm.rows import to_matrix
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.schema import TEXT, Column
-from streamsvm.store.sources.text import DocumentCounts, document_counts_from, terms_of, text_hash, weigh
+from streamsvm.store.sources.text_features import DocumentCounts, document_counts_from, terms_of, text_hash, weigh
 
 BITS, WHOLE = 7, 2**64
 BASE = 0x9E3779B97F4A7C15

@@ -49,7 +49,7 @@ from streamsvm.jobs.run_record import record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
 from streamsvm.schedule.machine import wanted_threads
-from streamsvm.store.sources.input import standard_input
+from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
 BYTES_A_ROW = 100

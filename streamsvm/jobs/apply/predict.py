@@ -53,7 +53,7 @@ from streamsvm.store.format.predictions import (
     quote_field,
     texts_of,
 )
-from streamsvm.store.sources.input import standard_input
+from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
 PREDICTED = "predicted_label"

@@ -38,10 +38,10 @@ from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.manifest import JOURNAL_FILE as JOURNAL
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
+from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
-from streamsvm.store.sources.source import Rejects
 from streamsvm.types import Term, Visit
 
 DEPTH = 1

@@ -51,12 +51,12 @@ from streamsvm.store.format.labels import (
 )
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.bad_lines import Rejects
+from streamsvm.store.sources.byte_stream import source_name, standard_input
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.foreign import size_of
-from streamsvm.store.sources.input import source_name, standard_input
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
-from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.building import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, Term, silent

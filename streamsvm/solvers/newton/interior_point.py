@@ -23,7 +23,7 @@ from streamsvm.compute.passes import interior_point as passes
 from streamsvm.compute.passes.interior_point import Aim, Interior
 from streamsvm.rows import Float64
 from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
-from streamsvm.solvers.newton.rows_in_memory import MemoryRows, step_length
+from streamsvm.solvers.newton.row_products import MemoryRows, step_length
 
 FIRST_TARGET = 10.0
 """The first complementarity products, in units of C: where all rows are far from the corner the path is easy to

@@ -32,7 +32,7 @@ from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.evaluation import PointEvaluation
-from streamsvm.solvers.newton.all_rows import AllRows
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.linear_algebra import factorized_after_rounding
 from streamsvm.solvers.newton.model import (
     FIRST_DAMPING,
@@ -46,7 +46,7 @@ from streamsvm.solvers.newton.model import (
     polished_dual,
     smoothing_of,
 )
-from streamsvm.solvers.newton.rows_in_memory import OuterTerms
+from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.triangular import solve_lower
 from streamsvm.tags import saved_as

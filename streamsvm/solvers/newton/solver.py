@@ -44,8 +44,8 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_sums, block_hessian, slopes_at
-from streamsvm.solvers.newton.all_rows import AllRows
-from streamsvm.solvers.newton.descent import most_full
+from streamsvm.solvers.newton.coordinate_descent import most_full
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, matrix_bytes, most_explicit
 from streamsvm.solvers.newton.model import Surrogate, TrustRegion, first_damping, first_mu, model_at, polished_dual
 from streamsvm.solvers.newton.out_of_core import (

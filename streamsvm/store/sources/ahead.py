@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from streamsvm.compute.threading import CORES, end_all, postpone_signals, start_all, submit, threads
-from streamsvm.store.sources.input import digest_of
+from streamsvm.store.sources.byte_stream import digest_of
 
 T = TypeVar("T")
 R = TypeVar("R")

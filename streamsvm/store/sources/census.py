@@ -12,7 +12,7 @@ from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.format.labels import similar_texts
 from streamsvm.store.sources.cells import Arrow, by_value
 from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
-from streamsvm.store.sources.text import DocumentCounts, distinct_texts, terms_of
+from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 
 TEXT_BYTES = 40
 """Bytes of memory for each feature column of text: its count, its weight, and a copy of both while they are made."""

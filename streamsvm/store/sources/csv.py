@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import ahead
+from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, Input, line_blocks, oddities_of, whole_rows
 from streamsvm.store.sources.cells import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
 from streamsvm.store.sources.csv_dialect import Dialect, detect_dialect, without_comments
 from streamsvm.store.sources.csv_faults import LINE_HINT, BadLineFilter, ExpectedColumns, find_fault
@@ -33,7 +34,6 @@ from streamsvm.store.sources.csv_parsing import (
     read_head,
 )
 from streamsvm.store.sources.encoding import TEXT_WITH_MEANING, TableEncoder, batch_rows
-from streamsvm.store.sources.input import BYTE_ORDER_MARK, Input, line_blocks, oddities_of, whole_rows
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.planning import Samples, plan_schema, stated_columns
 from streamsvm.store.sources.schema import ALL_TEXT, NUMBER, Schema, label_of

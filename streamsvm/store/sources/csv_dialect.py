@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.input import HINT_NO_NEWLINE, check_encoding, check_line_length
+from streamsvm.store.sources.byte_stream import HINT_NO_NEWLINE, check_encoding, check_line_length
 from streamsvm.store.sources.options import SourceOptions
 
 COMMENT_MARKS = ("#", "%", "|", "//")

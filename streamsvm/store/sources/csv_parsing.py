@@ -22,9 +22,9 @@ from streamsvm.aliases import ByName
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.ahead import in_order
+from streamsvm.store.sources.byte_stream import UTF16_MARKS, Input, end_of_last_row
 from streamsvm.store.sources.cells import NUMBER_WORDS, Arrow, MissingWords, is_text
 from streamsvm.store.sources.csv_dialect import Dialect
-from streamsvm.store.sources.input import UTF16_MARKS, Input, end_of_last_row
 from streamsvm.store.sources.planning import Samples
 from streamsvm.store.sources.svmlight import NUMBER_PATTERN
 

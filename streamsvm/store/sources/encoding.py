@@ -68,7 +68,7 @@ from streamsvm.store.sources.schema import (
     Column,
     Schema,
 )
-from streamsvm.store.sources.text import distinct_texts, terms_of, text_hash, weigh
+from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, weigh
 from streamsvm.types import Batch
 
 BATCH_BYTES = 2 << 20

@@ -19,7 +19,7 @@ from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.regular import is_folder, is_there, what_is
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.manifest import FILE
-from streamsvm.store.sources.input import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
+from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
 
 HEAD = 1 << 16
 """Bytes by which the format of a file is detected."""

@@ -17,7 +17,7 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.ahead import DigestBeside
-from streamsvm.store.sources.input import digest_of
+from streamsvm.store.sources.byte_stream import digest_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch

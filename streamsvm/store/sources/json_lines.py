@@ -21,10 +21,10 @@ import pyarrow.json as pajson
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.ahead import in_order
+from streamsvm.store.sources.byte_stream import Input, line_blocks, oddities_of
 from streamsvm.store.sources.cells import BadCell
 from streamsvm.store.sources.csv_faults import LINE_HINT
 from streamsvm.store.sources.encoding import TableEncoder, unreadable_rows
-from streamsvm.store.sources.input import Input, line_blocks, oddities_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile

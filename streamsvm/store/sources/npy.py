@@ -24,7 +24,7 @@ from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.ahead import DigestBeside
 from streamsvm.store.sources.arrays import HINT_DTYPE, KINDS, SLICE_BYTES, as_numbers
-from streamsvm.store.sources.input import Input
+from streamsvm.store.sources.byte_stream import Input
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch

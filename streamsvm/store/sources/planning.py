@@ -59,7 +59,7 @@ from streamsvm.store.sources.schema import (
     label_of,
     shell_word,
 )
-from streamsvm.store.sources.text import is_form
+from streamsvm.store.sources.text_features import is_form
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 SOME_NUMBERS = 0.1

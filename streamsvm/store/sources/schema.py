@@ -13,7 +13,7 @@ from streamsvm.store.sources.options import SourceOptions
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.census import TableCensus
-    from streamsvm.store.sources.text import DocumentCounts
+    from streamsvm.store.sources.text_features import DocumentCounts
 
 NUMBER, AMOUNT, BOOLEAN, YEARS = "number", "amount", "boolean", "years"
 CATEGORY, HASHED, TEXT = "category", "hashed", "text"
@@ -256,7 +256,7 @@ def _column_json(column: Column) -> JsonObject:
 
 def schema_from(recorded: JsonMapping) -> Schema:
     """Return the schema that ``Schema.to_json`` wrote."""
-    from streamsvm.store.sources.text import document_counts_from
+    from streamsvm.store.sources.text_features import document_counts_from
 
     return Schema(
         tuple(_column_from(found) for found in recorded["columns"]),

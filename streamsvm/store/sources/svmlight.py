@@ -22,7 +22,7 @@ from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
 from streamsvm.store.sources.ahead import ahead, in_order
-from streamsvm.store.sources.input import BLOCK, Input, line_blocks, oddities_of
+from streamsvm.store.sources.byte_stream import BLOCK, Input, line_blocks, oddities_of
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.source import BaseSource, SourceFile
 from streamsvm.types import Batch

@@ -49,7 +49,7 @@ from streamsvm.compute.passes.newton import slopes_pass, trial_pass
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import CSR, Float64
-from streamsvm.solvers.newton.descent import (
+from streamsvm.solvers.newton.coordinate_descent import (
     CoordinateDescent,
     DescentState,
     ProximalDescent,
@@ -57,7 +57,7 @@ from streamsvm.solvers.newton.descent import (
     lengths_differ,
 )
 from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
-from streamsvm.solvers.newton.rows_in_memory import (
+from streamsvm.solvers.newton.row_products import (
     NO_DUAL_POINT,
     DualValue,
     MemoryRows,

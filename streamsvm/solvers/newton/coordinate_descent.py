@@ -32,12 +32,13 @@ from streamsvm.compute.random import permutation, shuffle
 from streamsvm.losses import threshold
 from streamsvm.rows import CSR, Float64, Int32, Int64
 from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
-from streamsvm.solvers.newton.rows_in_memory import MemoryRows
+from streamsvm.solvers.newton.row_products import MemoryRows
 from streamsvm.solvers.triangular import solve_lower
 from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
-    from streamsvm.solvers.newton.all_rows import AllRows
+    from streamsvm.solvers.newton.in_memory import AllRows
+
 
 DUAL_SWEEPS = 10
 """Sweeps of a round, the one over all rows included."""
