@@ -226,57 +226,6 @@ class TestCategories:
         assert caught.value.code == "E-MISSING"
 
 
-class TestReadAgain:
-    """Files for prediction come out in the columns of the store."""
-
-    def encoding(self, write: Callable[..., Path]) -> dict[str, Any]:
-        content = b"color,when,size,y\nred,2001-02-03 04:05:06,1,p\nblue,2001-01-01 00:00:00,2,q\n"
-        source = read(write(content), categorical=("color",), calendar=("when",))[2]
-        assert source.columns == 2 + 12 + 7 + 24 + 1
-        return source.encoding()
-
-    @pytest.mark.parametrize("labeled", [True, False])
-    def test_csv_predicts_with_and_without_a_label_column(self, write: Callable[..., Path], labeled: bool) -> None:
-        encoding = self.encoding(write)
-        tail = (b",y\n", b",q\n") if labeled else (b"\n", b"\n")
-        path = write(b"size,color,when" + tail[0] + b"7,red,2001-12-31 23:00:00" + tail[1], "p.csv")
-        X, labels, source = read(path, encoding=encoding, label=None)
-        assert labels.tolist() == (["q"] if labeled else [])
-        found = {name for name, value in zip(source.names, X[0], strict=True) if value}
-        assert found == {"color=red", "when.month=12", "when.weekday=mon", "when.hour=23", "size"}
-        assert source.encoding()["schema"] == encoding["schema"]
-
-    def test_csv_unknown_categories_are_counted(self, write: Callable[..., Path]) -> None:
-        path = write(b"size,color,when\n7,green,2001-12-31 23:00:00\n", "p.csv")
-        X, _, source = read(path, encoding=self.encoding(write), label=None)
-        assert X[0, :2].tolist() == [0, 0]
-        assert source.notices == {"unknown categories of color": 1}
-
-    def test_csv_number_labels_stay_numbers(self, write: Callable[..., Path]) -> None:
-        encoding = read(write(b"a,y\n1,0.5\n2,20\n"))[2].encoding()
-        assert read(write(b"y,a\n14.5,3\n", "p.csv"), encoding=encoding, label=None)[1].tolist() == [14.5]
-
-    def test_csv_label_can_be_left_out_or_be_another_column(self, write: Callable[..., Path]) -> None:
-        encoding = read(write(b"a,y\n1,0\n2,1\n"))[2].encoding()
-        assert read(write(b"y,a\n1,3\n", "p.csv"), encoding=encoding, label="none")[1].tolist() == []
-        path = write(b"y,a,z\n1,3,u\n", "p.csv")
-        assert read(path, encoding=encoding, label="z")[1].tolist() == ["u"]
-        *_, source = read(path, encoding=encoding, label="none")
-        assert source.notices == {"columns that the model does not know are ignored: 'z'": 1}
-
-    @pytest.mark.parametrize("content", [b"1,2,1\n", b"1,2\n"])
-    def test_csv_predicts_without_a_header(self, write: Callable[..., Path], content: bytes) -> None:
-        encoding = read(write(b"5,6,-1\n"), header=False)[2].encoding()
-        X, labels, _ = read(write(content, "p.csv"), header=False, encoding=encoding, label=None)
-        assert X.tolist() == [[1, 2]]
-        assert len(labels) == content.count(b",") - 1
-
-    def test_csv_refuses_new_rows_without_a_column(self, write: Callable[..., Path]) -> None:
-        with pytest.raises(StreamSVMError, match="no column 'when'") as caught:
-            read(write(b"size,color\n7,red\n", "p.csv"), encoding=self.encoding(write), label=None)
-        assert caught.value.code == "E-SCHEMA"
-
-
 def test_csv_reads_row_weights(write: Callable[..., Path]) -> None:
     source = open_source([write(b"a,w,y\n1,0.5,1\n2,2,-1\n")], SourceOptions(label="y", weight="w"))
     (batch,) = source.batches()
