@@ -185,6 +185,8 @@ def keeps_to_the_least_memory(source: Path, columns: int) -> None:
     assert open_store(source.with_name("s.zarr")).layout.columns == columns
 
 
+# -- resumed fits ------------------------------------------------------------------------------------------------------
+
 KERNEL = {"decomposition", "blended", "partan"}
 
 
@@ -288,6 +290,8 @@ def test_resume_large_blocks_go_back_to_the_system_whatever_was_freed_before(sto
     ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     assert int(ran.stdout) > 140
 
+
+# -- in a control group ------------------------------------------------------------------------------------------------
 
 GROUP_REPOSITORY = Path(__file__).resolve().parents[2]
 GROUPS = Path("/sys/fs/cgroup/memory")

@@ -169,6 +169,8 @@ def test_bits_of_a_converged_fit_do_not_depend_on_chunks(
             assert np.linalg.norm(weights - found[0][1]) <= 1e-6 * np.linalg.norm(found[0][1])
 
 
+# -- names -------------------------------------------------------------------------------------------------------------
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {},
     "several": {"C": (0.5, 2.0), "validation": 0.2},

@@ -240,6 +240,8 @@ def test_reading_same_store_made_again_is_the_same(tmp_path: Path, monkeypatch: 
     fitting.fit(fit_job(store, tmp_path / "m"), report)
 
 
+# -- reading ahead -----------------------------------------------------------------------------------------------------
+
 SLOW_READS = """
 import time
 from streamsvm.store.sources.byte_stream import Input
@@ -264,6 +266,8 @@ def test_reading_ahead_no_thread_calls_python_when_the_program_ends(tmp_path: Pa
         done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.partition(":")[0]) == (65, "error[E-MISSING]")
 
+
+# -- sources on failing disks ------------------------------------------------------------------------------------------
 
 HERE = Path(__file__).resolve().parent
 

@@ -346,6 +346,8 @@ def test_resume_what_a_resumed_run_would_lose_is_not_replaced(
     assert (tmp_path / "m").read_bytes() == before
 
 
+# -- between two passes ------------------------------------------------------------------------------------------------
+
 RBF: dict[str, Any] = {"kernel": "rbf", "gamma": 0.2, "standardize": True, "tolerance": 1e-3, "checkpoint_every": 0.0}
 SQUARED = {"loss": "squared_hinge", "C": 1.0, "tolerance": 5e-2}
 

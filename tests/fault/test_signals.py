@@ -318,6 +318,8 @@ def test_signal_ingest_goes_on_where_it_was_stopped(started: Started, tmp_path: 
     assert digest_of(tmp_path / "s.zarr") == digest_of(tmp_path / "whole.zarr")
 
 
+# -- after the model is written ----------------------------------------------------------------------------------------
+
 PLANTED = """
 import importlib, os, signal, sys
 from streamsvm import __main__ as program

@@ -107,6 +107,8 @@ def test_resume_after_the_fallback_goes_on_with_newton(store: Path, tmp_path: Pa
     assert (one.primal, one.dual) == (other.primal, other.dual)
 
 
+# -- from features in float32 to float64 -------------------------------------------------------------------------------
+
 FEW, MANY = 60, 100
 """Rows of a fit that closes on features in float32 on disk, which is not true of the model, and of one that stalls on pairs."""
 

@@ -365,6 +365,9 @@ def test_fit_statistics_that_changed_are_refused_where_they_are_used(fragile: di
             path.write_bytes(whole)
 
 
+# -- several C ---------------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """Three classes, 600 x 4, in several chunks."""
@@ -405,6 +408,9 @@ def asked(plan: Any) -> set[float]:
     return {problem.tolerance for problem in _finish_exactly(plan).problems}
 
 
+# -- in memory ---------------------------------------------------------------------------------------------------------
+
+
 def test_fit_in_memory_numbers_of_rows_that_do_not_fit_are_in_a_folder_that_is_gone_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,6 +446,8 @@ def _note(folder: Path, seen: set[str], _event: Any) -> None:
     """Keep the names of the files below a folder."""
     seen.update(path.name for path in folder.rglob("*") if path.is_file())
 
+
+# -- threads of BLAS ---------------------------------------------------------------------------------------------------
 
 JOBS: dict[str, Callable[[str, str, Any], object]] = {
     "fit": lambda store, out, report: fit(FitJob(store, out), report),

@@ -164,6 +164,9 @@ def test_metrics_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> Non
     )
 
 
+# -- against scikit-learn ----------------------------------------------------------------------------------------------
+
+
 def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> ModelEvaluation:
     accumulator = MetricAccumulator(classes)
     binary = decision.shape[1] == 1
@@ -211,6 +214,9 @@ def test_metrics_keys_rise_with_the_values(values: list[float]) -> None:
     assert sort_keys(np.array([-0.0]))[0] == sort_keys(np.array([0.0]))[0]
 
 
+# -- thresholds --------------------------------------------------------------------------------------------------------
+
+
 def ranked(rows: int = 4000, seed: int = 0) -> tuple[Ranking, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     positive = rng.random(rows) < 0.15
@@ -244,6 +250,8 @@ def test_metrics_best_threshold_is_that_of_counting_at_every_value(measure: str)
     best = max(sign * measured(float(value))[measure] for value in f.astype(np.float32))
     assert sign * at[measure] >= best - 0.002  # of all thresholds those at the edges of bins are tried
 
+
+# -- what a page draws -------------------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(4)
 PLAN: Any = SimpleNamespace(problems=[SimpleNamespace(loss=Hinge())])

@@ -132,6 +132,9 @@ def test_new_rows_lines_that_cannot_be_read_are_left_out_and_listed(trained: Tra
     assert [line.split("\t")[1] for line in listed[1:]] == ["4"]
 
 
+# -- ids of rows -------------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ids")

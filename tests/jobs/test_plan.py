@@ -132,6 +132,9 @@ def test_solver_choice_few_rows_of_many_columns_take_no_cubic_time(loss: str, tm
     assert min(spent[1:]) < 1.5
 
 
+# -- without --memory --------------------------------------------------------------------------------------------------
+
+
 class Memory(NamedTuple):
     """What psutil tells of the memory of a machine, as far as it is looked at."""
 

@@ -83,6 +83,8 @@ def test_standard_input_what_cannot_be_read_is_refused_before_a_byte_is_taken(
         evaluate(EvaluateJob(str(files / "m"), ("-",)))
 
 
+# -- tables that are described -----------------------------------------------------------------------------------------
+
 HEAD = "no,price,share,member,since,color,city,note,empty,y"
 
 

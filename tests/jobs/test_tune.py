@@ -229,6 +229,8 @@ def test_tune_rows_in_memory_may_be_folds_of_their_own() -> None:
         tune_in_memory(TuneJob("", "", C=(1.0,), folds=7), store)
 
 
+# -- searches over nu --------------------------------------------------------------------------------------------------
+
 NU_ROWS, NU_FOLDS = 400, 3
 
 

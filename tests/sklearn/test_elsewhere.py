@@ -142,6 +142,8 @@ pytest.importorskip("sklearn", minversion="1.6")
 RNG = np.random.default_rng(0)
 
 
+# -- rows in one form --------------------------------------------------------------------------------------------------
+
 MERGED_X = RNG.integers(0, 2, (40, 3)).astype(
     np.float64
 )  # eight different rows, each in both classes, and rows of zeros alone

@@ -98,6 +98,9 @@ def test_svr_rows_with_classes_are_refused() -> None:
 pytest.importorskip("sklearn", minversion="1.6")
 
 
+# -- the outlier detector ----------------------------------------------------------------------------------------------
+
+
 def test_one_class_estimator_scores_less_the_offset_are_decision_values_and_their_signs_are_predicted() -> None:
     X = np.random.default_rng(2).normal(size=(200, 3)) + 4.0
     found = StreamOneClassSVM(nu=0.2, tolerance=1e-5).fit(X, np.arange(200))
@@ -130,6 +133,9 @@ def test_one_class_estimator_kernel_machine_with_weights_is_that_of_libsvm() -> 
 
 pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).normal(size=(200, 5))
+
+
+# -- features of landmarks ---------------------------------------------------------------------------------------------
 
 
 def test_nystroem_estimator_with_all_rows_for_landmarks_the_products_are_the_kernel() -> None:

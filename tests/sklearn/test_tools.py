@@ -100,6 +100,9 @@ CALLBACK_X = np.random.default_rng(0).normal(size=(200, 4))
 CALLBACK_Y = np.digitize(CALLBACK_X[:, 0] - CALLBACK_X[:, 1], [-0.5, 0.7])
 
 
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
 class Heard:
     """A callback by the protocol of scikit-learn that writes down what it is told."""
 

@@ -302,6 +302,8 @@ WORDS = ExpectedColumns(frozenset(), frozenset({"a", "b"}), "y")
 LINES_GOOD = [b"1,u,p", b"2.5,v,q", b'-3,"u,v",p', b'4,"a ""b""",q', b"", b"\r", b"5,w,p\r"]
 
 
+# -- bad lines ---------------------------------------------------------------------------------------------------------
+
 ODD = [
     *(b"x,u,p", b"1,u", b"1,u,p,q", b"nan,u,p", b"inf,u,p", b"1e99,u,p", b",u,p", b"1,,p", b"1,u,", b"+1,u,p", b"NA,u,p"),
     *(b"a,b,y", b' "a" ,b,y', b'1,"u,p', b'u",1,p', b'1,u,"p', b"1,\xff,p", b"1,\0,p", b"1,u\x0cv,p", "1,u\u2028v,p".encode()),

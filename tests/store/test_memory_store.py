@@ -144,6 +144,9 @@ def test_memory_store_two_readers_that_ask_at_once_read_all_rows_once() -> None:
     assert {store.asked["fetch", number] for number in range(len(store.layout.chunks))} == {1}
 
 
+# -- from one form to the other ----------------------------------------------------------------------------------------
+
+
 def matrix(seed: int, rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     rng = np.random.default_rng(seed)
     return (rng.integers(-2, 3, (rows, columns)) * (rng.random((rows, columns)) < 0.4)).astype(np.float32)

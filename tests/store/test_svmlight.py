@@ -337,6 +337,9 @@ def test_svmlight_real_files_are_read_as_by_sklearn(
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 
 
+# -- against a slow parser ---------------------------------------------------------------------------------------------
+
+
 def slowly(text: str, base: int, top: int, *, unlabeled: bool) -> tuple[Parsed, list[Any], list[Any]]:
     """What the pass is to return, labels, and (row, column, value) of the entries, all with numbers of Python."""
     labels: list[float] = []
