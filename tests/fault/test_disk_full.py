@@ -16,7 +16,7 @@ import pytest
 
 from streamsvm import durable
 from streamsvm.engine import checkpoint
-from streamsvm.errors import StorageError
+from streamsvm.errors import ConfigError, StorageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.embed.build import embed
@@ -208,6 +208,22 @@ def full_at(step: int) -> Callable[..., None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     return observer
+
+
+def test_disk_full_ingest_is_not_resumed_with_other_options(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(source / "t.csv", tmp_path / "t.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "SYNC_EVERY", 2)
+        patch.setattr(durable, "observe", full_at(120))
+        with pytest.raises(StorageError, match="No space left") as caught:
+            ingest(ingest_job(tmp_path, chunk_bytes=8192))
+    assert "run the same command again" in caught.value.hint
+    with pytest.raises(ConfigError, match=r"drop .*'x1'.*, chunk_bytes 8192 -> 16384") as refused:
+        ingest(ingest_job(tmp_path, chunk_bytes=16384, drop=("x1",)))
+    assert (refused.value.code, refused.value.exit_code) == ("E-CONFIG", 78)
+    ingest(ingest_job(tmp_path, chunk_bytes=16384, drop=("x1",), overwrite=True))
 
 
 @pytest.mark.parametrize("step", range(3, 180, 44))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 
 from streamsvm import model as models
 from streamsvm.engine.executor import SerialExecutor
-from streamsvm.errors import DataError, ExistsError, InterruptedRun
+from streamsvm.errors import DataError, ExistsError, InterruptedRun, StorageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs import inspect
@@ -125,6 +127,13 @@ def test_embed_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):
         assert not embed(job(dense, out, **change, overwrite=True)).reused
     assert not embed(job(dense, out, overwrite=True)).reused
     assert files_of(out) == before
+
+
+def test_embed_that_the_disk_has_no_room_for_is_refused_at_once(dense, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=1000, used=0, free=1000))
+    with pytest.raises(StorageError) as caught:
+        embed(job(dense, tmp_path / "e"))
+    assert caught.value.code == "E-NOSPACE"
 
 
 def test_embed_one_writer_at_a_time(dense, tmp_path):
