@@ -14,7 +14,7 @@ from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.ingest.stores import HoldOut
-from streamsvm.rows import CSR, in_layout
+from streamsvm.rows import in_layout
 from streamsvm.schedule import budget
 from streamsvm.store import open_store
 from streamsvm.types import Chunk, Store
@@ -191,74 +191,3 @@ def test_ingest_reports_events(source: Callable[..., Path]) -> None:
     assert events[-1]["done"]
     assert (events[-1]["event"], events[-1]["rows"], events[-1]["bytes"]) == ("ingest", 100, len(SVM))
     assert events[-1]["total_bytes"] == len(SVM)
-
-
-LETTERS = {
-    "letter.xz": [594, 567, 554, 598, 565, 565, 547, 538, 567, 575, 572, 560, 607, 605, 574, 597, 594, 568, 563, 599, 606, 581, 576, 583, 602, 543],
-    "letter.t.xz": [195, 199, 182, 207, 203, 210, 226, 196, 188, 172, 167, 201, 185, 178, 179, 206, 189, 190, 185, 197, 207, 183, 176, 204, 184, 191],
-}  # fmt: skip
-"""Rows of class 1, 2, ... 26."""
-CORRECTED = (
-    "smurf.164091 normal.60593 neptune.58001 snmpgetattack.7741 mailbomb.5000 guess_passwd.4367 snmpguess.2406 "
-    "satan.1633 warezmaster.1602 back.1098 mscan.1053 apache2.794 processtable.759 saint.736 portsweep.354 "
-    "ipsweep.306 httptunnel.158 pod.87 nmap.84 buffer_overflow.22 multihop.18 named.17 sendmail.17 ps.16 "
-    "rootkit.13 xterm.13 teardrop.12 xlock.9 land.9 xsnoop.4 ftp_write.3 perl.2 phf.2 sqlattack.2 loadmodule.2 "
-    "worm.2 udpstorm.2 imap.1 "
-)
-KDD = (
-    "smurf.280790 neptune.107201 normal.97278 back.2203 satan.1589 ipsweep.1247 portsweep.1040 "
-    "warezclient.1020 teardrop.979 pod.264 nmap.231 guess_passwd.53 buffer_overflow.30 land.21 warezmaster.20 "
-    "imap.12 rootkit.10 loadmodule.9 ftp_write.8 multihop.7 phf.4 perl.3 spy.2 "
-)
-"""Rows of each class of the two kdd99 files, counted by awk."""
-
-
-def spelt(counts: str) -> dict[str, int]:
-    """'smurf.164091 land.9' as a table."""
-    return {f"{name}.": int(count) for name, count in (word.split(".") for word in counts.split())}
-
-
-def numbered(counts: list[int], first: int) -> dict[str, int]:
-    return {str(k): count for k, count in enumerate(counts, first)}
-
-
-REAL: dict[str, tuple[dict[str, Any], int, int, dict[str, int]]] = {
-    "a9a.xz": ({"features": 123}, 32_561, 123, {"-1": 24_720, "1": 7_841}),
-    "a9a.t.xz": ({"features": 123}, 16_281, 123, {}),
-    "ijcnn1.gz": ({}, 49_990, 22, {"1": 4_853, "-1": 45_137}),
-    "ijcnn1.t.gz": ({}, 91_701, 22, {"1": 8_712, "-1": 82_989}),
-    "w8a.xz": ({}, 49_749, 300, {"1": 1_479, "-1": 48_270}),
-    "letter.xz": ({}, 15_000, 16, numbered(LETTERS["letter.xz"], 1)),
-    "letter.t.xz": ({}, 5_000, 16, numbered(LETTERS["letter.t.xz"], 1)),
-    "imdb.xz": ({}, 25_000, 35_855, {"1": 12_500, "-1": 12_500}),
-    "covtype.csv.gz": ({"label": "Cover_Type", "positive": "2"}, 581_012, 54, {"2": 283_301}),
-    "corrected.gz": ({"label": "last", "header": False, "categorical": ("*",)}, 311_029, 117, spelt(CORRECTED)),
-    "kddcup.data_10_percent.gz": (
-        {"label": "last", "header": False, "categorical": ("*",)},
-        494_021,
-        118,
-        spelt(KDD),
-    ),
-    "flights-3m.parquet": (
-        {"label": "delay", "label_threshold": 15, "categorical": ("*",), "calendar": ("date",)},
-        3_000_000,
-        0,
-        {">=15": 626_590},
-    ),
-}
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", REAL)
-def test_ingest_stores_real_files(data_file: Callable[[str], Path], tmp_path: Path, name: str) -> None:
-    options, rows, columns, counts = REAL[name]
-    result = ingest(IngestJob(sources=(data_file(name),), store=tmp_path / "s.zarr", **options))
-    assert result.rows == rows
-    assert columns in (0, result.columns)
-    assert counts.items() <= dict(zip(result.classes, result.counts, strict=True)).items()
-    store = open_store(result.store)
-    assert (store.layout.rows, store.layout.columns, store.layout.counts) == (rows, result.columns, result.counts)
-    assert isinstance(chunk_of(store, 0).X, CSR) == result.sparse
-
-
-"""Rows of each digit."""
