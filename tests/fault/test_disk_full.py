@@ -100,8 +100,7 @@ def loop(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mounted)], check=True)
 
 
-@pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
-@pytest.mark.parametrize("free", [30, 110])
+@each_value(("name", ["s.zarr", "s.h5"]), ("free", [30, 110]))
 def test_disk_full_is_named_and_leaves_nothing(
     loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int
 ) -> None:

@@ -173,8 +173,7 @@ def test_odd_file_manifest_that_was_sealed_again_is_no_store(
         assert refused.value.exit_code in (65, 78)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("rows", [2**48, 2**63])
+@each_value(("sparse", [False, True]), ("rows", [2**48, 2**63]))
 def test_odd_file_chunks_larger_than_any_memory_are_no_chunks(rows: int, sparse: bool, tmp_path: Path) -> None:
     """A ValueError of numpy once, as room was made for the first."""
     store = Path(small_store(tmp_path / "s.zarr", sparse=sparse))

@@ -32,6 +32,7 @@ from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from streamsvm.types import Status, silent
 from tests.arrays import csr_of
+from tests.axes import each_value
 
 ROWS, COLUMNS = 7000, 5
 CHUNK = 64 << 10
@@ -83,8 +84,7 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.02)])
+@each_value(("kind", ["dense", "sparse"]), ("dtype, tolerance", [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.02)]))
 def test_embed_embedding_holds_the_features(kind, dtype, tolerance, request, tmp_path):
     store = request.getfixturevalue(kind)
     found = embed(job(store, tmp_path / "e", dtype=dtype))

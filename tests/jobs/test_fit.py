@@ -214,8 +214,7 @@ LOSSES_OF_MARGINS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("given", ["balanced", {"0": 226.2166418415713, "1": 0.1}, {"1": 3.0}], ids=str)
-@pytest.mark.parametrize("weighted", [False, True])
+@each_value(("given", ["balanced", {"0": 226.2166418415713, "1": 0.1}, {"1": 3.0}]), ("weighted", [False, True]))
 def test_fit_class_weights_are_those_that_are_asked_for(given: Any, weighted: bool, tmp_path: Path) -> None:
     """Also where float32 does not hold them: P is that of the model, and D below it, to the rounding that is stated."""
     rng = np.random.default_rng(0)

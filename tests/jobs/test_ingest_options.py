@@ -20,6 +20,7 @@ from streamsvm.store import open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import open_source, options_from
 from streamsvm.store.write.shuffle import Spool
+from tests.axes import each_value
 
 
 def run(root: Path, content: bytes | None = None, name: str = "a.csv", **options: Any) -> Any:
@@ -119,15 +120,17 @@ def test_ingest_missing_values_are_refused_with_their_place(tmp_path: Path) -> N
     assert "--missing" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        ("mean", [[1, 4], [3, 4], [2, 6], [2, 2]]),
-        ("zero", [[1, 0], [3, 4], [0, 6], [2, 2]]),
-        ("indicator", [[1, 0, 0, 1], [3, 4, 0, 0], [0, 6, 1, 0], [2, 2, 0, 0]]),
-    ],
+@each_value(
+    (
+        "policy, expected",
+        [
+            ("mean", [[1, 4], [3, 4], [2, 6], [2, 2]]),
+            ("zero", [[1, 0], [3, 4], [0, 6], [2, 2]]),
+            ("indicator", [[1, 0, 0, 1], [3, 4, 0, 0], [0, 6, 1, 0], [2, 2, 0, 0]]),
+        ],
+    ),
+    ("kind", ["csv", "parquet", "npy"]),
 )
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npy"])
 def test_ingest_missing_values_are_filled(tmp_path: Path, policy: str, expected: list[list[float]], kind: str) -> None:
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq

@@ -28,6 +28,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Dense
 from streamsvm.store.views import MemoryStore
 from tests.arrays import csr_of
+from tests.axes import each_value
 
 CLASSES = ("a", "b", "c")
 VALUES = np.array([-2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 1.5, 3.0])
@@ -177,8 +178,7 @@ def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...]
     return accumulator.result()
 
 
-@pytest.mark.parametrize("pieces", [1, 7])
-@pytest.mark.parametrize("seed", range(3))
+@each_value(("pieces", [1, 7]), ("seed", range(3)))
 def test_metrics_of_two_classes_are_those_of_scikit_learn(pieces: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = (rng.random(5000) < 0.2).astype(int)

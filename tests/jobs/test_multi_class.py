@@ -145,8 +145,7 @@ def test_crammer_singer_run_that_was_solved_in_memory_goes_on_to_the_same_bytes(
 UNSCALED = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("name", UNSCALED)
+@each_value(("loss", ["hinge", "squared_hinge"]), ("name", UNSCALED))
 def test_crammer_singer_columns_that_are_not_scaled_are_certified(tmp_path: Path, name: str, loss: str) -> None:
     """In two readings and whatever C; P is that of the model, and the dual variables are feasible and give D."""
     X, y = UNSCALED[name](return_X_y=True)

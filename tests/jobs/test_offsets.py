@@ -316,8 +316,7 @@ def write_arrays(path: Path, X: Any, y: Any) -> None:
         group.close()
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize("kind", ["int64", "float64", "csr"])
+@each_value(("suffix", [".h5", ".zarr"]), ("kind", ["int64", "float64", "csr"]))
 def test_offsets_fit_in_place_is_that_of_an_ingest(tmp_path: Path, suffix: str, kind: str) -> None:
     """Columns beyond 2^53, and far from 0 with fractions, are seen from the same zero; so are rows to predict."""
     rng = np.random.default_rng(0)

@@ -27,6 +27,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.model import Model
 from streamsvm.rows import Dense
+from tests.axes import each_value
 
 ROWS = 3000
 
@@ -158,8 +159,7 @@ WRONG_TABLES = {
 }
 
 
-@pytest.mark.parametrize("names", WRONG_TABLES)
-@pytest.mark.parametrize("labeled", [False, True])
+@each_value(("names", WRONG_TABLES), ("labeled", [False, True]))
 def test_predict_table_with_other_columns_is_refused(place: Path, tmp_path: Path, names: str, labeled: bool) -> None:
     """As CSV, and as Parquet where a Parquet file can be that."""
     X = np.load(place / "X.npy")[:50, [0, 1, 0][: len(names)]]

@@ -104,8 +104,7 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
-@pytest.mark.parametrize("name", PROBABILITIES)
+@each_value(("y", [TWO, THREE]), ("name", PROBABILITIES))
 def test_onnx_graph_has_the_probabilities_of_its_model(tmp_path: Path, name: str, y: Any) -> None:
     """Of rows far beyond those of the fit too, where functions are flat and tails small."""
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")

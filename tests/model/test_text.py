@@ -97,8 +97,7 @@ KERNELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore:the kernel Sigmoid:streamsvm.errors.StreamSVMWarning")
-@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
-@pytest.mark.parametrize("name", KERNELS)
+@each_value(("y", [TWO, THREE]), ("name", KERNELS))
 def test_model_text_libsvm_gives_the_decision_values_of_a_kernel_model(tmp_path: Path, name: str, y: Any) -> None:
     model = fitted(tmp_path, X, y, **KERNELS[name])
     said, values, _ = libsvm_says(exported(tmp_path, "libsvm"), X)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from tests.axes import each_value
+
 pytest.importorskip("sklearn", minversion="1.6")
 from joblib import Parallel, delayed
 from sklearn.base import clone
@@ -251,8 +253,10 @@ def test_svc_columns_far_from_0_are_fitted_from_another_zero(tmp_path: Any) -> N
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "multi_class": "ovo"}], ids=str)
-@pytest.mark.parametrize("class_weight", [None, "balanced", {2: 0.0}], ids=str)
+@each_value(
+    ("options", [{}, {"kernel": "rbf"}, {"kernel": "rbf", "multi_class": "ovo"}]),
+    ("class_weight", [None, "balanced", {2: 0.0}]),
+)
 def test_svc_class_without_weight_is_never_predicted(options: dict[str, Any], class_weight: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))

@@ -136,8 +136,7 @@ def test_csv_refuses_a_malformed_file_with_its_line(
 PACKED = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 
-@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
-@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+@each_value(("share", [0.3, 0.9, 0.999]), ("pack", PACKED.values()))
 def test_csv_refuses_a_cut_compressed_file(
     write: Callable[..., Path], pack: Callable[[bytes], bytes], share: float
 ) -> None:

@@ -28,6 +28,7 @@ from streamsvm.store import open_store, read_chunk
 from streamsvm.store.foreign.matrices import Keys
 from streamsvm.store.foreign.store import ForeignStore
 from streamsvm.store.sources import SourceOptions, open_source
+from tests.axes import each_value
 
 ROWS, COLUMNS = 1000, 6
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
@@ -362,8 +363,7 @@ def test_foreign_arrays_that_are_no_matrix_are_refused(tmp_path: Path) -> None:
         assert code_of(partial(read, path, features_key=key))[0] == code
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize("key", ["X", "y"])
+@each_value(("suffix", [".h5", ".zarr"]), ("key", ["X", "y"]))
 def test_foreign_arrays_single_number_is_no_array_of_rows(tmp_path: Path, suffix: str, key: str) -> None:
     path = tmp_path / f"a{suffix}"
     group = h5py.File(path, "w") if suffix == ".h5" else zarr.open_group(path, mode="w")

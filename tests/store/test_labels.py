@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.format.labels import Census, Positive, Threshold, label_coder, label_text
 from streamsvm.store.sources import SourceOptions, open_source
+from tests.axes import each_value
 
 
 @pytest.mark.parametrize(
@@ -162,8 +163,7 @@ def test_labels_are_equal_whatever_kind_of_number_they_are() -> None:
     assert census.table() == ("1", "2", "3")
 
 
-@pytest.mark.parametrize("big", [BIG, 2**64 - 2], ids=["2^53", "2^64 - 2"])
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "npy", "h5"])
+@each_value(("big", [BIG, 2**64 - 2]), ("form", ["csv", "jsonl", "parquet", "npy", "h5"]))
 def test_labels_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: str, big: int) -> None:
     path, X = tmp_path / f"a.{form}", np.arange(6.0).reshape(3, 2)
     y = np.array([big, big + 1, big], np.uint64 if big > BIG else np.int64)

@@ -19,6 +19,7 @@ from streamsvm.schedule.stream import Stream, visits
 from streamsvm.store.views import MemoryStore, Resident
 from streamsvm.types import Chunk
 from tests.arrays import csr_of, sparse_values
+from tests.axes import each_value
 
 ROWS, COLUMNS = 50, 4
 
@@ -69,9 +70,7 @@ def whole(store: Resident) -> Chunk:
     return store.check(0, None)
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("rows", [5, ROWS])
+@each_value(("sparse", [False, True]), ("weighted", [False, True]), ("rows", [5, ROWS]))
 def test_memory_store_all_rows_are_there_in_their_order(sparse: bool, weighted: bool, rows: int) -> None:
     """Of one chunk and of several; copied out of buffers that are used again."""
     store = stored(sparse=sparse, weighted=weighted, rows=rows)

@@ -15,6 +15,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import to_matrix
 from streamsvm.store.sources import SourceOptions, open_source, options_from
 from streamsvm.store.sources.planning import recognize_text
+from tests.axes import each_value
 
 
 @pytest.mark.parametrize(
@@ -91,10 +92,12 @@ def test_column_types_table_as_people_have_it(tmp_path: Path, form: str) -> None
     assert again == {name: values[:1] for name, values in found.items()}
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize(
-    ("column", "value", "expected"),
-    [("price", "12 apples", "an amount"), ("member", "perhaps", "yes or no"), ("since", "31-Feb-97", "a date")],
+@each_value(
+    ("form", ["csv", "parquet"]),
+    (
+        "column, value, expected",
+        [("price", "12 apples", "an amount"), ("member", "perhaps", "yes or no"), ("since", "31-Feb-97", "a date")],
+    ),
 )
 def test_column_types_refuse_a_value_of_another_kind(
     tmp_path: Path, form: str, column: str, value: str, expected: str
@@ -114,8 +117,10 @@ def test_column_types_missing_value_is_missing_in_each_kind(tmp_path: Path) -> N
     assert found["since.month=2"][3] == 0
 
 
-@pytest.mark.parametrize("seconds", ["1e44", "-1e300", "1700000000000", "inf"])
-@pytest.mark.parametrize("said", [{"columns_as": ("at=epoch",)}, {"columns_as": ("at=epoch",), "calendar": ("at",)}])
+@each_value(
+    ("seconds", ["1e44", "-1e300", "1700000000000", "inf"]),
+    ("said", [{"columns_as": ("at=epoch",)}, {"columns_as": ("at=epoch",), "calendar": ("at",)}]),
+)
 def test_column_types_seconds_that_no_calendar_has_are_refused_with_their_row(
     tmp_path: Path, seconds: str, said: dict[str, Any]
 ) -> None:

@@ -197,8 +197,7 @@ RECOGNIZED = {
 }
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-@pytest.mark.parametrize("name", RECOGNIZED)
+@each_value(("form", ["csv", "jsonl"]), ("name", RECOGNIZED))
 def test_text_table_lines_with_a_value_that_is_not_of_its_column_are_left_out(
     tmp_path: Path, form: str, name: str
 ) -> None:
@@ -260,17 +259,19 @@ def test_text_table_index_of_a_data_frame_is_no_feature(tmp_path: Path, form: st
 TABLE = "u,v,y\n1,2,a\n2,1,b\n3,1,a\n"
 
 
-@pytest.mark.parametrize(
-    "above",
-    [
-        "# exported 2020\n",
-        "# u in m, v in s, class\n",
-        "|1x3 Cross validator\n",
-        '\n# of "all\n% 2020, by me\n\n',
-        "// Müller's\r\n",
-    ],
+@each_value(
+    (
+        "above",
+        [
+            "# exported 2020\n",
+            "# u in m, v in s, class\n",
+            "|1x3 Cross validator\n",
+            '\n# of "all\n% 2020, by me\n\n',
+            "// Müller's\r\n",
+        ],
+    ),
+    ("skip", ["error", "skip"]),
 )
-@pytest.mark.parametrize("skip", ["error", "skip"])
 def test_text_table_comment_lines_above_a_table_are_skipped(tmp_path: Path, above: str, skip: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(above + TABLE)
