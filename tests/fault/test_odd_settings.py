@@ -30,7 +30,7 @@ def store_of(path: Path, scale: float = 1.0) -> Path:
 
 
 def fitted(tmp_path: Path, scale: float = 1.0, **settings: Any) -> FitResult:
-    return fit(FitJob(str(store_of(tmp_path / "s", scale)), str(tmp_path / "m"), time_limit=60.0, **settings))
+    return fit(FitJob(str(store_of(tmp_path / "s", scale)), str(tmp_path / "m"), time_limit=240.0, **settings))
 
 
 @pytest.mark.parametrize("scale", [1e37])
