@@ -259,7 +259,9 @@ class MPUState(DCDState):
 
 @dataclass(frozen=True, slots=True)
 class DualAscent(Solver[DCDState]):
-    """Passes, candidates, warm starts and many workers of all solvers that raise D row by row; ``_pass`` is the step."""
+    """Passes, candidates, warm starts and many workers of all solvers that raise D row by row;
+    ``_pass`` is the step.
+    """
 
     sweeps: Annotated[
         int,
@@ -618,7 +620,9 @@ class MultinomialDCD(DualAscent):
         return tuple(RowState(name, "float64", self.classes) for name in self.row_names())
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Count the weights of all classes, a number a row and class, and decision values while a block is evaluated."""
+        """Count the weights of all classes, a number a row and class, and decision values while a block
+        is evaluated.
+        """
         fixed = (4 if self.parts == 1 else 8) * 8 * problem.components
         return Cost(fixed, sum(state.nbytes for state in self.row_state), per_block_row=3 * 8 * self.classes)
 

@@ -62,7 +62,9 @@ NO_SUMS = Sums(0.0, 0.0, 0.0, 0.0)
 
 @saved_as("evaluation.dual_point")
 class DualPoint(NamedTuple):
-    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with corners of ``mu``."""
+    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with
+    corners of ``mu``.
+    """
 
     w: Float64
     """(columns + 1,) the weights."""

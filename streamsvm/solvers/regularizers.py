@@ -5,7 +5,8 @@ over rows are t linear - t^2 quadratic.
 
 **The l1 ball**, of radius r, with squared losses (``l1_ball.py``):
 
-    P(w) = sum_i C_i l(w.x_i - t_i)  where ||w||_1 <= r,        D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i t_i) - r max_j |v_j|:
+    P(w) = sum_i C_i l(w.x_i - t_i)  where ||w||_1 <= r,
+    D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i t_i) - r max_j |v_j|:
 
 the largest v.w over the ball is r max |v_j|, so that D <= P for all a and w. Of the slopes a at w and their multiples u
 a, D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u; at u = 1 P - D is the Frank-Wolfe gap w.grad P

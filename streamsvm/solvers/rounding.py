@@ -50,8 +50,9 @@ whose absolute values are to be given in its place, and the weights of rows are 
 u e + 2 u P. D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with
 F >= the root of the mean f_i^2
 
-    sum |a_i| |f_i| <= H F,    sum |a_i| |m_i| <= P + e sum C_i in a box,
-                                              sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without corners, as m^2 <= 4 l / b + 2 e^2;
+    sum |a_i| |f_i| <= H F,
+    sum |a_i| |m_i| <= P + e sum C_i in a box,
+                       sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without corners, as m^2 <= 4 l / b + 2 e^2;
 
 and P_0 = sum C_i l(-t_i) is at most P + e sum C_i + M F in a box, 4 P + 2 b e^2 sum C_i + b C n max s F^2 without
 corners.
@@ -125,7 +126,9 @@ def two_sum_terms(rows: int) -> int:
 
 
 def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return M; ``weights`` None: rows have weights of their own, of which nothing is known. Of numbers something is."""
+    """Return M; ``weights`` None: rows have weights of their own, of which nothing is known. Of numbers
+    something is.
+    """
     if weights is None:
         return 8.0 * primal / _width(problem)
     found = [_steepest(problem) * problem.C * math.sqrt(problem.rows * weights.squares)]

@@ -409,7 +409,9 @@ class SGD(AveragedSolver):
         return certificate
 
     def _raise_dual(self, state: SGDState) -> None:
-        """Bound the optimum by the paper's dual point, which is w without the warm start, and by the mean over passes."""
+        """Bound the optimum by the paper's dual point, which is w without the warm start, and by the
+        mean over passes.
+        """
         lam = state.lam
         shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
         everything = state.gained_before + state.gained
@@ -653,7 +655,9 @@ def largest_slope_product(loss: Loss) -> float:
 
 
 def batches_per_sample(columns: int, batch: int) -> int:
-    """Return after how many batches w is added to the mean, so that this costs a row few additions whatever its length."""
+    """Return after how many batches w is added to the mean, so that this costs a row few additions
+    whatever its length.
+    """
     return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))
 
 

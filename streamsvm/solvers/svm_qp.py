@@ -420,7 +420,9 @@ class ActiveSetMethod:
         return (float(low[i]), i), (float(high[j]), j)
 
     def _first_of_pair(self) -> int | None:
-        """Free one row of the pair that violates most, and return the other: no row is free, and none can move alone."""
+        """Free one row of the pair that violates most, and return the other: no row is free, and none
+        can move alone.
+        """
         (top, row), (bottom, other) = self._intercept_bounds()
         if top - bottom <= self._rounding():
             return None

@@ -80,7 +80,9 @@ def is_sharing_worthwhile(supports: list[Pool], X: Rows) -> bool:
 
 
 def evaluate_shared(supports: list[Pool], form: Form, X: Rows) -> Float64:
-    """Return f of every problem at the rows X, without the constant, (problems, n): each support row is evaluated once."""
+    """Return f of every problem at the rows X, without the constant, (problems, n): each support row is
+    evaluated once.
+    """
     index = np.unique(np.concatenate([s.index for s in supports]))
     coefficients = np.zeros((len(supports), len(index)))
     fresh, known = [], np.empty(0, np.int64)

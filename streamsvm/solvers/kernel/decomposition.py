@@ -256,7 +256,9 @@ class DecompositionState:
         return self.intercept + np.linspace(-self.reach, self.reach, 2 * INTERCEPTS + 1)
 
     def estimated_seconds_to_finish_pool(self) -> float:
-        """Return the seconds to leave all levels of the pool and update f of the rows outside it, at the pace of steps."""
+        """Return the seconds to leave all levels of the pool and update f of the rows outside it, at
+        the pace of steps.
+        """
         if self.work is None or math.isinf(self.deadline):
             return 0.0
         levels, rows = self.work.levels, self.problem.rows
@@ -311,7 +313,9 @@ class Decomposition(Solver[DecompositionState]):
     stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of the pool while the next one is made, of a Gram matrix and the support, of a and f a row."""
+        """Return the bytes of the pool while the next one is made, of a Gram matrix and the support, of
+        a and f a row.
+        """
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
         rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
         pool = min(self.pool, rows) * row
@@ -559,7 +563,9 @@ class Decomposition(Solver[DecompositionState]):
         self._shorten_support(state)
 
     def _shorten_support(self, state: DecompositionState) -> None:
-        """Draw from the support rows that were collected, where they are twice as many as a reduced set is fitted to."""
+        """Draw from the support rows that were collected, where they are twice as many as a reduced set
+        is fitted to.
+        """
         most = self.max_support
         if most and sum(part.size for part in state.collected_parts) > 2 * SAMPLE_PER_POINT * most:
             state.collected_parts = [self._draw_support(state)]
@@ -673,7 +679,9 @@ def _widen_violation(state: DecompositionState, found: tuple[float, float]) -> N
 
 
 def bounds_of_pass(state: DecompositionState) -> Certificate:
-    """Return P with the best intercept that was tried, D, and their rounding; set the next grid about that intercept."""
+    """Return P with the best intercept that was tried, D, and their rounding; set the next grid about
+    that intercept.
+    """
     values = state.losses + state.mass * state.shifts()
     best, violation, reduced = int(np.argmin(values)), state.violation, state.reduced
     square = state.square if reduced is None else state.reduced_square

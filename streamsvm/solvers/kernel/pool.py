@@ -91,7 +91,9 @@ def sort_rows(pool: Pool) -> Pool:
 
 
 def extremes(pool: Pool) -> tuple[float, float]:
-    """Return max v over the x that may grow, min v over those that may shrink; optimal where the first is not larger."""
+    """Return max v over the x that may grow, min v over those that may shrink; optimal where the first
+    is not larger.
+    """
     top = np.max(pool.v, where=pool.x < pool.high, initial=-np.inf)
     bottom = np.min(pool.v, where=pool.x > pool.low, initial=np.inf)
     return float(top), float(bottom)

@@ -136,7 +136,9 @@ class SeenGap(NamedTuple):
 
 @saved_as("simplex.target")
 class Target(NamedTuple):
-    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most`` and ``fair`` f."""
+    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most``
+    and ``fair`` f.
+    """
 
     epsilon: float
     """A gap that will do whatever f is; 0: none will."""
@@ -404,7 +406,9 @@ class SimplexSolver(Solver[SimplexState]):
         state.deadline = moment
 
     def finish(self, state: SimplexState) -> Certificate:
-        """Close the pass: both gaps are exact for the present weights; the next pool is made, to be worked on in steps."""
+        """Close the pass: both gaps are exact for the present weights; the next pool is made, to be
+        worked on in steps.
+        """
         state.passes += 1
         certificate = self._certify_pass(state)
         if state.support is None and certificate.primal == 0.0:

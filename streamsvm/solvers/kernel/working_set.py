@@ -191,7 +191,9 @@ def solve_step(levels: list[Level], form: Form, working: int, deadline: float = 
 
 
 def _leave_level(levels: list[Level], form: Form) -> bool:
-    """Bring the level above to where the last level was solved to, and drop that; return whether there was one above."""
+    """Bring the level above to where the last level was solved to, and drop that; return whether there
+    was one above.
+    """
     if len(levels) == 1:
         return False
     part, above = levels.pop(), levels[-1]
