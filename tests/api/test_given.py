@@ -271,6 +271,12 @@ def small_rows(labels: Any) -> tuple[pd.DataFrame, Any]:
     return rows, labels[(x > 0.1).astype(int)]
 
 
+def test_api_rows_one_value_for_all_labels_is_refused(tmp_path: Path) -> None:
+    for y in (np.array(3.0), np.float64(1.0), 2):
+        with pytest.raises(sv.DataError, match="one value for labels"):
+            sv.ingest(np.ones((5, 2)), tmp_path / "s.zarr", y=y)
+
+
 @each_value(("labels", LABELS.values()), ("kind", ["frame", "array", "dask"]))
 def test_api_rows_predictions_have_the_type_of_the_labels(kind: str, labels: Any, tmp_path: Path) -> None:
     rows, y = small_rows(labels)

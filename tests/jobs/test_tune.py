@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
@@ -315,3 +316,15 @@ def test_tune_nu_fold_of_one_kind_of_rows_has_no_error(tmp_path: Path) -> None:
     store = nu_write(tmp_path / "s.zarr", X, (np.arange(NU_ROWS) == 7).astype(np.int32))
     with pytest.raises(DataError, match="its error is undefined"):
         tune(TuneJob(store, str(tmp_path / "t"), one_class=True, positive="good", nu=(0.1,), folds=2))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_tune_and_fit_refuse_kernel_features_beyond_float32(tmp_path: Path) -> None:
+    """Polynomial features of a column of 1e14 are beyond float32: neither command ends with errors that are not numbers."""
+    sv.ingest(np.full((90, 1), 1e14), tmp_path / "s.zarr", y=np.linspace(-1.0, 1.0, 90), task="regression")
+    settings: dict[str, Any] = {"loss": "squared", "kernel": "polynomial", "gamma": 1.0, "sampling": "uniform"}
+    settings["solver"] = "interior_point"
+    with pytest.raises(DataError, match="features are beyond float32"):
+        fit(FitJob(str(tmp_path / "s.zarr"), str(tmp_path / "m"), landmarks=1, **settings))
+    with pytest.raises(DataError, match="features are beyond float32"):
+        tune(TuneJob(str(tmp_path / "s.zarr"), str(tmp_path / "o"), landmarks=(1,), **settings | {"gamma": (1.0,)}))

@@ -113,7 +113,7 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
     elif not plan.solver.exact_kernel:
         _bound(plan, training, raw, seen)
     for run in training.runs:
-        _check(run)
+        check_finite(run, plan)
     training.status = status_of(training, plan)
 
 
@@ -357,29 +357,32 @@ def _meets_criterion(run: Run, plan: Plan) -> bool:
     return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= plan.solver.epsilon
 
 
-def _check(run: Run) -> None:
-    """Raise DefectError unless primal and dual are numbers; UsageError where the kernel is to blame, DataError where
-    its values are.
+def check_finite(run: Run, plan: Plan) -> None:
+    """Raise DataError unless primal and dual are finite numbers and the kernel's values may be too large for them, UsageError
+    where the kernel is not positive semidefinite, else DefectError.
     """
-    found, kernel = run.certificate, run.problem.kernel
-    if found is None or not np.isfinite([found.primal, found.dual, found.rounding]).all():
-        if kernel is not None and not kernel.positive_semidefinite():
-            raise UsageError(
-                f"the fit with C = {run.problem.C:g} has no bound: the kernel {kernel} is not positive semidefinite on these "
-                "rows, and coefficients grew beyond float64; no model was written",
-                hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
-            )
-        shown = "none" if found is None else f"primal {found.primal}, dual {found.dual}, rounding {found.rounding}"
-        if kernel is not None and not kernel.translation_invariant():  # those of others are 1 at most
-            raise DataError(
-                f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; values of the kernel {kernel} "
-                "are so large on these rows that float64 does not hold the squares of decision values; no model was written",
-                hint="scale the columns, --standardize, or choose a smaller gamma",
-            )
-        raise DefectError(
-            f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; no model was written",
-            hint="the values of the data, C or the kernel are beyond float64: scale the columns, or choose a smaller C",
+    found, exact = run.certificate, run.problem.kernel
+    if found is not None and np.isfinite([found.primal, found.dual, found.rounding]).all():
+        return
+    if exact is not None and not exact.positive_semidefinite():
+        raise UsageError(
+            f"the fit with C = {run.problem.C:g} has no bound: the kernel {exact} is not positive semidefinite on these "
+            "rows, and coefficients grew beyond float64; no model was written",
+            hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
         )
+    shown = "none" if found is None else f"primal {found.primal}, dual {found.dual}, rounding {found.rounding}"
+    kernel = exact if plan.request is None else plan.request.record
+    if kernel is not None and not kernel.translation_invariant():  # values of others are 1 at most
+        lost = "float64 does not hold the squares of decision values" if exact else "their features are beyond float32"
+        raise DataError(
+            f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; values of the kernel {kernel} "
+            f"are so large on these rows that {lost}; no model was written",
+            hint="scale the columns, --standardize, or choose a smaller gamma",
+        )
+    raise DefectError(
+        f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; no model was written",
+        hint="the values of the data, C or the kernel are beyond float64: scale the columns, or choose a smaller C",
+    )
 
 
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:

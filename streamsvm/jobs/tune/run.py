@@ -45,6 +45,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
+from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import plan_memory
 from streamsvm.jobs.fit.outputs import build_expansion
@@ -407,6 +408,8 @@ def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], r
         closing(local_trainer(store, plan.solver, problems, plan.features, settings, report, executor)) as trainer,
     ):
         training = trainer.train(Stop(job.max_passes))
+    for run in training.runs:
+        check_finite(run, plan)
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
     found = collect_functions(plan, runs)

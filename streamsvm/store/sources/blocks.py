@@ -156,6 +156,8 @@ def _csr(X: CSR) -> dict[str, Array]:
 def labels_of(values: Block, name: str) -> Array:
     """Return the labels of a block (n,). Raises DataError E-LABEL for one that is missing, as for files."""
     labels = np.asarray(values)
+    if labels.ndim == 0:
+        raise DataError(f"{name} has one value for labels, {quote(str(labels), 40)}", code="E-ROWS", hint="one a row")
     if labels.dtype.kind in "Of":
         try:
             read = pa.array(labels, from_pandas=True)
