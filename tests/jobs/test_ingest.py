@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -191,3 +192,19 @@ def test_ingest_reports_events(source: Callable[..., Path]) -> None:
     assert events[-1]["done"]
     assert (events[-1]["event"], events[-1]["rows"], events[-1]["bytes"]) == ("ingest", 100, len(SVM))
     assert events[-1]["total_bytes"] == len(SVM)
+
+
+@pytest.mark.parametrize("policy", ["mean", "zero", "indicator"])
+def test_ingest_on_workers_fills_missing_values_of_arrays_as_one_process_does(tmp_path: Path, policy: str) -> None:
+    """Each file alone has other means, and other columns with missing values."""
+    rng = np.random.default_rng(0)
+    for k in range(2):
+        X = rng.normal(size=(40, 3)) + 10.0 * k
+        X[3 + k :: 9, k] = np.nan
+        np.savez(tmp_path / f"{k}.npz", X=X, y=np.arange(40) % 2)
+    sources = tuple(tmp_path / f"{k}.npz" for k in range(2))
+    digests = []
+    for name, executor in (("here", None), ("tasks", SerialExecutor())):
+        ingest(IngestJob(sources=sources, store=tmp_path / f"{name}.zarr", missing=policy), executor=executor)
+        digests.append(open_store(tmp_path / f"{name}.zarr").digest)
+    assert digests[0] == digests[1]

@@ -111,12 +111,12 @@ class DistributedSource:
         return known | {"columns": self.columns} if "columns" in known else known
 
     def _shared_options(self) -> SourceOptions:
-        """Return what all files are read by: where the first rows decide something they decide it for all files."""
+        """Return the options that each file is read with: offsets, and what replaces missing values, are those of all files."""
         known = self._whole.encoding()
         if "schema" in known:
             end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
             return options_from(known, allow_no_final_newline=end, missing_label=unlabeled)
-        found = replace(self._options, offsets=known.get("offsets", ()))
+        found = replace(self._options, offsets=known.get("offsets", ()), filling=known.get("missing"))
         if not self.sparse or found.index_base is not None:
             return found
         next(self._whole.batches(), None)

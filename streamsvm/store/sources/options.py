@@ -314,6 +314,8 @@ class SourceOptions(ReadOptions):
     """The recorded ``Source.encoding`` by which files are read into the same columns, with or without label."""
     offsets: Sequence[tuple[int, float]] | None = None
     """Pairs (column, offset) to subtract, unless ``encoding`` has recorded some; None: the first rows decide."""
+    filling: JsonMapping | None = None
+    """What replaces missing values (``Filling.to_json``), unless ``encoding`` has recorded it; None: all rows decide."""
     recognize: bool = False
     """Tables: whether the kinds of columns of text are decided by their values."""
     split_by: str | None = None

@@ -109,7 +109,7 @@ def _first_rows(source: BaseSource, *, exact: bool) -> Rows | None:
 
 def _choose_filling(source: BaseSource, offsets: Offsets | None, options: SourceOptions) -> Filling:
     """Return the recorded filling, or what the policy makes of the rows, which are read for it where they decide."""
-    recorded = filling_from(options.encoding)
+    recorded = filling_from({"missing": options.filling} if options.encoding is None else options.encoding)
     if recorded is not None:
         return replace(recorded, policy=options.missing)
     if options.missing == "zero" and source.columns is not None:
