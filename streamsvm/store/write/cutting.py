@@ -26,7 +26,7 @@ class Chunker:
     ``before_joining`` is called before the parts of a chunk are copied into one, so that the chunk before can be freed.
     """
 
-    def __init__(self, rows: int, nonzeros: int | None, before_joining: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, rows: int, nonzeros: int | None, before_joining: Callable[[], None] | None = None) -> None:
         self.rows = rows
         self._nonzeros = nonzeros
         self._before_joining = before_joining
@@ -65,12 +65,12 @@ class Chunker:
     def _join(self) -> Chunk:
         parts, self._parts = self._parts, []
         self._rows_held = self._nonzeros_held = 0
-        if len(parts) > 1:
+        if len(parts) > 1 and self._before_joining is not None:
             self._before_joining()
         return join_chunks(parts)
 
 
-def new_chunker(X: Rows, chunk_bytes: int, before_joining: Callable[[], None] = lambda: None) -> Chunker:
+def new_chunker(X: Rows, chunk_bytes: int, before_joining: Callable[[], None] | None = None) -> Chunker:
     """Return a chunker for rows like these: chunks of about ``chunk_bytes``, 4 a number of dense rows and 8 an entry of CSR rows."""
     if isinstance(X, Dense):
         return Chunker(max(1, chunk_bytes // (4 * X.values.shape[1])), None, before_joining)
