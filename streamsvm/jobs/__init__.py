@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import StreamSVMError
 
+SHORT = 60
+"""Characters of a value in a summary."""
 PLAIN = (str, int, float, list, tuple, Mapping, type(None))
 """Types of values that can be written as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JobResult:
     """What a job answers with: each job adds fields of its own."""
 
@@ -30,3 +33,24 @@ class JobResult:
         found = field_values(self, (item.name for item in fields(self))).items()
         written = {name: str(value) if isinstance(value, Path) else value for name, value in found}
         return {name: value for name, value in written.items() if isinstance(value, PLAIN) and name != "failure"}
+
+    def summary(self) -> dict[str, str]:
+        """Return what a reader wants to know first: short texts by name."""
+        left_out = ("notices", "warnings")
+        return {
+            name: shorten(value) for name, value in self.facts().items() if value is not None and name not in left_out
+        }
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
+
+    def _repr_html_(self) -> str | None:
+        """Return the summary as a table, for a notebook."""
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.summary().items())
+        return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
+
+
+def shorten(value: object) -> str:
+    """Return a value as text of at most SHORT characters, numbers with six digits."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"

@@ -36,7 +36,7 @@ TEXTS = (LIBLINEAR, LIBSVM)
 """Formats whose column numbers and limits people have to know to apply them to their files."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ExportResult(JobResult):
     """A model in another format, and how large it is."""
 

@@ -15,7 +15,7 @@ from streamsvm.outputs import PAGE, Output, claim, output_path
 from streamsvm.types import Report, silent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReportResult(JobResult):
     """A page, and how large it is."""
 

@@ -33,7 +33,7 @@ from streamsvm.types import Batch, Report, silent
 CLASSES = ("-1", "1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SynthResult(JobResult):
     """Where the generated rows are."""
 

@@ -92,6 +92,12 @@ class Model:
     pairs: bool = False
     """Whether problems are pairs of classes, (0, 1), (0, 2), ..., (1, 2), ..., which vote: f > 0 for the first of both."""
 
+    def __repr__(self) -> str:
+        classes = ", ".join(map(repr, self.classes[:4])) + (
+            f", ... ({len(self.classes)})" if len(self.classes) > 4 else ""
+        )
+        return f"<Model: {self.kind}, {self.columns} columns, {'classes ' + classes if classes else 'a number'}>"
+
     @property
     def kind(self) -> str:
         """'linear' or 'kernel'."""

@@ -90,6 +90,10 @@ class DiskStore:
         if any(not self._parts[0].arrays.keys() <= chunk.crc.keys() for chunk in manifest.chunks):
             raise DataError(f"the manifest of {root} lacks checksums of chunks", code="E-META", hint=HINT)
 
+    def __repr__(self) -> str:
+        kind = "dense" if self.layout.dense else "csr"
+        return f"<{type(self).__name__} {self.name}: {self.layout.rows} rows x {self.layout.columns} columns, {kind}>"
+
     def __reduce__(self) -> Any:
         """Another process opens the store again: what travels is its path."""
         from streamsvm.store import open_store

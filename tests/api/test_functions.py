@@ -386,3 +386,30 @@ def test_api_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays
     for wrong in (3, {"a": 1}, X):
         with pytest.raises(sv.UsageError, match="is not a model"):
             sv.evaluate(wrong, X, y=y)
+
+
+def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
+    """A result in a terminal or a notebook says what matters, and not every array of it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.where(X[:, 0] > 0.0, "<b>yes", "no")
+    ingested = sv.ingest(X, tmp_path / "s.zarr", y=y)
+    fitted = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm")
+    results: list[Any] = [
+        ingested,
+        fitted,
+        fitted.model,
+        sv.open_store(tmp_path / "s.zarr"),
+        sv.plan(tmp_path / "s.zarr"),
+        sv.evaluate(tmp_path / "m.ssvm", tmp_path / "s.zarr"),
+        sv.predict(tmp_path / "m.ssvm", tmp_path / "s.zarr", tmp_path / "p.csv"),
+        sv.tune(tmp_path / "s.zarr", tmp_path / "t", C=[0.1, 1.0], folds=2),
+    ]
+    expected = ("rows 200", "gap", "3 columns", "200 rows x 3", "solver newton", "accuracy 0.9", "rows 200", "best C")
+    for result, part in zip(results, expected, strict=True):
+        assert part in repr(result)
+        assert "\n" not in repr(result)
+        assert len(repr(result)) < 500
+    table = ingested._repr_html_()
+    assert "<th>rows</th><td>200</td>" in table
+    assert "<b>" not in table

@@ -22,7 +22,7 @@ from streamsvm.compute import threading
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
 from streamsvm.engine.partition import Group
 from streamsvm.engine.training import Stopwatch
-from streamsvm.jobs import JobResult
+from streamsvm.jobs import JobResult, shorten
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import (
     Accumulator,
@@ -56,7 +56,7 @@ BYTES_A_ROW = 100
 """Bytes for each row of a block: decision values, codes, keys of the ranking."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EvaluateResult(JobResult):
     """The figures, how long they took, and what is worth knowing beside them."""
 
@@ -68,6 +68,11 @@ class EvaluateResult(JobResult):
     """The figures at the threshold that was asked for."""
     best: ThresholdFigures | None = None
     """The figures at the threshold that is best by the measure that was asked for."""
+
+    def summary(self) -> dict[str, str]:
+        """Return the figures that have one value."""
+        figures = self.evaluation._asdict().items()
+        return {name: shorten(value) for name, value in figures if isinstance(value, int | float)}
 
     def facts(self) -> JsonObject:
         """Return the figures by name, those at a threshold as tables of their own."""

@@ -70,7 +70,7 @@ BYTES_A_ROW = 200
 """Bytes for each row of a block: the decision, its text as Python objects and as bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PredictResult(JobResult):
     """What was written."""
 

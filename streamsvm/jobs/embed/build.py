@@ -88,7 +88,7 @@ HEADROOM = 1.5
 SCALE_ROWS = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EmbedResult(JobResult):
     """The embedding that was built, or found to be there already."""
 

@@ -35,6 +35,7 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.job_file import format_command
+from streamsvm.config.units import percent, seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
 from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
@@ -142,7 +143,7 @@ Certificates = list[Certificate | None]
 """Certificates of all problems."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MemoryFitResult(JobResult):
     """A model and how it was trained."""
 
@@ -158,7 +159,7 @@ class MemoryFitResult(JobResult):
     """Those of the notices that name columns and rows of which float32 keeps little."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FitResult(JobResult):
     """A model, how it was trained, and where the record of it lies."""
 
@@ -172,6 +173,19 @@ class FitResult(JobResult):
     """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
     """All models, by C."""
+
+    def summary(self) -> dict[str, str]:
+        """Return where the model is, how it was trained, and how far its objective can be from the optimum."""
+        certificates = [run.certificate for run in self.training.runs if run.certificate is not None]
+        gap = max((found.gap for found in certificates), default=float("inf"))
+        return {
+            "model": str(self.run).removesuffix(".run"),
+            "solver": self.plan.solver_name,
+            "gap": f"{percent(gap)} ({percent(self.plan.tolerance)} asked for)",
+            "status": self.training.status.value,
+            "passes": str(self.training.passes),
+            "time": seconds_text(self.training.seconds),
+        }
 
     def _repr_html_(self) -> str | None:
         """Return the page of the run for a notebook; None where its record is gone."""

@@ -121,6 +121,12 @@ class Plan:
     writes_dual: bool = False
     """Whether the dual variables are written: the certificate is then that of these, though others may prove more."""
 
+    def __repr__(self) -> str:
+        """The solver, the size of the data, and the memory; ``facts`` has all of it."""
+        fits = f"{mib(self.memory.total, up=True)} of {mib(self.memory.limit)}"
+        data = f"{self.layout.rows} rows x {self.layout.columns} columns"
+        return f"<Plan: solver {self.solver_name} ({self.why}), {data}, {len(self.problems)} problem(s), memory {fits}>"
+
     @property
     def costs(self) -> list[float]:
         """Every C there is a model for."""

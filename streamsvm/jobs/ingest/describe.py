@@ -35,7 +35,7 @@ ROLES = ("label", "id", "weight")
 """The kinds of columns that are no features, and of which there is at most one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DescribeResult(JobResult):
     """The columns of a table."""
 

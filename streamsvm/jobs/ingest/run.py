@@ -21,11 +21,11 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.options import options_of
-from streamsvm.config.units import mib
+from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.jobs import JobResult
+from streamsvm.jobs import JobResult, shorten
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
@@ -86,7 +86,7 @@ ELSEWHERE = (
 """The fields of a job that say nothing of what the store will hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
     """What was stored."""
 
@@ -112,6 +112,22 @@ class IngestResult(JobResult):
     """How long it took."""
     target: JsonObject | None = None
     """Of numbers to predict: their ``mean``, ``spread`` (standard deviation), ``least`` and ``most``; None of classes."""
+
+    def summary(self) -> dict[str, str]:
+        """Return where the rows are, how many there are, and of which classes."""
+        classes = (
+            [f"{name} {count}" for name, count in zip(self.classes, self.counts, strict=True)] if self.classes else []
+        )
+        found = {
+            "store": str(self.store),
+            "rows": str(self.rows),
+            "columns": str(self.columns),
+            "layout": "csr" if self.sparse else "dense",
+            "classes": shorten(", ".join(classes)),
+            "test store": "" if self.test_store is None else f"{self.test_store} ({self.test_rows} rows)",
+            "time": seconds_text(self.seconds),
+        }
+        return {name: text for name, text in found.items() if text}
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:

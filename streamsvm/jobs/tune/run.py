@@ -33,6 +33,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values
+from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
 from streamsvm.engine.groups import local_trainer
@@ -41,7 +42,7 @@ from streamsvm.engine.training import Run
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs import JobResult
+from streamsvm.jobs import JobResult, shorten
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
@@ -110,7 +111,7 @@ NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu")
 """Settings that searches of before had not: they are no part of the key where they are not given."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TuneResult(JobResult):
     """The table, its best row, and where it lies."""
 
@@ -124,6 +125,20 @@ class TuneResult(JobResult):
     """How long it took."""
     measure: Measure = WRONG
     """What the error is."""
+
+    def summary(self) -> dict[str, str]:
+        """Return the best settings with their error, and where the table is."""
+        settings = {
+            name: value for name, value in self.best.facts().items() if name in ("landmarks", "gamma", "C", "nu")
+        }
+        error = f"{self.measure.text(self.best.error)} ± {self.measure.text(self.best.spread)}"
+        return {
+            **{f"best {name}": shorten(value) for name, value in settings.items() if value is not None},
+            self.measure.heading: error,
+            "settings tried": str(len(self.scores)),
+            "table": str(self.out),
+            "time": seconds_text(self.seconds),
+        }
 
     def facts(self) -> JsonObject:
         """Return the rows of the table and the best of them."""
