@@ -101,7 +101,7 @@ LARGEST_EXACT = 2.0**24
 LARGEST_MOVED = 1e30
 """Columns with larger numbers get no offset: a difference might overflow float32."""
 
-SAMPLE_ROWS, SAMPLE_NUMBERS = 5000, 1 << 20
+SAMPLE_ROWS, SAMPLE_NUMBERS = 5000, 1 << 18
 """The most rows that decide, and the most numbers in them."""
 
 
