@@ -402,7 +402,7 @@ def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
         sv.open_store(tmp_path / "s.zarr"),
         sv.plan(tmp_path / "s.zarr"),
         sv.evaluate(tmp_path / "m.ssvm", tmp_path / "s.zarr"),
-        sv.predict(tmp_path / "m.ssvm", tmp_path / "s.zarr", tmp_path / "p.csv"),
+        sv.predict(tmp_path / "m.ssvm", str(tmp_path / "s.zarr"), tmp_path / "p.csv"),
         sv.tune(tmp_path / "s.zarr", tmp_path / "t", C=[0.1, 1.0], folds=2),
     ]
     expected = ("rows 200", "gap", "3 columns", "200 rows x 3", "solver newton", "accuracy 0.9", "rows 200", "best C")
@@ -410,6 +410,6 @@ def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
         assert part in repr(result)
         assert "\n" not in repr(result)
         assert len(repr(result)) < 500
-    table = ingested._repr_html_()
+    table = ingested._repr_html_() or ""
     assert "<th>rows</th><td>200</td>" in table
     assert "<b>" not in table
