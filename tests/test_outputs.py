@@ -213,7 +213,7 @@ def test_outputs_two_need_two_places(gallery: Path) -> None:
 
 def test_outputs_link_is_no_output_even_where_it_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to(tmp_path / "nothing")
-    with pytest.raises(ExistsError, match="is a link"):
+    with pytest.raises(ExistsError, match="is a symbolic link"):
         claim([Output(tmp_path / "link.csv", PREDICTIONS)], overwrite=True)
 
 

@@ -112,7 +112,7 @@ def test_resume_pass_that_has_changed_row_state_is_not_begun_anew(store: Path, t
     job = job_of(store, tmp_path / "m", "kernel")
     with stopping(BlockVisitor, "visit", 30), pytest.raises(InterruptedRun):
         fit(job)
-    with pytest.raises(DataError, match="pass 3, of which") as caught:
+    with pytest.raises(DataError, match="made in pass 3, and") as caught:
         resumed(job, SerialExecutor())
     assert "without --cluster" in caught.value.hint
     resumed(job)

@@ -90,7 +90,7 @@ def test_hostile_input_archive_is_no_store(place: Path, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("# " + "x" * (10 << 20), "1 MiB|too large|large"),
-        ("a = " + "[" * 100_000, "TOML"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
     ],
     ids=["10 MB", "deep"],
 )

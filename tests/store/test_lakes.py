@@ -111,7 +111,7 @@ def test_data_lake_parts_without_rows_are_passed_over(kind: str) -> None:
     label = [] if kind == "svm" else ["--label", "y"]
     done = run("ingest", "t", "s.zarr", *label)
     assert done.exit_code == 0, done.output
-    assert "2 files hold no rows" in done.output
+    assert "2 files without rows are skipped" in done.output
     assert sv.open_store("s.zarr").layout.rows == 40
     sv.fit("s.zarr", "m.ssvm")
     assert run("evaluate", "m.ssvm", "t").exit_code == 0
