@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -308,3 +309,20 @@ def test_page_of_a_regression_shows_its_errors(tmp_path: Path) -> None:
     assert "y f(x)" not in page
     sv.report([str(tmp_path / "n")] * 2, tmp_path / "two.html")
     assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
+
+
+@pytest.mark.parametrize("options", [{}, {"one_class": True, "positive": "bad", "nu": 0.2}], ids=["two", "one class"])
+def test_page_class_has_one_color(tmp_path: Path, options: dict[str, Any]) -> None:
+    """In the margins of the evaluated rows and of the training rows, and in the shares along the store."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(800) % 4 > 0, "bad", "good")
+    X = rng.normal(size=(800, 2)) + 5.0 + (y == "good")[:, None]
+    sv.ingest(X, tmp_path / "s.zarr", y=y, chunk=4096)
+    few = np.arange(800) % 16 < 8
+    sv.ingest(X[few][y[few] == "good"][:60], tmp_path / "t.zarr", y=np.repeat(["good", "bad"], [50, 10]))
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m", **options)
+    sv.evaluate(tmp_path / "m", tmp_path / "t.zarr")
+    sv.report(str(tmp_path / "m"), tmp_path / "page.html")
+    legends = re.findall(r'b(\d)"></i>(bad|good)<', (tmp_path / "page.html").read_text())
+    assert len(legends) == 6
+    assert len(set(legends)) == 2

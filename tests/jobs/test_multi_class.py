@@ -189,3 +189,12 @@ def test_crammer_singer_takes_warm_starts_and_validation(store: Path, tmp_path: 
     assert calibrated.model.probabilities(calibrated.model.decision(Dense(X))).sum() == pytest.approx(ROWS)
     right = np.array(calibrated.model.classes)[calibrated.model.codes(calibrated.model.decision(Dense(X)))]
     assert (right == np.array(NAMES)[codes]).mean() > 0.6
+
+
+def test_multi_class_advice_of_a_fit_that_stalls_names_a_solver_that_takes_the_problem(tmp_path: Path) -> None:
+    """Coordinate descent hardly moves where columns are not scaled."""
+    X, y = load_wine(return_X_y=True)
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    options: dict[str, Any] = {"multi_class": "crammer_singer", "loss": "hinge", "max_passes": 30}
+    with pytest.warns(sv.StreamSVMWarning, match="--solver interior_point"):
+        sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", solver="dcd", **options)

@@ -129,3 +129,13 @@ def test_svc_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() 
     found.set_params(multi_class="ovr").partial_fit(X, Y)
     assert not found.model_.pairs
     assert found.decision_function(X).shape == (len(X), 4)
+
+
+def test_portions_refuse_balanced_classes() -> None:
+    """The rows of each class are not known before the last portion; given factors are taken."""
+    X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 0, 1])
+    found = StreamSVC(solver="sgd", loss="hinge", class_weight="balanced")
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
+        found.partial_fit(X, y, classes=[0, 1])
+    assert not hasattr(found, "classes_")
+    StreamSVC(solver="sgd", loss="hinge", class_weight={0: 0.5, 1: 2.0}).partial_fit(X, y, classes=[0, 1])

@@ -326,3 +326,20 @@ def test_text_table_bad_line_among_values_with_line_feeds_is_named_and_left_out(
     with pytest.raises(DataError, match="line 400006, column 'u'"):
         ingest(path, **options)
     assert ingest(path, on_bad_line="skip", max_bad="50%", **options).rows == 11
+
+
+def test_text_tables_years_of_two_digits_are_1930_to_2029_and_are_announced(tmp_path: Path) -> None:
+    born = [f"28-Feb-{year:02}" for year in (62, 30, 99, 0, 29, 85)] * 10
+    result = ingest(write(tmp_path / "a.csv", born=born, y=[0, 1] * 30))
+    assert result.notices == ("60 two-digit years of 'born' are read as 1930 to 2029",)
+    years = values_of(tmp_path / "a.zarr")[:6, 0]
+    assert (2000 + years).round().tolist() == [1962, 1930, 1999, 2000, 2029, 1985]
+
+
+def test_text_tables_description_of_a_column_names_infinite_and_missing_numbers(tmp_path: Path) -> None:
+    u, v = ["inf", *map(str, range(59))], ["NaN", "-", *map(str, range(58))]
+    path = write(tmp_path / "a.csv", u=u, v=v, y=[0, 1] * 30)
+    lines = run("ingest", path, "--label", "y", "--describe").splitlines()
+    assert "infinite values, which ingest refuses" in next(line for line in lines if line.startswith("u "))
+    assert "3.33 %" in next(line for line in lines if line.startswith("v "))
+    assert not any("Warning" in line for line in lines)
