@@ -14,6 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 import streamsvm as sv
 from streamsvm.cli import main
+from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine import signals
 from streamsvm.jobs.fit import certify
 
@@ -74,3 +75,21 @@ def test_a_trained_fit_is_not_cut_off_because_its_evaluation_has_to_be_compiled(
         assert ended.value.code in (0, None)
     assert evaluated
     assert Path(model).exists()
+
+
+def test_time_limit_seconds_of_the_compiler_are_not_expected_of_the_next_pass(tmp_path: Path) -> None:
+    """Two seconds of the first pass are said to be the compiler's: two more such would not fit the limit."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(500, 5)).astype(np.float32)
+    sv.ingest(X, tmp_path / "s.zarr", y=(X[:, 0] + draw.normal(size=500) > 0).astype(int))
+    asked: Any = {"solver": "dcd", "tolerance": 1e-4, "overwrite": True}
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", **asked)  # compiled from here on
+
+    def compile_in_first_pass(record: Any) -> None:
+        if record["pass"] == 1:
+            CLOCK.enter()
+            time.sleep(2.0)
+            CLOCK.leave()
+
+    found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", time_limit=5.0, on_pass=compile_in_first_pass, **asked)
+    assert found.training.status.value == "converged"
