@@ -182,6 +182,10 @@ class Shares(msgspec.Struct):
     shares: dict[str, list[float]]
     """By class, its share in each part."""
 
+    def __post_init__(self) -> None:
+        if any(len(shares) != len(self.rows) for shares in self.shares.values()):
+            raise ValueError("a class has shares of other parts")
+
 
 class Drifting(msgspec.Struct):
     """The means of a column in chunks of the store, less that of all rows, in standard deviations."""
@@ -190,6 +194,10 @@ class Drifting(msgspec.Struct):
     means: list[float]
     errors: float
     """The largest of them in standard errors."""
+
+    def __post_init__(self) -> None:
+        if not self.means:
+            raise ValueError("a column has no means")
 
 
 class Margins(msgspec.Struct):

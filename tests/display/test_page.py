@@ -273,6 +273,20 @@ def test_page_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name
     assert name in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
 
 
+@pytest.mark.parametrize("name", ["rows", "shares"])
+def test_page_figures_of_a_record_that_do_not_fit_together_are_left_out(place: Path, tmp_path: Path, name: str) -> None:
+    """Parts of the store without shares of the classes, and shares of other parts."""
+    folder = tmp_path / "d.ssvm.run"
+    folder.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    record = json.loads((folder / "record.json").read_text())
+    drift = {"rows": [10.0, 20.0], "shares": {"a": [0.5, 0.5]}}
+    record["label_drift"] = drift | {"shares": {"a": []}} if name == "shares" else drift | {"rows": [1.0, 2.0, 3.0]}
+    (folder / "record.json").write_text(json.dumps(record))
+    assert "record.json" in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
+
+
 def test_page_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         report(ReportJob((str(tmp_path / "none.ssvm"),), str(tmp_path / "p.html")))
