@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from html import escape
 from pathlib import Path
 
 from streamsvm.aliases import JsonObject
@@ -38,7 +37,9 @@ class JobResult:
         """Return what a reader wants to know first: short texts by name."""
         left_out = ("notices", "warnings")
         return {
-            name: shorten(value) for name, value in self.facts().items() if value is not None and name not in left_out
+            name: format_value(value)
+            for name, value in self.facts().items()
+            if value is not None and name not in left_out
         }
 
     def __repr__(self) -> str:
@@ -46,11 +47,15 @@ class JobResult:
 
     def _repr_html_(self) -> str | None:
         """Return the summary as a table, for a notebook."""
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.summary().items())
-        return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
+        from streamsvm.display.html import element
+
+        summary = self.summary().items()
+        rows = (element("tr", element("th", name), element("td", text)) for name, text in summary)
+        return element("table", element("caption", type(self).__name__), *rows)
 
 
-def shorten(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as text of at most SHORT characters, numbers with six digits."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+    from streamsvm.display.html import shorten
+
+    return shorten(f"{value:.6g}" if isinstance(value, float) else str(value), SHORT)

@@ -36,7 +36,7 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorize_after_rounding, matrix_bytes
 from streamsvm.solvers.newton.row_products import step_length
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.svm_qp import (
@@ -328,4 +328,4 @@ def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: 
 def _newton_step(gram: Float64, gradient: Float64) -> Float64:
     """Return -(I + gram)^-1 gradient. Changes gram."""
     gram[np.diag_indices_from(gram)] += 1.0
-    return factorized_after_rounding(gram)(-gradient)
+    return factorize_after_rounding(gram)(-gradient)

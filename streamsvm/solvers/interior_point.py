@@ -40,7 +40,7 @@ from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
 from streamsvm.solvers.evaluation import DualPoint, add_sums, block_hessian, slopes_at
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorized_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorize_after_rounding, matrix_bytes
 from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
@@ -377,7 +377,7 @@ class OffsetProblem:
 
     as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a small curvature along it
     (``HELD``) makes the matrix positive definite. At the end sum a_i therefore differs slightly from nu S; the
-    variables of the near rows are changed until it does not (``_feasible``), and D is that of the feasible point.
+    variables of the near rows are changed until it does not (``_make_feasible``), and D is that of the feasible point.
 
     All is scaled so that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are multiplied
     by c, P by c^2. Where rows are read less an offset o, there is one more linear term, -nu S o.w.
@@ -604,7 +604,7 @@ class InteriorPoint(SegmentSolver):
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = found.w - found.v
-            return found.w - factorized_after_rounding(state.gram)(gradient)
+            return found.w - factorize_after_rounding(state.gram)(gradient)
         near, in_memory = state.near.take(), state.in_memory
         if near is None:
             return found.w

@@ -30,7 +30,7 @@ class OneFunction(Kind):
     __slots__ = ()
 
     def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> Evaluation:
-        """Return sums over all rows, that of none to begin with."""
+        """Return empty sums over the rows of a problem."""
         return Evaluation(problem, w, unit)
 
 
@@ -178,7 +178,7 @@ class Multinomial(Kind):
         return None
 
     def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> MultinomialEvaluation:
-        """Return sums over all rows, that of none to begin with."""
+        """Return empty sums over the rows of a problem."""
         return MultinomialEvaluation(problem, w)
 
     def add_block(self, sums: PointSums, problem: Problem, block: Block, w: Float64) -> None:

@@ -96,7 +96,7 @@ class AveragedCertificate:
     best: Float64
     """The evaluated candidate with the smallest P, which is ``primal``."""
     v: Own[Float64]
-    """v = sum a_i y_i x_i, averaged over passes; D follows from it and the next two fields. Where ``evaluate_slopes``
+    """v = sum a_i y_i x_i, averaged over passes; D follows from it and the next two fields. Where ``evaluate_with_slopes``
     is used: the sum of the present pass alone."""
     linear: Own[float] = 0.0
     """The coefficient of t in sum (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic; averaged or summed like

@@ -260,7 +260,7 @@ class Kind(ABC):
 
     @abstractmethod
     def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> Any:
-        """Return sums of no rows yet that bound the optimum by w, shaped as a solution has it (``solvers.evaluation``).
+        """Return empty sums, to be taken at w, by which the optimum is bounded (``solvers.evaluation``); w is shaped as in a solution.
 
         ``unit``: what margins are measured in.
         """
@@ -285,7 +285,7 @@ class Regularizer:
     refusal: ClassVar[str] = ""
     """What a solver without a form for it does not do, as the end of a sentence that begins with the solver."""
     instead: ClassVar[str] = ""
-    """What the user may do in place of choosing another solver, as the begin of a hint."""
+    """What the user may do in place of choosing another solver, as the beginning of a hint."""
 
     @property
     def least(self) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.compute.compiled import compiled
+from streamsvm.compute.two_sum import two_sum_of_numbers
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 PIECE = 1 << 20
@@ -14,35 +15,33 @@ rows."""
 
 
 @compiled()
-def dense_sums(values: Float32, sums: Float64, low: Float64, counts: Int64) -> None:
-    """Add the rows of a dense block (n, d) to the sums of its columns; NaN is a missing value. Changed: sums, low, counts (d,).
+def dense_sums(values: Float32, sums: Float64, low: Float64, missing: Int64) -> None:
+    """Add the rows of a dense block (n, d) to the sums of its columns, and count NaN as missing. Changed: sums, low, missing (d,).
 
     ``low`` has what rounding takes from ``sums``: sums + low does not depend on how rows are cut into blocks, and is as good as
-    a sum in twice the precision (Knuth's two-sum). ``counts``: present values.
+    a sum in twice the precision.
     """
     n, d = values.shape
     for i in range(n):
         for j in range(d):
             x = np.float64(values[i, j])
-            if not np.isnan(x):
-                total = sums[j] + x
-                added = total - sums[j]
-                low[j] += (sums[j] - (total - added)) + (x - added)
-                sums[j] = total
-                counts[j] += 1
+            if np.isnan(x):
+                missing[j] += 1
+            else:
+                sums[j], lost = two_sum_of_numbers(sums[j], x)
+                low[j] += lost
 
 
 @compiled()
-def sparse_sums(data: Float32, indices: Int32, sums: Float64, low: Float64, counts: Int64) -> None:
+def sparse_sums(data: Float32, indices: Int32, sums: Float64, low: Float64, missing: Int64) -> None:
     """Add the stored entries of a CSR block to the sums of its columns, as ``dense_sums`` does."""
     for p in range(data.size):
         x, j = np.float64(data[p]), indices[p]
-        if not np.isnan(x):
-            total = sums[j] + x
-            added = total - sums[j]
-            low[j] += (sums[j] - (total - added)) + (x - added)
-            sums[j] = total
-            counts[j] += 1
+        if np.isnan(x):
+            missing[j] += 1
+        else:
+            sums[j], lost = two_sum_of_numbers(sums[j], x)
+            low[j] += lost
 
 
 @compiled()

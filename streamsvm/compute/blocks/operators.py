@@ -31,6 +31,7 @@ from streamsvm.compute import freed_memory, threading
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
+from streamsvm.compute.two_sum import two_sum
 from streamsvm.errors import DefectError
 from streamsvm.rows import (
     CSR,
@@ -65,16 +66,6 @@ SUMS_BYTES = 4 << 20
 """Bytes that the sums of the pieces may take, unless one takes more."""
 MOST_FLOAT64_COMPONENTS = 256
 """Components up to which products are float64: raw columns may be nearly dependent, whitened ones are not."""
-
-
-def two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
-    """Return one + other, rounded, and what rounding took from it, exactly: float64 of any one shape.
-
-    Reference: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B.
-    """
-    total = one + other
-    part = total - one
-    return total, (one - (total - part)) + (other - part)
 
 
 @compiled(fastmath=FAST)

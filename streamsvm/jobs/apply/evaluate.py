@@ -22,7 +22,7 @@ from streamsvm.compute import threading
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
 from streamsvm.engine.partition import Group
 from streamsvm.engine.training import Stopwatch
-from streamsvm.jobs import JobResult, shorten
+from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import (
     Accumulator,
@@ -72,7 +72,7 @@ class EvaluateResult(JobResult):
     def summary(self) -> dict[str, str]:
         """Return the figures that have one value."""
         figures = self.evaluation._asdict().items()
-        return {name: shorten(value) for name, value in figures if isinstance(value, int | float)}
+        return {name: format_value(value) for name, value in figures if isinstance(value, int | float)}
 
     def facts(self) -> JsonObject:
         """Return the figures by name, those at a threshold as tables of their own."""

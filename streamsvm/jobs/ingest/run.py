@@ -25,7 +25,7 @@ from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.jobs import JobResult, shorten
+from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
@@ -123,7 +123,7 @@ class IngestResult(JobResult):
             "rows": str(self.rows),
             "columns": str(self.columns),
             "layout": "csr" if self.sparse else "dense",
-            "classes": shorten(", ".join(classes)),
+            "classes": format_value(", ".join(classes)),
             "test store": "" if self.test_store is None else f"{self.test_store} ({self.test_rows} rows)",
             "time": seconds_text(self.seconds),
         }

@@ -42,7 +42,7 @@ from streamsvm.engine.training import Run
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs import JobResult, shorten
+from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
@@ -133,7 +133,7 @@ class TuneResult(JobResult):
         }
         error = f"{self.measure.text(self.best.error)} ± {self.measure.text(self.best.spread)}"
         return {
-            **{f"best {name}": shorten(value) for name, value in settings.items() if value is not None},
+            **{f"best {name}": format_value(value) for name, value in settings.items() if value is not None},
             self.measure.heading: error,
             "settings tried": str(len(self.scores)),
             "table": str(self.out),

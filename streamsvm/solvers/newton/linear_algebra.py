@@ -1,6 +1,6 @@
 """Linear systems of the Newton methods: matrices and their factors, conjugate gradients, and a preconditioner for them.
 
-``factorized`` solves with a matrix, ``solve`` is the conjugate gradients, ``ArrowPreconditioner`` makes them short, and
+``factorize`` solves with a matrix, ``solve`` is the conjugate gradients, ``ArrowPreconditioner`` makes them short, and
 ``BlockMatrix`` is the part of the Hessian that the preconditioner factorizes, at one h after another.
 """
 
@@ -75,8 +75,8 @@ def factorize(matrix: Float64) -> Callable[[Float64], Float64]:
     return partial(solve_factorized, cholesky(matrix))
 
 
-def factorized_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
-    """As ``factorized``, of a matrix that rounding can have left not positive definite: its diagonal then grows by
+def factorize_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
+    """As ``factorize``, of a matrix that rounding can have left not positive definite: its diagonal then grows by
     shares of itself.
 
     What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where

@@ -33,7 +33,7 @@ from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.evaluation import PointEvaluation
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import factorized_after_rounding
+from streamsvm.solvers.newton.linear_algebra import factorize_after_rounding
 from streamsvm.solvers.newton.model import (
     FIRST_DAMPING,
     NEGLIGIBLE_SHARE,
@@ -98,7 +98,7 @@ class ExactModel(NamedTuple):
         for _ in range(EXACT_ITERATIONS):
             gradient = shift + self.rest @ (w - center) - model.weighted_sum(here)
             hessian = self.rest + operators.gram(self.sample.X, here.second_derivatives, problem.columns)
-            step = -factorized_after_rounding(hessian)(gradient)
+            step = -factorize_after_rounding(hessian)(gradient)
             promised, length = -float(gradient @ step), 1.0
             while True:
                 d = w + length * step - center

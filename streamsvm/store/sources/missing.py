@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Rows
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.offsets import Offsets
@@ -79,28 +79,26 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
     Every column gets a mean, because rows that are read later may miss values where these do not. Raises what reading
     raises, DataError E-MISSING for a column without any value where its mean is needed.
     """
-    from streamsvm.compute.blocks.columns import dense_sums, sparse_sums  # numba, which other policies do not need
+    from streamsvm.compute.blocks.columns import dense_sums, sparse_sums  # imports numba
 
     mean = policy == "mean"
-    sums, low = np.zeros(0), np.zeros(0)
-    present, absent, rows = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    sums, low, missing, rows = np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 0
     for batch in source.batches():
-        rows += len(batch.labels)
-        missing = _count_missing(batch.X, source.columns)
-        size = max(len(sums), len(missing))
-        sums, low, present = _pad(sums, size), _pad(low, size), _pad(present, size)
-        absent = _pad(absent, size) + _pad(missing, size)
-        if isinstance(batch.X, Dense):
-            dense_sums(batch.X.values, sums, low, present)
+        X = batch.X
+        width = X.values.shape[1] if isinstance(X, Dense) else source.columns or int(X.indices.max(initial=-1)) + 1
+        sums, low, missing = (_pad(array, width) for array in (sums, low, missing))
+        rows += row_count(X)
+        if isinstance(X, Dense):
+            dense_sums(X.values, sums, low, missing)
         else:
-            sparse_sums(batch.X.data, batch.X.indices, sums, low, present)
-    present = present if not source.sparse else rows - absent
-    if mean and (empty := np.flatnonzero((present <= 0) & (absent > 0))).size:
+            sparse_sums(X.data, X.indices, sums, low, missing)
+    present = rows - missing
+    if mean and (empty := np.flatnonzero((present <= 0) & (missing > 0))).size:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         found = f"column {name} has no value in any row"
         raise DataError(found, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
     values = (sums + low) / np.maximum(present, 1) if mean else stored_zeros(offsets, len(sums))
-    indicators = np.flatnonzero(absent) if policy == "indicator" else np.empty(0, np.int64)
+    indicators = np.flatnonzero(missing) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 
 
@@ -109,13 +107,6 @@ def stored_zeros(offsets: Offsets | None, columns: int) -> Float64:
     return np.zeros(columns) if offsets is None else -offsets.at(np.arange(columns))
 
 
-def _count_missing(X: Rows, columns: int | None) -> Int64:
-    """Return the number of missing values of each column, (``columns``,) or up to the last column that occurs."""
-    if isinstance(X, Dense):
-        return np.isnan(X.values).sum(axis=0)
-    size = columns or int(X.indices.max(initial=-1)) + 1
-    return np.bincount(X.indices[np.isnan(X.data)], minlength=size)
-
-
 def _pad(values: Any, size: int) -> Any:
-    return np.concatenate([values, np.zeros(size - len(values), values.dtype)])
+    """Return an array (``size``,) or longer that begins with ``values``, with zeros behind them."""
+    return np.concatenate([values, np.zeros(max(0, size - len(values)), values.dtype)])

@@ -105,7 +105,7 @@ SAMPLE_ROWS, SAMPLE_NUMBERS = 5000, 1 << 18
 """The most rows that decide, and the most numbers in them."""
 
 
-def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = False) -> Offsets | None:
+def find_offsets(first: Callable[[bool], Rows | None], *, missing_is_zero: bool = False) -> Offsets | None:
     """Return the offsets that the first rows need: of no column where digits are lost and no offset helps, None where
     float32 loses nothing.
 
@@ -117,7 +117,7 @@ def find_offsets(first: Callable[[bool], Rows | None], *, zero_is_met: bool = Fa
         if X is None:
             return None
         columns, values = _full_columns(X)
-        seen = _column_ranges(np.nan_to_num(values, nan=0.0) if zero_is_met else values)
+        seen = _column_ranges(np.nan_to_num(values, nan=0.0) if missing_is_zero else values)
         loses = _loses(seen) if exact else _may_lose(seen)
         if not loses.any():
             return None
@@ -143,7 +143,7 @@ def collect_first_rows(batches: Iterable[Rows]) -> Rows | None:
             numbers += X.values.size if isinstance(X, Dense) else len(X.data)
             if rows >= SAMPLE_ROWS or (rows >= 2 and numbers > SAMPLE_NUMBERS):
                 break
-    return cut_first_rows(row_stack(parts)) if rows else None
+    return cut_first_rows(parts[0] if len(parts) == 1 else row_stack(parts)) if rows else None
 
 
 def cut_first_rows(X: Rows) -> Rows:
