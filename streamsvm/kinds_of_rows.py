@@ -65,6 +65,8 @@ ARRAYS = frozenset({RowKind.ARRAY, RowKind.DISK_ARRAY, RowKind.ANNOTATED})
 """Kinds of which rows can be taken by their numbers."""
 DASK = frozenset({RowKind.DASK_ARRAY, RowKind.DASK_FRAME})
 """Kinds whose blocks are computed when they are asked for."""
+WITH_COLUMN_NAMES = TABLES | {RowKind.DASK_FRAME}
+"""Kinds whose columns are found by their names."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.kinds_of_rows import DASK, TABLES, RowKind, check_readable, kind_of
+from streamsvm.kinds_of_rows import DASK, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
 from streamsvm.model import Model
 from streamsvm.regular import is_file
 from streamsvm.types import Report, StoredFiles
@@ -258,7 +258,7 @@ def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: An
     from streamsvm.store.sources.arrow import spill_to_parquet
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
-    if not (schema and (kind_of(X) in TABLES or kind_of(X) is RowKind.DASK_FRAME)):
+    if not (schema and kind_of(X) in WITH_COLUMN_NAMES):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
     named = y is None or isinstance(y, str)

@@ -72,7 +72,7 @@ def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str
         label = BESIDE["label"]
     shared, blocks = delayed(_model(model)), _blocks(X, *beside)
     counted = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
-    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(_join)))
+    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(merge_accumulators)))
 
 
 def _model(model: Any) -> Model:
@@ -108,10 +108,6 @@ def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], la
         if rows is None:
             return empty_accumulator(model)
         return accumulate(model, rows, accumulator_for(model, rows))
-
-
-def _join(one: Accumulator, other: Accumulator) -> Accumulator:
-    return merge_accumulators(one, other)
 
 
 def _result(found: Accumulator) -> Any:

@@ -257,6 +257,8 @@ def check(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
 
 def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     """Return the command that repeats a job, complete and quoted for a shell, with some fields ``changed``."""
+    import shlex
+
     step = STEPS[name]
     values = field_values(job, (field.name for field in step.fields)) | changed
     words = ["streamsvm", name]
@@ -266,8 +268,6 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     positional = [str(word) for place in step.positional for word in _as_tuple(values[place])]
     if any(word.startswith("-") for word in positional):
         words.append("--")
-    import shlex
-
     return shlex.join([*words, *positional])
 
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
-
 from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
@@ -249,7 +247,7 @@ class StreamTrainer(FitLoop):
         super().__init__(solver, problems, report)
         self._store, self._features, self._settings = store, features, settings
         self._visitor = BlockVisitor(solver, features, settings.cached)
-        self._starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
+        self._starts = store.layout.starts
         self._in_memory: set[int] = set()
         """The chunks that are in memory since an earlier pass of this run."""
         self._row_states = {

@@ -68,7 +68,7 @@ def round_robin_groups(layout: Layout, count: int) -> list[Group]:
 
 
 def _groups(layout: Layout, members: list[range]) -> list[Group]:
-    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
+    starts = layout.starts
     return [
         Group(number, tuple(chunks), tuple(starts[c] for c in chunks), sum(layout.chunks[c] for c in chunks))
         for number, chunks in enumerate(members)

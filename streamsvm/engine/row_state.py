@@ -69,7 +69,7 @@ class RowStates:
 
     def __post_init__(self) -> None:
         chunks = len(self.layout.chunks)
-        self._starts = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
+        self._starts = self.layout.starts
         self._places, self._crcs = np.full(chunks, NOWHERE, np.int8), np.zeros(chunks, np.uint32)
         self._changed = np.zeros(chunks, bool)
         items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers

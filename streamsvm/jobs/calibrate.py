@@ -76,10 +76,8 @@ def calibrate(
     from streamsvm.jobs.fit.memory import count_readers
 
     assert job.calibrate is not None
-    outcomes, folds = (
-        group_outcomes(plan.problems, plan.class_names),
-        choose_folds(job, fits.plan.solver, plan.problems),
-    )
+    outcomes = group_outcomes(plan.problems, plan.class_names)
+    folds = choose_folds(job, fits.plan.solver, plan.problems)
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
         threads = count_readers(job, plan.solver, seen.layout, plan.memory.threads)

@@ -77,12 +77,12 @@ def cut_sizes(store: Store, folds: int) -> tuple[int, ...]:
 
 
 def deal_chunks(layout: Layout, folds: int, seed: int) -> Int32:
-    """Return the fold of each chunk (chunks,) int32, with as many chunks in each but for one. Raises UsageError."""
+    """Return the fold of each chunk of a store, (chunks,) int32; see ``deal``."""
     return deal(len(layout.chunks), folds, seed)
 
 
 def deal(chunks: int, folds: int, seed: int) -> Int32:
-    """Return the fold of each of so many chunks; see ``deal_chunks``."""
+    """Return the fold of each of so many chunks, dealt at random, about as many to each fold. Raises UsageError."""
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
     return np.random.default_rng((seed, folds)).permutation(np.arange(chunks, dtype=np.int32) % folds)

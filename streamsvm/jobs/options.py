@@ -1,7 +1,6 @@
 """Options that several jobs have of how they run and what they write, each declared here once.
 
-A job mixes in the groups it has a use for; Fields of a group are
-keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option that several jobs have
+A job mixes in the groups it has a use for. Fields of a group are keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option that several jobs have
 with different defaults is a type here (``TimeLimit``) and a field in each of them.
 """
 

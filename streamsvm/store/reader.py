@@ -83,7 +83,7 @@ class DiskStore:
         self._past_cache = False
         self._first = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
         self._encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
-        self._row_start = np.concatenate([[0], np.cumsum(self.layout.chunks)]).tolist()
+        self._row_start = self.layout.starts
         self._entry_start = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
         if self._first[-1] != len(self.layout.chunks):
             raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)

@@ -119,7 +119,7 @@ class ZarrBackend:
 
     def write(self, values: dict[str, Array]) -> None:
         """Add what a chunk has of each array. Raises StorageError."""
-        self._units.append(values)
+        self._begun_cutter.append(values)
 
     def sync(self) -> bool:
         """Make the units written so far durable, and return True."""
@@ -129,9 +129,9 @@ class ZarrBackend:
 
     def finish(self, columns: int) -> None:
         """Complete the last units and write the metadata of the arrays."""
-        units = self._units
-        units.finish()
-        metadata = metadata_files(units.specs, units.items, columns, manifests.FORMAT, self.packed)
+        cutter = self._begun_cutter
+        cutter.finish()
+        metadata = metadata_files(cutter.specs, cutter.items, columns, manifests.FORMAT, self.packed)
         for name, content in metadata.items():
             durable.write_file(self._directory / name, content)
         self.sync()
@@ -148,7 +148,7 @@ class ZarrBackend:
         """Go on after ``rows`` rows whose units are those of ``saved``."""
         self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
         self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
-        self._units.skip(rows)
+        self._begun_cutter.skip(rows)
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
         """Take over the checksums of units that are on disk, so that equal ones are not written again."""
@@ -168,7 +168,7 @@ class ZarrBackend:
         """Do nothing: no file is open."""
 
     @property
-    def _units(self) -> UnitCutter:
+    def _begun_cutter(self) -> UnitCutter:
         assert self._cutter is not None
         return self._cutter
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -76,6 +77,11 @@ class Layout:
     def rows(self) -> int:
         """Rows of all chunks together."""
         return sum(self.chunks)
+
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first row of each chunk, and the number of rows."""
+        return list(accumulate(self.chunks, initial=0))
 
     @property
     def dense(self) -> bool:

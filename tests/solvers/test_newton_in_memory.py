@@ -18,7 +18,6 @@ from streamsvm.compute.passes import rows_in_memory as passes
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.memory import memory_settings
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
@@ -230,7 +229,7 @@ def test_newton_in_memory_on_a_cluster_finds_the_same_optimum(store: Path, tmp_p
 def test_auto_takes_a_smaller_solver_where_no_sample_fits(store: Path, tmp_path: Path) -> None:
     ample = make_plan(FitJob(str(store), str(tmp_path / "m"), memory=4 << 30, threads=1), open_store(store))
     solver = next(t.nbytes for t in ample.memory.terms if t.name == "solver")
-    assert memory_settings(ample.solver) == {"sample": None}
+    assert ample.solver.memory_settings() == {"sample": None}
     tight = FitJob(str(store), str(tmp_path / "m"), memory=ample.memory.total - solver // 2, threads=1)
     plan = make_plan(tight, open_store(store))
     assert plan.solver_name == "dcd"

@@ -17,7 +17,7 @@ import scipy.sparse
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_of_source, source_options
-from streamsvm.kinds_of_rows import ARRAYS, TABLES, RowKind, kind_of
+from streamsvm.kinds_of_rows import ARRAYS, WITH_COLUMN_NAMES, RowKind, kind_of
 from streamsvm.model import Model
 from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.arrays import rows_of
@@ -46,7 +46,7 @@ def parts_of(model: Model, X: Any) -> Float64:
     """Return what each column adds to the decision values of rows, (n, k, d) float64.
 
     ``X``: an array, a sparse matrix, or a table like the one the model's store was made of. Raises DataError,
-    UsageError for rows too many to be told of one by one.
+    UsageError for more rows than can be explained at a time.
     """
     coef, found, size = model.coef, list[Float32](), 0
     for X_stored in iterate_stored_rows(model, X):
@@ -68,7 +68,7 @@ def iterate_stored_rows(model: Model, X: Any) -> Iterator[Rows]:
     kind = kind_of(X)
     if isinstance(X, str | PathLike):
         yield from (batch.X for batch in open_rows(model, locate_data([str(X)]), UNLABELED))
-    elif kind in TABLES or kind is RowKind.DASK_FRAME:
+    elif kind in WITH_COLUMN_NAMES:
         yield from _of_table(model, X)
     elif kind is RowKind.DASK_ARRAY:
         yield from (_of_array(model, block) for block in dask_blocks_of(X) if block.shape[0])

@@ -334,7 +334,7 @@ def at_threshold(
 
 
 def best_threshold(counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0)) -> ThresholdFigures:
-    """Return the figures at the threshold that is best by one of ``options.MEASURES``, the largest if there are
+    """Return the figures at the threshold that is best by one of ``job.MEASURES``, the largest if there are
     several.
 
     ``counts`` (2, bins): negatives and positives by rising decision value.

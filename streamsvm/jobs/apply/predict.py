@@ -216,7 +216,7 @@ class PredictionTable:
         return self._name_columns([*self._first(len(decision), ids, start), *self._outputs(decision)])
 
     def prepare(self, decision: Float64) -> list[Array] | Texts:
-        """Return of decision values (n, k) what ``finished`` makes the rest of: any thread may do this."""
+        """Return the columns, or their text, of decision values (n, k), for ``finish``; any thread may do this."""
         columns = self._outputs(decision)
         return join_columns([texts_of(column) for column in columns]) if self.textual else columns
 

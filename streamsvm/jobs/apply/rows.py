@@ -171,7 +171,7 @@ class RowBatches:
             return
         layout = self.store.layout
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
-        starts = np.append(0, np.cumsum(layout.chunks)).tolist()
+        starts = layout.starts
         visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in cast(Iterator[int], parts))
         with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:

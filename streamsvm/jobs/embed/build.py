@@ -200,7 +200,7 @@ class Builder:
         saved = read_journal(writer.directory, key)
         if saved is None and has_journal(self.target) and not self.job.overwrite:
             raise ConfigError(
-                f"{self.target}was started with other settings or other rows, and was interrupted",
+                f"{self.target} was started with other settings or other rows, and was interrupted",
                 code="E-CONFIG",
                 hint="run the original command again to continue, pass --overwrite to start again, or choose another name",
             )
@@ -364,7 +364,7 @@ def read_pieces(
     ``rows``: of a chunk of the embedding. ``depth``: blocks read ahead.
     """
     layout = store.layout
-    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
+    starts = layout.starts
     stop = starts[-1] if stop is None else stop
     visits = (
         v for v in epoch_visits(layout, 0, 0, shuffled=False) if first < starts[v.chunk + 1] and starts[v.chunk] < stop
@@ -481,8 +481,8 @@ class _ChunkBuffer:
 class Sink:
     """Takes features and writes them in a thread of its own; a context manager.
 
-    ``take`` rows of the current chunk, fill them, call ``filled``; call ``finish`` after the last. What goes wrong in
-    the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
+    ``take`` rows of the current chunk, fill them, call ``hand_over_if_full``; call ``finish`` after the last. What goes
+    wrong in the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
     progress, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
     """
 

@@ -29,8 +29,9 @@ from streamsvm.features.landmarks import (
 from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
-from streamsvm.rows import Dense, Float32, Int64, row_stack
+from streamsvm.rows import Dense, Float32, Int64
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
+from streamsvm.store.write.cutting import join_chunks
 from streamsvm.types import Chunk, Report, Store, Visit
 
 
@@ -129,19 +130,10 @@ def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
             weight = None if chunk.weight is None else chunk.weight[now]
             waiting.append(Chunk(take_rows(chunk.X._replace(bias=0.0), now), chunk.codes[now], weight))
             if len(now) == room:
-                yield _join(waiting)
+                yield join_chunks(waiting)
                 waiting = []
     if waiting:
-        yield _join(waiting)
-
-
-def _join(parts: list[Chunk]) -> Chunk:
-    """Return all rows of some chunks of one store as one."""
-    if len(parts) == 1:
-        return parts[0]
-    weights = [part.weight for part in parts if part.weight is not None]
-    codes = np.concatenate([part.codes for part in parts])
-    return Chunk(row_stack([part.X for part in parts]), codes, np.concatenate(weights) if weights else None)
+        yield join_chunks(waiting)
 
 
 def iterate_chosen(
@@ -161,7 +153,7 @@ def iterate_chosen(
 
 def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
     """Yield chunks in rising order, each with the number of its first row."""
-    starts = np.concatenate([[0], np.cumsum(store.layout.chunks)]).tolist()
+    starts = store.layout.starts
     wanted = set(chunks)
     visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)
     with Stream(store, visits, depth=depth) as stream:

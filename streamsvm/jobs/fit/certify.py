@@ -164,7 +164,7 @@ def certificate_of(run: Run) -> Certificate:
 
 
 def _no_change() -> MarginChange:
-    """Return that margins are the same to the solver."""
+    """Return no change: the solver sees the margins as they are."""
     from streamsvm.engine.evaluation import MarginChange
 
     return MarginChange()
@@ -474,7 +474,7 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver)
     a pair's.
     """
     layout, problem = store.layout, run.problem
-    starts = np.concatenate([[0], np.cumsum(layout.chunks)]).tolist()
+    starts = layout.starts
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             chunk = loaded.visit.chunk
@@ -486,6 +486,6 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver)
                 all_rows = np.zeros(part.stop - part.start)
                 if seen is not None:
                     found = solver.dual_values(run.witness_state(), seen)
-                    assert found is not None  # ``able_solver.proving`` has had it kept
+                    assert found is not None  # ``solver.build_solver`` has had it kept
                     all_rows[slice(None) if seen.places is None else seen.places] = found
                 yield all_rows

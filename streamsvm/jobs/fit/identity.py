@@ -20,7 +20,6 @@ from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.memory import memory_settings
 from streamsvm.jobs.fit.plan import Plan, make_plan, state_choices
 from streamsvm.jobs.fit.problems import digest_warm_start
 from streamsvm.schedule import budget
@@ -74,7 +73,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
         "embedding": None if plan.embedding is None else plan.embedding.where,
         ARITHMETIC: FLOAT64 if exact else None,
         "warm start": None if exact else digest_warm_start(plan.problems),
-        SAMPLE: memory_settings(plan.solver).get(SAMPLE),
+        SAMPLE: plan.solver.memory_settings().get(SAMPLE),
     }
 
 

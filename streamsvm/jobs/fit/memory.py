@@ -107,7 +107,7 @@ def fit_to_memory(
             return plan_memory(job, store, solver, problems, request)
 
     memory = budget.with_most_threads(plan_with, wanted_threads(job.threads))
-    while memory.total > memory.limit and (less := _smaller(job, solver, problems[0])) is not None:
+    while memory.total > memory.limit and (less := solver.smaller(problems[0], job.options)) is not None:
         solver, memory = less, plan_with(1, less)
     return solver, memory
 
@@ -115,18 +115,6 @@ def fit_to_memory(
 def remedy_for(layout: Layout, job: FitJob) -> str:
     """Return what else would help, beside more memory."""
     return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
-
-
-def _smaller(job: FitJob, solver: AnySolver, problem: Problem) -> AnySolver | None:
-    """Return the same solver with less in memory than it would like; None where that is the user's choice, or the
-    least.
-    """
-    return solver.smaller(problem, job.options)
-
-
-def memory_settings(solver: AnySolver) -> dict[str, int | None]:
-    """Return the settings of a solver that want of memory changes, by name; empty where there are none."""
-    return solver.memory_settings()
 
 
 def most_landmarks(

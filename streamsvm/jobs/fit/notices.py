@@ -26,7 +26,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.sources.offsets import name_of, offsets_of_store
+from streamsvm.store.sources.offsets import list_first, name_of, offsets_of_store
 from streamsvm.types import AnySolver, Certificate, Status, Store
 
 APART = 1e4
@@ -70,7 +70,7 @@ def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:
 
 def _explain_missing_bound(plan: Plan) -> tuple[str, ...]:
     """Return what is not certified where the kernel is no Mercer kernel."""
-    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    kernel = plan.kernel
     if kernel is None or kernel.positive_semidefinite():
         return ()
     what = "primal and dual are the values of this solution; the problem is not convex, and they bound no optimum"
@@ -108,7 +108,7 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
 
 
 def _out_of_time(job: FitJob, training: Training) -> str:
-    """Return which it was: the time limit, or too little time before it for one more pass and the one that certifies."""
+    """Return the reason: the time limit, or too little time before it for one more pass and the one that certifies."""
     left, needed = training.seconds_left, training.seconds_needed
     if left <= 0.0:
         return f"the time limit of {job.time_limit:g} s was reached"
@@ -116,7 +116,7 @@ def _out_of_time(job: FitJob, training: Training) -> str:
 
 
 def _short_of_the_end(job: FitJob) -> tuple[str, str]:
-    """Return the same, where neither a limit nor the problem itself is to blame."""
+    """Return the reason and the advice where neither a limit nor the problem itself is to blame."""
     if job.validation is not None:
         why = "the weights are those of the pass with the least error on the rows held out"
         return why, "leave out --validation for those of the last pass"
@@ -176,8 +176,7 @@ def unscaled_notice(job: FitJob, store: Store) -> list[str]:
 def _list_columns(store: Store, columns: NDArray[np.int64]) -> str:
     """Return the first of some columns by name, and how many more there are."""
     names: Any = store.facts.get("names")
-    more = len(columns) - SHOWN
-    return ", ".join(name_of(names, int(j)) for j in columns[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return list_first([name_of(names, int(j)) for j in columns], SHOWN)
 
 
 def list_precision_notices(plan: Plan, store: Store) -> tuple[str, ...]:
@@ -200,7 +199,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
         what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
         return [f"{what}; subtract a constant from them, or choose --kernel rbf"]
     offsets = offsets_of_store(store.facts)
-    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    kernel = plan.kernel
     if not len(offsets.columns) or (kernel is not None and kernel.translation_invariant()):
         return []
     seen = plan.request.inner if plan.request is not None else plan.features
@@ -223,7 +222,7 @@ def idle_settings(job: FitJob, plan: Plan) -> list[str]:
 
 
 def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
-    """Return the same of the solver's settings."""
+    """Return a line for each reason why settings of the solver changed nothing, and these settings."""
     kind = SOLVERS[plan.solver_name]
     solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, usual = field_values(solver, job.options), field_values(kind(), job.options)
@@ -238,7 +237,7 @@ def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
 
 def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
     """Return which fields nothing looks at, by the reason."""
-    kernel = plan.problems[0].kernel if plan.request is None else plan.request.record
+    kernel = plan.kernel
     free_bias = plan.solver.free_bias
     in_place = foreign_format(Path(job.store)) is not None
     idle = {

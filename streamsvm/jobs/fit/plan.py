@@ -38,7 +38,7 @@ from streamsvm.jobs.embed.plan import (
     wants_landmarks,
 )
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.memory import fit_to_memory, memory_settings, most_landmarks, remedy_for
+from streamsvm.jobs.fit.memory import fit_to_memory, most_landmarks, remedy_for
 from streamsvm.jobs.fit.problems import bias_value, build_problems, effective_nu, start_from_model, undo_offsets
 from streamsvm.jobs.fit.solver import (
     MANY_LANDMARKS,
@@ -59,6 +59,7 @@ from streamsvm.store import open_store
 from streamsvm.types import (
     AnySolver,
     FeatureMap,
+    Kernel,
     KernelSolution,
     Layout,
     LinearSolution,
@@ -126,6 +127,11 @@ class Plan:
         fits = f"{mib(self.memory.total, up=True)} of {mib(self.memory.limit)}"
         data = f"{self.layout.rows} rows x {self.layout.columns} columns"
         return f"<Plan: solver {self.solver_name} ({self.why}), {data}, {len(self.problems)} problem(s), memory {fits}>"
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel, exact or of landmarks; None of a linear fit."""
+        return self.problems[0].kernel if self.request is None else self.request.record
 
     @property
     def costs(self) -> list[float]:
@@ -256,7 +262,7 @@ def _first_that_fits(job: FitJob, store: Store) -> Plan:
     chosen = job.solver == "auto" and plan.solver_name == "newton" and plan.problems[0].regularizer.is_squared_norm
     if plan.request is not None:
         chosen = chosen and plan.request.landmarks > MANY_LANDMARKS
-    rowless = plan.request is None and is_short_of_rows(store.layout, memory_settings(plan.solver))
+    rowless = plan.request is None and is_short_of_rows(store.layout, plan.solver.memory_settings())
     if chosen and (plan.memory.total > plan.memory.limit or rowless):
         why = "second order does not fit the memory: dual coordinate descent"
         return replace(_with_landmarks_that_fit(replace(job, solver="dcd"), store), why=why)
@@ -303,7 +309,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     asked = solver
     solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:
-        why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in memory_settings(solver).items())}"
+        why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items())}"
     why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
     remedy = remedy_for(layout, job)
     if solver.exact_kernel and not solver.max_support:

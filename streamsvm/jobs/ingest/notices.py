@@ -26,6 +26,7 @@ from streamsvm.store.sources.offsets import (
     FAR_FROM_ZERO,
     LARGEST_EXACT,
     Offsets,
+    list_first,
     name_of,
     offsets_from,
     offsets_of_store,
@@ -142,7 +143,7 @@ def crowded_warnings(
             shown.append(f"{name_of(names, j)} near {place + o:.9g}{less} in steps of {step:.2g}")
     if not shown:
         return []
-    text = f"float32 is too coarse for some rows, whose values lie far from all others: {_list_first(shown)}"
+    text = f"float32 is too coarse for some rows, whose values lie far from all others: {list_first(shown, SHOWN)}"
     return [f"{text}; subtract a constant from these rows before ingest, or leave the column out with --drop"]
 
 
@@ -223,14 +224,14 @@ def precision_warnings(
     if len(offsets.columns):
         shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*offsets, strict=True)]
         found.append(
-            f"stored with an offset subtracted, because float32 is too coarse that far from 0: {_list_first(shown)}"
+            f"stored with an offset subtracted, because float32 is too coarse that far from 0: {list_first(shown, SHOWN)}"
         )
     far = np.setdiff1d(far_columns(statistics, rows), ids)
     if len(far):
         shown = [
             f"{name_of(names, int(j))} (mean {statistics.mean[j]:.6g}, kept in steps of {step[j]:.2g})" for j in far
         ]
-        text = "float32 is too coarse for columns this far from 0: " + _list_first(shown)
+        text = "float32 is too coarse for columns this far from 0: " + list_first(shown, SHOWN)
         found.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
     if ids:
         lost = [j for j in ids if largest[j] > LARGEST_EXACT]
@@ -240,9 +241,4 @@ def precision_warnings(
 
 
 def _names(names: Sequence[str] | None, columns: Sequence[int]) -> str:
-    return _list_first([name_of(names, j) for j in columns])
-
-
-def _list_first(shown: Sequence[str]) -> str:
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + more
+    return list_first([name_of(names, j) for j in columns], SHOWN)

@@ -20,7 +20,7 @@ from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.foreign import check_chunk
-from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, name_of, offsets_from
+from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, list_first, name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20
@@ -78,8 +78,7 @@ class ForeignStore:
         if len(self._offsets.columns):
             encoding["offsets"] = self._offsets.to_json()
             shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*self._offsets, strict=True)]
-            more = f" and {len(shown) - COLUMNS_SHOWN} more" if len(shown) > COLUMNS_SHOWN else ""
-            notice += f"; read with an offset subtracted, because float32 is too coarse that far from 0: {', '.join(shown[:COLUMNS_SHOWN])}{more}"
+            notice += f"; read with an offset subtracted, because float32 is too coarse that far from 0: {list_first(shown, COLUMNS_SHOWN)}"
         self.facts: JsonObject = {
             "names": None if names is None else list(names),
             "encoding": encoding,

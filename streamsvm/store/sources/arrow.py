@@ -358,8 +358,10 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
     read: Callable[[Any], pa.RecordBatchReader] = pa.RecordBatchReader.from_stream
-    if kind in (RowKind.DASK_FRAME, RowKind.LAZY_FRAME):
-        read = _dask_reader if kind is RowKind.DASK_FRAME else _lazy_reader
+    if kind is RowKind.DASK_FRAME:
+        read = _dask_reader
+    elif kind is RowKind.LAZY_FRAME:
+        read = _lazy_reader
     elif package_of(X) == "pandas":
         read = _pandas_reader
     elif isinstance(X, Relation | FormerRelation):

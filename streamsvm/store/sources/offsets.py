@@ -85,6 +85,12 @@ def name_of(names: Sequence[str] | None, column: int) -> str:
     return f"'{names[column]}'" if names else f"column {column}"
 
 
+def list_first(shown: Sequence[str], most: int) -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
+
+
 def round_rows(X: Rows) -> Rows:
     """Return rows in float32."""
     if isinstance(X, Dense):

@@ -87,7 +87,7 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
     changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     shown = ", ".join(f"{name} {quote(then.get(name))} -> {quote(now.get(name))}" for name in changed)
     return ConfigError(
-        f"{target}was started with other settings: {shown}",
+        f"{target} was started with other settings: {shown}",
         code="E-CONFIG",
         hint="run the original command again to continue, or pass --overwrite to start again",
     )
