@@ -72,13 +72,12 @@ def test_calibrate_folds_are_really_left_out(tmp_path: Path) -> None:
 
 
 def test_calibrate_several_C_have_a_calibration_each_and_the_run_records_them(place: Path) -> None:
-    result = sv.fit(
-        place / "train.zarr", place / "m", C=(1e-4, 1.0), calibrate="temperature", report=place / "p.html", **FAST
-    )
+    given: dict[str, Any] = {"C": (1e-4, 1.0), "calibrate": "temperature", "report": place / "p.html", **FAST}
+    result = sv.fit(place / "train.zarr", place / "several", **given)
     found = {C: model.calibration for C, model in result.models.items()}
     headers = [one.header()["parameters"]["temperature"] for one in found.values() if one is not None]
     assert len(set(headers)) == 2
-    events = [json.loads(line) for line in (place / "m.run" / "events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (place / "several.run" / "events.jsonl").read_text().splitlines()]
     recorded = [event for event in events if event.get("event") == "calibration"]
     assert [event["C"] for event in recorded] == [1e-4, 1.0]
     assert recorded[0]["after"]["log_loss"] < recorded[0]["before"]["log_loss"]
