@@ -16,15 +16,13 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from streamsvm.aliases import Array, ByName, Handle
 from streamsvm.config.options import field_values
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, JoinTree, OnProgress, PartSpan, SerialExecutor, Task
 from streamsvm.engine.loop import FitLoop, RunSettings, StreamTrainer
-from streamsvm.engine.partition import Group, contiguous_groups, pass_groups, round_robin_groups
+from streamsvm.engine.partition import Group, contiguous_groups, pass_groups, round_robin_groups, spans_in_group
 from streamsvm.engine.row_state import IN_ONE_FILE, IN_STATES, DriverState, GroupRowStates, GroupStateFiles, RowStates
 from streamsvm.engine.state_transfer import clone, unpack
 from streamsvm.engine.stores import OpenedStore, StoreReference
@@ -272,8 +270,7 @@ class _GroupVisit:
             work.solver.set_bound(self._states[k], bound)
         self._rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}
         self._starts = dict(zip(group.chunks, group.starts, strict=True))
-        ends = np.cumsum([0, *(store.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
-        self.spans = {chunk: slice(*ends[k : k + 2]) for k, chunk in enumerate(group.chunks)}
+        self.spans = spans_in_group(store.layout, group)
         """Row range of each chunk, counted from the first row of the group."""
 
     def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
@@ -307,7 +304,7 @@ class ProcessRows:
 
     @property
     def layout(self) -> Layout:
-        """Of the store that is trained on."""
+        """Layout of the training store."""
         return self.states.rows.layout
 
     def checkpoint(self) -> ByName:
@@ -370,7 +367,7 @@ class GroupFit:
     groups: list[Group]
     """The groups, each one task in every round."""
     layout: Layout
-    """Of the store that is trained on."""
+    """Layout of the training store."""
     needs: int
     """Bytes that a task is expected to hold."""
     cached: bool = False

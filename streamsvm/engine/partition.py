@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -34,6 +35,12 @@ class Group(NamedTuple):
     """The number of the first row of each chunk in the store."""
     rows: int
     """Rows in all of them."""
+
+
+def spans_in_group(layout: Layout, group: Group) -> dict[int, slice]:
+    """Return the rows of each chunk of a group, counted from the first row of the group."""
+    ends = accumulate((layout.chunks[chunk] for chunk in group.chunks), initial=0)
+    return {chunk: slice(*span) for chunk, span in zip(group.chunks, pairwise(ends), strict=True)}
 
 
 def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:

@@ -24,7 +24,7 @@ from streamsvm import durable
 from streamsvm.aliases import Array, ByName
 from streamsvm.config.options import field_values
 from streamsvm.engine import checkpoint
-from streamsvm.engine.partition import Group
+from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState, State
 
@@ -213,9 +213,8 @@ class GroupRowStates:
 
     def take(self, group: Group, values: Array) -> None:
         """Store the state of a task, (problems, rows of the group)."""
-        ends = np.cumsum([0, *(self.rows.layout.chunks[chunk] for chunk in group.chunks)]).tolist()
-        for k, chunk in enumerate(group.chunks):
-            self.rows.put(chunk, np.ascontiguousarray(values[:, ends[k] : ends[k + 1]]))
+        for chunk, span in spans_in_group(self.rows.layout, group).items():
+            self.rows.put(chunk, np.ascontiguousarray(values[:, span]))
 
 
 @dataclass(slots=True)
@@ -343,8 +342,7 @@ class GroupRows:
     def load(self, chunk: int) -> Array:
         """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""
         group = next(g for g in self.groups if chunk in g.chunks)
-        before = sum(self.layout.chunks[c] for c in group.chunks if c < chunk)
-        return self.files.load(group, self.versions.version)[:, before : before + self.layout.chunks[chunk]]
+        return self.files.load(group, self.versions.version)[:, spans_in_group(self.layout, group)[chunk]]
 
     def close(self) -> None:
         """Do nothing: no file is open."""

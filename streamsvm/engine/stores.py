@@ -19,7 +19,6 @@ from streamsvm.errors import DataError, MissingError, StorageError
 from streamsvm.rows import copy_rows
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.manifest import FILE
 from streamsvm.store.views import Section
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk, Store
@@ -149,7 +148,7 @@ def _rename_part(building: Path, target: Path, key: str) -> None:
 
 def facts_of(path: Path, key: str) -> JsonObject | None:
     """The facts of a part that is complete and of this key."""
-    if not (path / FILE).is_file():
+    if not (path / manifests.FILE).is_file():
         return None
     facts = dict(open_store(path).facts)
     return facts if facts.get(KEY) == key else None

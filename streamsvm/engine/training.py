@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.schedule.budget import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, Report, State, Status, Stop
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Training:
     seconds_needed: float = 0.0
     """What was expected then of a pass more, the one that certifies and what follows."""
     waited: float = 0.0
-    """Seconds of them in which solvers waited for blocks to arrive."""
+    """Seconds of ``seconds`` in which solvers waited for blocks to arrive."""
     bytes_read: int = 0
     """Bytes of all chunks that were read for training, again ones included."""
     reads_repeated: int = 0

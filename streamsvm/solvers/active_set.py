@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -243,10 +244,7 @@ def _approach_optimum(problem: Problem, rows: GatheredRows, deadline: float) -> 
     n, w = len(rows.y), problem.first_weights()
     sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=True)
     known = AllRows(replace(problem, tolerance=START_GAP), sample, w, w)
-    for _ in range(START_ROUNDS):
-        known.advance(deadline)
-        if known.solved:
-            break
+    known.advance_until_solved(deadline, START_ROUNDS)
     return known
 
 
@@ -311,15 +309,8 @@ def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: 
             break
         step = _newton_step(operators.gram(rows.X, h, problem.columns), gradient)
         df = operators.margins(rows.X, step)
-        along, square = float(w @ step), float(step @ step)
-
-        def line(
-            t: float, f: Float64 = f, df: Float64 = df, along: float = along, square: float = square
-        ) -> tuple[float, float]:
-            slope, curvature = line_pass(y, s, f, df, problem.C, loss, t)
-            return along + t * square + slope, square + curvature
-
-        length = 1.0 if flat else step_length(line)
+        row_slopes = partial(line_pass, y, s, f, df, problem.C, loss)
+        length = 1.0 if flat else step_length(row_slopes, (float(w @ step), float(step @ step)))
         w = w + length * step
         f = operators.margins(rows.X, w)
     return best, False

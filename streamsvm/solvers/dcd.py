@@ -83,6 +83,7 @@ from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import PointSums, margins_to_next, slopes_of
 from streamsvm.tags import saved_as
 from streamsvm.types import (
+    DUAL,
     Block,
     Certificate,
     Cost,
@@ -291,7 +292,7 @@ class DualAscent(Solver[DCDState]):
 
     def row_names(self) -> tuple[str, ...]:
         """Return the names of the per-row states, all float64."""
-        return ("alpha",) if self.parts == 1 else ("alpha", "before")
+        return (DUAL,) if self.parts == 1 else (DUAL, "before")
 
     def in_parts(self, parts: int) -> Self:
         return replace(self, parts=parts)
@@ -320,9 +321,9 @@ class DualAscent(Solver[DCDState]):
         if state.certifying:
             self._evaluate(state, block)
             return
-        block.rows["alpha"][:] *= state.scale
+        block.rows[DUAL][:] *= state.scale
         if state.joint is not None:
-            block.rows["before"][:] = block.rows["alpha"]
+            block.rows["before"][:] = block.rows[DUAL]
         self._train(state, block)
         if state.joint is not None:
             self.add_proposals(state.joint, state.problem, block)
@@ -333,14 +334,14 @@ class DualAscent(Solver[DCDState]):
         """
         move, shift = joint.steps[block.chunk % len(joint.steps)].tolist()
         if (move, shift) != AS_PROPOSED:
-            alpha, before = block.rows["alpha"], block.rows["before"]
+            alpha, before = block.rows[DUAL], block.rows["before"]
             bottom, top = box_of_rows(problem, block)
             target = before + move * (alpha - before) + shift * common_direction(problem, block)
             np.clip(target, bottom, top, out=alpha)  # only rounding is clipped: the point is in the box
 
     def add_proposals(self, joint: Joint, problem: Problem, block: Block) -> None:
         """Add the two proposals of the rows of a block."""
-        alpha, before = block.rows["alpha"], block.rows["before"]
+        alpha, before = block.rows[DUAL], block.rows["before"]
         ways = np.column_stack([alpha - before, common_direction(problem, block)])
         joint.dual += dual_sum(before, block.y, block.s, problem.C, problem.loss)
         cost = RowLoss(problem.C, problem.loss, problem.loss)
@@ -353,7 +354,7 @@ class DualAscent(Solver[DCDState]):
 
     def gain(self, problem: Problem, block: Block) -> float:
         """Return sum a_i - conjugate(a_i) of a block."""
-        return dual_sum(block.rows["alpha"], block.y, block.s, problem.C, problem.loss)
+        return dual_sum(block.rows[DUAL], block.y, block.s, problem.C, problem.loss)
 
     def warm_start_rows(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
         """Give the rows of a block the dual variables that slopes at the warm weights are, and evaluate both."""
@@ -361,7 +362,7 @@ class DualAscent(Solver[DCDState]):
         smooth = slopes_of(p.loss)
         f = warm_sums.add(p, smooth, block, state.w)
         slopes_pass(block.y, block.s, f, RowLoss(p.C, p.loss, smooth), slopes, second_derivatives)
-        block.rows["alpha"][:] = slopes * p.kind.signs(block.y)
+        block.rows[DUAL][:] = slopes * p.kind.signs(block.y)
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
         for k, w in enumerate(state.candidates):
@@ -480,11 +481,11 @@ class DualAscent(Solver[DCDState]):
 
     def candidate(self, state: DCDState) -> Float64:
         """Return the mean over passes."""
-        return state.tail.copy()
+        return state.problem.kind.shape(state.tail).copy()
 
     def solution(self, state: DCDState) -> LinearSolution:
         """Return the best of the weights that were evaluated so far."""
-        return LinearSolution(state.best.copy(), state.problem.bias)
+        return LinearSolution(state.problem.kind.shape(state.best).copy(), state.problem.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,7 +545,7 @@ class DCD(DualAscent):
         return active[: swept.left]
 
     def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
-        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows["alpha"], state.w)
+        return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows[DUAL], state.w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,7 +581,7 @@ class MPU(DualAscent):
         if state.length == 0.0:
             state.length = self.accuracy * step_for_unit_margin(state, block, rows)
         steps = Steps(state.length or 1.0, self.multiplicity)
-        learned = mpu_pass(block.labeled, rows, box, steps, block.rows["alpha"], state.w)
+        learned = mpu_pass(block.labeled, rows, box, steps, block.rows[DUAL], state.w)
         state.hidden += learned.hidden
         return Swept(learned.moved, learned.losses, 0.0, 0.0)
 
@@ -623,8 +624,7 @@ class MultinomialDCD(DualAscent):
         """Count the weights of all classes, a number a row and class, and decision values while a block
         is evaluated.
         """
-        fixed = (4 if self.parts == 1 else 8) * 8 * problem.components
-        return Cost(fixed, sum(state.nbytes for state in self.row_state), per_block_row=3 * 8 * self.classes)
+        return replace(DualAscent.cost(self, problem, layout), per_block_row=3 * 8 * self.classes)
 
     def losses_at(self, problem: Problem, block: Block, w: Float64) -> float:
         """Return sum C_i l(m_i) of a block at w (components,)."""
@@ -633,11 +633,11 @@ class MultinomialDCD(DualAscent):
 
     def gain(self, problem: Problem, block: Block) -> float:
         """Return sum b_i - conjugate(b_i) of a block."""
-        return multinomial_dual_sum(block.rows["alpha"], block.y, block.s, problem.C, problem.loss)
+        return multinomial_dual_sum(block.rows[DUAL], block.y, block.s, problem.C, problem.loss)
 
     def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
         W = state.w.reshape(self.classes, -1)
-        return multinomial_sweep(block.labeled, rows, len(rows), box, block.rows["alpha"], W)
+        return multinomial_sweep(block.labeled, rows, len(rows), box, block.rows[DUAL], W)
 
     def warm_start_rows(self, state: DCDState, warm_sums: PointSums, block: Block) -> None:
         """Give the rows of a block the dual variables that slopes at the warm weights are, and evaluate both."""
@@ -646,7 +646,7 @@ class MultinomialDCD(DualAscent):
         slopes, second_derivatives = np.empty(len(m)), np.empty(len(m))
         ones = np.ones_like(block.y)
         sums = slopes_pass(ones, block.s, m, RowLoss(p.C, p.loss, slopes_of(p.loss)), slopes, second_derivatives)
-        alpha, rows = block.rows["alpha"], np.arange(len(m))
+        alpha, rows = block.rows[DUAL], np.arange(len(m))
         alpha[:] = 0.0
         alpha[rows, following], alpha[rows, own] = -slopes, slopes
         warm_sums.v += operators.adjoint(block.X, alpha, p.columns).T.ravel()
@@ -656,12 +656,12 @@ class MultinomialDCD(DualAscent):
         """Move the rows of a block as far as was decided at the end of the last pass."""
         move = float(joint.steps[block.chunk % len(joint.steps)][0])
         if move != AS_PROPOSED[0]:
-            alpha, before = block.rows["alpha"], block.rows["before"]
+            alpha, before = block.rows[DUAL], block.rows["before"]
             alpha[:] = before + move * (alpha - before)
 
     def add_proposals(self, joint: Joint, problem: Problem, block: Block) -> None:
         """Add the move that the rows of a block propose."""
-        alpha, before = block.rows["alpha"], block.rows["before"]
+        alpha, before = block.rows[DUAL], block.rows["before"]
         rows, own = np.arange(len(block.y)), block.y.astype(int)
         C = np.where(block.s > 0.0, problem.C * block.s.astype(np.float64), 1.0)  # rows of weight 0 stay at 0
         b, way = before[rows, own], alpha[rows, own] - before[rows, own]
@@ -670,14 +670,6 @@ class MultinomialDCD(DualAscent):
         joint.linear[0] += way @ (1.0 - loss.conjugate_slope(b, C) * np.ones(len(C)))
         joint.quadratic[0, 0] -= 0.5 * (way * loss.curvature(C)) @ way
         joint.vectors[0] += operators.adjoint(block.X, alpha - before, problem.columns).T.ravel()
-
-    def candidate(self, state: DCDState) -> Float64:
-        """Return the mean over passes, (classes, columns + 1)."""
-        return state.problem.kind.shape(state.tail).copy()
-
-    def solution(self, state: DCDState) -> LinearSolution:
-        """Return the best of the weights that were evaluated so far, (classes, columns + 1)."""
-        return LinearSolution(state.problem.kind.shape(state.best).copy(), state.problem.bias)
 
 
 # -- joining the proposals of several workers
@@ -737,7 +729,7 @@ def common_direction(problem: Problem, block: Block) -> Float64:
     """Return the second direction (n,); 0 where the conjugate is no parabola, as no step is known then by which D
     cannot fall.
     """
-    alpha, before, (bottom, top) = block.rows["alpha"], block.rows["before"], box_of_rows(problem, block)
+    alpha, before, (bottom, top) = block.rows[DUAL], block.rows["before"], box_of_rows(problem, block)
     if not problem.loss.quadratic():
         return np.zeros(len(alpha))
     below, above = np.minimum(alpha, before), np.maximum(alpha, before)

@@ -46,7 +46,7 @@ from streamsvm.compute.random import smallest_keys
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
-from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_sums, row_curvatures
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum, row_curvatures
 from streamsvm.solvers.newton.model import first_mu
 from streamsvm.solvers.regularizers import SLACK, elastic_net_value, l1_of, proves_zero, soft_threshold
 from streamsvm.solvers.triangular import solve_factorized
@@ -177,11 +177,11 @@ class ProximalNewton(ColumnPoolSolver):
         if state.passes > 0:
             f0 = operators.margins(block.X, state.center)
             found = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(ON_THE_WAY))
-            state.on_the_way = add_sums(state.on_the_way, found)
+            state.on_the_way = add_to_sum(state.on_the_way, found)
         if state.gathering:
             bends = row_curvatures(problem, smooth, block, f)
             found = gram_of_pool(block.X, bends, state.pool, problem.columns)
-            state.gram = add_sums(state.gram, found)
+            state.gram = add_to_sum(state.gram, found)
 
     def set_deadline(self, state: ElasticNetState, moment: float) -> None:
         """End work in memory at that moment."""

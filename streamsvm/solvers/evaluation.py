@@ -100,7 +100,7 @@ class PointEvaluation(NamedTuple):
 @saved_as("evaluation.sums")
 @dataclass(slots=True)
 class PointSums:
-    """``v`` (p,) = X' slopes."""
+    """The sums of a pass at one point: losses, what the dual value of the slopes there is made of, and X' slopes."""
 
     components: int
     """p = columns + 1, the length of ``v``."""
@@ -236,11 +236,9 @@ def block_hessian(problem: Problem, block: Block, f: Float64) -> Float64:
     return operators.gram(block.X, row_curvatures(problem, problem.loss, block, f), problem.columns)
 
 
-def add_sums(total: Float64 | None, found: Float64 | None) -> Float64 | None:
-    """Return the sum of two sums, of which either may not have been begun."""
-    if total is None or found is None:
-        return found if total is None else total
-    return total + found
+def add_to_sum(total: Float64 | None, found: Float64) -> Float64:
+    """Return a sum over blocks, with that of one more; None: the sum of no block."""
+    return found if total is None else total + found
 
 
 @dataclass(slots=True)

@@ -37,11 +37,11 @@ from streamsvm.compute.passes.newton import keys_pass, leverages, squares
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
-from streamsvm.solvers.evaluation import DualPoint, add_sums, block_hessian, slopes_at
+from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorize_after_rounding, matrix_bytes
-from streamsvm.solvers.newton.row_products import OuterTerms
+from streamsvm.solvers.newton.row_products import OuterTerms, norm_terms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
 from streamsvm.tags import saved_as
@@ -227,14 +227,6 @@ def sample_of(near: NearRows) -> Sample:
     return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)
 
 
-def iterate(rows: AllRows, deadline: float) -> None:
-    """Advance until the problem is solved, or ROUNDS are over. Changes ``rows``."""
-    for _ in range(ROUNDS):
-        rows.advance(deadline)
-        if rows.solved:
-            break
-
-
 @dataclass(frozen=True, slots=True)
 class ReducedProblem:
     """A hinge problem in which the rows near the corner are free and all others stay on their side of it.
@@ -269,7 +261,7 @@ class ReducedProblem:
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
         outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
         rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
-        iterate(rows, deadline)
+        rows.advance_until_solved(deadline, ROUNDS)
         if rows.interior is not None:
             a = rows.interior.a
             gain_of_near -= float(
@@ -284,7 +276,7 @@ class ReducedProblem:
         coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         start = problem.first_weights()
         rows = AllRows(coarse, sample_of(near), start, start)
-        iterate(rows, deadline)
+        rows.advance_until_solved(deadline, ROUNDS)
         return rows.best
 
 
@@ -317,7 +309,7 @@ class NumberProblem:
         outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
         sided = self._build_side_problem(unit)
         rows = AllRows(sided, self._sample(near, unit), w, w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
-        iterate(rows, deadline)
+        rows.advance_until_solved(deadline, ROUNDS)
         if rows.interior is None:
             return ReducedSolution(unit * rows.best, known.dual, rows.steps, None)
         above, below = np.split(unit * rows.interior.a, 2)
@@ -331,9 +323,9 @@ class NumberProblem:
         unit = _residual_unit(near.y.astype(np.float64), near.s.astype(np.float64))
         sided = self._build_side_problem(unit)
         coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
-        outer = OuterTerms(np.ones_like(start), np.zeros_like(start))
+        outer = norm_terms(len(start))
         rows = AllRows(coarse, self._sample(near, unit), start / unit, start / unit, outer=outer)
-        iterate(rows, deadline)
+        rows.advance_until_solved(deadline, ROUNDS)
         return unit * rows.best
 
     def _build_side_problem(self, unit: float) -> Problem:
@@ -573,7 +565,7 @@ class InteriorPoint(SegmentSolver):
                     state.rows.add(problem, block, found)
             state.near.add(block, _corner_distances(state, block, f, df), f, df)
         if smooth and not sampling:
-            state.gram = add_sums(state.gram, block_hessian(problem, block, f + df))
+            state.gram = add_to_sum(state.gram, block_hessian(problem, block, f + df))
 
     def set_deadline(self, state: InteriorPointState, moment: float) -> None:
         """End iterations in memory at that moment."""

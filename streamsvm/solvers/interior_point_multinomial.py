@@ -165,7 +165,7 @@ def first_point(terms: Terms) -> Path:
     return Path(u, t, mu / (terms.upper - b), np.zeros((u.shape[1], terms.X.shape[1])))
 
 
-class Newton:
+class NewtonSystem:
     """The linear system of a step at a point."""
 
     def __init__(self, terms: Terms, at: Path) -> None:
@@ -277,7 +277,7 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
         if gap <= wanted * abs(primal) or steps >= MOST_STEPS or still > STILL or time.perf_counter() > deadline:
             return Solved(W, terms.numbers(u), steps)
         try:
-            newton = Newton(terms, at)
+            newton = NewtonSystem(terms, at)
         except (np.linalg.LinAlgError, ValueError):  # by rounding the matrix is indefinite, or a row at its bound
             return Solved(W, terms.numbers(u), steps)
         first = newton.step(0.0)

@@ -1,6 +1,6 @@
 """Kinds of problems: what is told apart, and by which weights.
 
-A kind is one class, and a problem has one beside its loss and its regularizer (``types.problem``). The regularizers
+Each kind is a Python class; a problem has a kind beside its loss and its regularizer (``types.problem``). The regularizers
 live with their mathematics: the elastic net and the l1 ball in ``regularizers``, one class with a free offset in
 ``one_class``, two classes that find their C by nu in ``nu``.
 """

@@ -36,7 +36,7 @@ from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
-from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_sums
+from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum
 from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations, StepsFromSamples
 from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.tags import saved_as
@@ -351,7 +351,7 @@ class OnL1Ball(ColumnPoolSolver):
         if state.gathering:
             S = (problem.C * problem.loss.second_derivative(0.0)) * block.s.astype(np.float64)
             found = gram_of_pool(block.X, S, state.pool, problem.columns)
-            state.gathered = add_sums(state.gathered, found)
+            state.gathered = add_to_sum(state.gathered, found)
 
     def set_deadline(self, state: BallState, moment: float) -> None:
         """End iterations at that moment."""

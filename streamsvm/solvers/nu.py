@@ -27,7 +27,7 @@ from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
 from streamsvm.solvers.kinds import OneClass
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, OffsetObjective, RowSums
+from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, NuRegularizer, OffsetObjective, RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     AnySolver,
@@ -59,13 +59,9 @@ nearly so."""
 
 @saved_as("regularizer.nu_margin")
 @dataclass(frozen=True, slots=True)
-class NuMargin(Regularizer):
+class NuMargin(NuRegularizer):
     """1/2 ||u||^2 - nu S rho, of weights w = u / rho with margins of 1, at their best multiple."""
 
-    nu: float
-    """The share of sum s_i that a sums up to."""
-    is_squared_norm: ClassVar[bool] = False
-    has_scale: ClassVar[bool] = False
     refusal: ClassVar[str] = "does not find C by nu"
     instead: ClassVar[str] = "--C in place of --nu, or "
 
@@ -82,12 +78,6 @@ class NuMargin(Regularizer):
         value = primal_of_weights(self.nu, rows.total, losses, w) - losses
         return Bounds(value, plain.scale, OffsetObjective(self.nu, rows).dual_of(linear, v, rows.v))
 
-    def row_sums(self, components: int) -> RowSums:
-        return RowSums(components)
-
-    def sum_of_dual(self, total: float) -> float:
-        return self.nu * total
-
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
         """Return twice nu S rho, which P has with a minus."""
         return 2.0 * self.nu * total * unit
@@ -98,9 +88,6 @@ class NuMargin(Regularizer):
 
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
         return "interior_point", "two classes, C by nu"
-
-    def with_nu(self, nu: float) -> Regularizer:
-        return replace(self, nu=nu)
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.interior_point import InteriorPoint

@@ -118,17 +118,32 @@ class RowSums:
         return {"weight": self.total, "squared_weights": self.squares, "largest_weight": self.largest}
 
 
-@saved_as("regularizer.free_offset")
 @dataclass(frozen=True, slots=True)
-class FreeOffset(Regularizer):
-    """1/2 ||w||^2 - nu S rho, of one class, where sum a_i is nu S."""
+class NuRegularizer(Regularizer):
+    """Regularizers that have - nu S rho in the place of a margin, so that sum a_i is nu S."""
 
     nu: float
     """The share of sum s_i that a sums up to."""
-    origin: Float64 | None = field(default=None, compare=False, repr=False)
-    """(columns,) o, the rows of the problem less the rows that are read; None: they are the same."""
     is_squared_norm: ClassVar[bool] = False
     has_scale: ClassVar[bool] = False
+
+    def row_sums(self, components: int) -> RowSums:
+        return RowSums(components)
+
+    def sum_of_dual(self, total: float) -> float:
+        return self.nu * total
+
+    def with_nu(self, nu: float) -> Regularizer:
+        return replace(self, nu=nu)
+
+
+@saved_as("regularizer.free_offset")
+@dataclass(frozen=True, slots=True)
+class FreeOffset(NuRegularizer):
+    """1/2 ||w||^2 - nu S rho, of one class."""
+
+    origin: Float64 | None = field(default=None, compare=False, repr=False)
+    """(columns,) o, the rows of the problem less the rows that are read; None: they are the same."""
     refusal: ClassVar[str] = "has no free offset, required by one-class with nu"
     instead: ClassVar[str] = "--C in place of --nu, which every solver takes, or "
 
@@ -141,12 +156,6 @@ class FreeOffset(Regularizer):
         objective = OffsetObjective(self.nu, rows, self.origin)
         return Bounds(objective.value(w), plain.scale, objective.dual(0.0, v))
 
-    def row_sums(self, components: int) -> RowSums:
-        return RowSums(components)
-
-    def sum_of_dual(self, total: float) -> float:
-        return self.nu * total
-
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
         """Return twice nu S rho, which P has with a minus."""
         rho = abs(float(w[-1]))
@@ -157,9 +166,6 @@ class FreeOffset(Regularizer):
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
         what = "one class with a free offset"
         return ("decomposition", f"exact kernel, {what}") if exact_kernel else ("interior_point", what)
-
-    def with_nu(self, nu: float) -> Regularizer:
-        return replace(self, nu=nu)
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.interior_point import InteriorPoint

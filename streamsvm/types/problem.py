@@ -1,4 +1,4 @@
-"""Problems and their certificates: what a loss and a kernel are, how targets are read, what is minimized on which rows, and how far from the optimum a point is."""
+"""Problems: what a loss, a kernel and a kind of problem are, how targets are read, and what is minimized on which rows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
-from streamsvm.solvers.kernel.pool import Form
+from streamsvm.solvers.kernel.pool import Form, no_support_error
 from streamsvm.solvers.kernel.rounding import bound_rounding, certified_form, choose_form, error_of_values, extend_reach
 from streamsvm.solvers.kernel.working_set import Interval, solve_box, system_bytes
 from streamsvm.solvers.svm_qp import (
@@ -175,9 +175,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         """
         rows = state.rows
         if rows is None:
-            raise UsageError(
-                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
-            )
+            raise no_support_error()
         support = np.flatnonzero(state.a)
         if not (len(support) or state.solved):
             raise UsageError(

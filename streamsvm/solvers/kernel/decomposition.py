@@ -57,6 +57,7 @@ from streamsvm.solvers.kernel.pool import (
     Pool,
     extremes,
     join_pools,
+    no_support_error,
     row_violations,
     select_rows,
     sort_rows,
@@ -99,6 +100,7 @@ from streamsvm.solvers.kernel.working_set import (
 )
 from streamsvm.tags import saved_as
 from streamsvm.types import (
+    DUAL,
     Block,
     Certificate,
     Cost,
@@ -301,7 +303,7 @@ class Decomposition(Solver[DecompositionState]):
         int, Option("Rows held in memory; more where all rows are few enough to serve.", bounds=Bounds(least=1))
     ] = 32768
     max_support: MaxSupport = 0
-    row_state: ClassVar[tuple[RowState, ...]] = (RowState("alpha", "float64"), RowState("f", "float64"))
+    row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"), RowState("f", "float64"))
     """The dual variable a_i of every row and its decision value f_i without the intercept."""
     free_bias: ClassVar[bool] = True
     """True: the intercept is no constant feature and costs nothing, hence sum x = 0."""
@@ -454,9 +456,7 @@ class Decomposition(Solver[DecompositionState]):
         """Return the support rows, or the reduced set, with the best intercept that was tried."""
         support = state.reduced or state.support
         if support is None:
-            raise UsageError(
-                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
-            )
+            raise no_support_error()
         if support.size == 0 and state.ending:
             raise UsageError(
                 "the last pass came before any row had a coefficient",
@@ -602,7 +602,7 @@ def catch_up(state: DecompositionState, block: Block) -> None:
         return
     pool, f, n = state.pool, block.rows["f"], len(block.y)
     mine, own = block.members(pool.index)
-    block.rows["alpha"][own] = pool.x[mine] if state.problem.loss.numeric() else np.abs(pool.x[mine])
+    block.rows[DUAL][own] = pool.x[mine] if state.problem.loss.numeric() else np.abs(pool.x[mine])
     f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
     others = np.ones(n, bool)
     others[own] = False
@@ -622,7 +622,7 @@ def recompute_values(state: DecompositionState, support: Pool, block: Block) -> 
     """
     f, form = block.rows["f"], state.certified_form()
     slack = state.drift + state.reach
-    near = block.rows["alpha"] != 0.0
+    near = block.rows[DUAL] != 0.0
     near |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
     chosen = np.arange(len(f)) if state.recompute_all_rows else np.flatnonzero(near)
     f[chosen] = evaluate_at(block, chosen, support, form)
@@ -645,7 +645,7 @@ def rows_of(state: DecompositionState, block: Block) -> Pool:
     """Return the block's rows as those of a pool, the features not copied; widen the violation by corners at 0."""
     n, p = len(block.y), state.problem
     cost = RowLoss(p.C, p.loss, p.loss)
-    found = coordinates(block.y, block.s, block.rows["alpha"], block.rows["f"], cost, state.intercept)
+    found = coordinates(block.y, block.s, block.rows[DUAL], block.rows["f"], cost, state.intercept)
     _widen_violation(state, beyond_corner(found, p.loss))
     return Pool(block.X, block.numbers, np.ones(n), found.ridge, found.low, found.high, found.p, found.x, found.v)
 
@@ -661,7 +661,7 @@ def add_to_bounds(state: DecompositionState, block: Block, rows: Pool) -> None:
     if p.loss.numeric():
         state.absolute += float(np.abs(rows.x) @ np.abs(block.y))
     state.total += float(block.s.sum(dtype=np.float64))
-    state.dual += dual_sum(block.rows["alpha"], block.y, block.s, p.C, p.loss)
+    state.dual += dual_sum(block.rows[DUAL], block.y, block.s, p.C, p.loss)
     if state.reduced is not None:
         f, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part

@@ -16,6 +16,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.rounding import SINGLE
+from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.tags import saved_as
 from streamsvm.types import Kernel
@@ -121,3 +122,8 @@ def worst_rows(pool: Pool, count: int, growing: float = 0.5) -> Int64:
     first = max(int(growing * count), 1)
     second = max(count - first, 1)
     return np.union1d(np.argpartition(grow, -first)[-first:], np.argpartition(shrink, -second)[-second:])
+
+
+def no_support_error() -> UsageError:
+    """Return the error of a run whose passes ended before any could find support rows."""
+    return UsageError("the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2")

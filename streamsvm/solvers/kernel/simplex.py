@@ -39,11 +39,20 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.kernel_rows import ridges, shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int64, Reach, Rows
 from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
-from streamsvm.solvers.kernel.pool import MIN_POOL, ROW_BYTES, Form, Pool, join_pools, select_rows, sort_rows
+from streamsvm.solvers.kernel.pool import (
+    MIN_POOL,
+    ROW_BYTES,
+    Form,
+    Pool,
+    join_pools,
+    no_support_error,
+    select_rows,
+    sort_rows,
+)
 from streamsvm.solvers.kernel.reduced_set import (
     MaxSupport,
     evaluate_reduced_set,
@@ -497,9 +506,7 @@ class SimplexSolver(Solver[SimplexState]):
         """
         support = state.reduced or state.support
         if support is None:
-            raise UsageError(
-                "the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2"
-            )
+            raise no_support_error()
         scale = state.dual_scale() if state.scale is None else state.scale
         weights = support.x if support is state.reduced else scale * support.sign * support.x
         return SupportSolution(support.X, support.index, weights, state.form.constant * float(weights.sum()))

@@ -39,6 +39,7 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -222,14 +223,9 @@ class NewtonSteps:
 
     def _length(self, f: Float64, df: Float64, step: Float64) -> float:
         known, rows = self._known, self._rows
-        smooth, (along, square) = round_corners(known.problem.loss, known.mu), rows.outer.along(known.w, step)
-        y, s, C = rows.terms.y, rows.terms.s, rows.terms.C
-
-        def slopes(t: float) -> tuple[float, float]:
-            slope, curvature = line_pass(y, s, f, df, C, smooth, t)
-            return along + t * square + slope, square + curvature
-
-        return step_length(slopes)
+        smooth = round_corners(known.problem.loss, known.mu)
+        row_slopes = partial(line_pass, rows.terms.y, rows.terms.s, f, df, rows.terms.C, smooth)
+        return step_length(row_slopes, rows.outer.along(known.w, step))
 
 
 @saved_as("newton.all_rows")
@@ -329,6 +325,13 @@ class AllRows:
         if has_interior_point(self.problem.loss) and not self._is_step_over(rows):
             self._interior_point_steps(rows, preconditioner)
         self.products += rows.products
+
+    def advance_until_solved(self, deadline: float, most: int) -> None:
+        """Advance until the gap is small enough, ``most`` times at most."""
+        for _ in range(most):
+            self.advance(deadline)
+            if self.solved:
+                break
 
     def _is_step_over(self, rows: MemoryRows) -> bool:
         """Return whether a reading comes next, and there is something for it to confirm."""

@@ -15,6 +15,7 @@ columns closes each step (``ArrowPreconditioner.block_step``).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -102,13 +103,8 @@ class Centering:
         return solved.x + preconditioner.block_step(solved.residual)
 
     def _length(self, w: Float64, step: Float64, f: Float64, df: Float64) -> float:
-        terms, (along, square) = self._rows.terms, self._rows.outer.along(w, step)
-
-        def slopes(t: float) -> tuple[float, float]:
-            slope, curvature = passes.center_line_pass(terms, f, df, self._target, t)
-            return along + t * square + slope, square + curvature
-
-        return step_length(slopes)
+        row_slopes = partial(passes.center_line_pass, self._rows.terms, f, df, self._target)
+        return step_length(row_slopes, self._rows.outer.along(w, step))
 
 
 class InteriorStep:

@@ -302,7 +302,8 @@ class SampledSteps:
         outer = OuterTerms(1.0 + model.damping, model.shift - model.damping * self.center)
         rows = AllRows(replace(self.problem, loss=smooth), weighted_rows(model), self.center, self.center, outer=outer)
         rows.wanted, rows.share = LEAST_GAP_SHARE * reading.gap, DECREASE_SHARE
-        w = advance_until_solved(rows, reading.deadline).best
+        rows.advance_until_solved(reading.deadline, ADVANCES)
+        w = rows.best
         start, before = (model.value(h, self.center) for h in (smooth, here))
         self.reference, self.promised = self.value + start - before, start - model.value(smooth, w)
         return w, mu
@@ -320,7 +321,8 @@ class SampledSteps:
         rows = AllRows(problem, weighted_rows(model), reading.point, reading.point, outer=outer)
         rows.wanted = DUAL_SHARE * reading.gap
         others = found.sums.plus(slopes.sums, -1.0)
-        return advance_until_solved(rows, reading.deadline).dual + others.linear - others.quadratic
+        rows.advance_until_solved(reading.deadline, ADVANCES)
+        return rows.dual + others.linear - others.quadratic
 
     def _model(self, reading: Reading) -> Surrogate:
         """Return the model of the reading's sample, with the gradient of the whole at the center."""
@@ -373,11 +375,3 @@ def surrogate_around(problem: Problem, sample: Sample, factor: Float64, center: 
 def weighted_rows(model: Surrogate) -> Sample:
     """Return the rows, each with the weight it has in the model."""
     return model.sample._replace(s=model.factor)
-
-
-def advance_until_solved(rows: AllRows, deadline: float) -> AllRows:
-    for _ in range(ADVANCES):
-        rows.advance(deadline)
-        if rows.solved:
-            break
-    return rows

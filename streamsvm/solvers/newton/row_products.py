@@ -16,6 +16,7 @@ from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sw
 from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner
 from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.rounding import UNIT
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import best_scale, dual_at
@@ -24,8 +25,6 @@ WORK = 1_000_000_000
 """Entries visited in a step between two readings: two to four seconds."""
 PRODUCTS = 50
 """Products with all rows in a step, where these are more work."""
-UNIT = 2.0**-53
-"""Unit roundoff of float64."""
 MAX_DRIFT = 1e-3
 """Recompute margins when accumulated rounding of losses exceeds this share of the gap allowed."""
 RARE_SWEEPS = 20
@@ -236,14 +235,21 @@ def find_rare_columns(rows: MemoryRows, arrow: ArrowPreconditioner) -> RareColum
     return RareColumns(rows, arrow, rows.X) if isinstance(rows.X, CSR) and not arrow.whole else None
 
 
-def step_length(slopes: Callable[[float], tuple[float, float]]) -> float:
-    """Return the t that about minimizes a convex function whose first and second derivative at t are ``slopes(t)``.
+def step_length(row_slopes: Callable[[float], tuple[float, float]], outer: tuple[float, float]) -> float:
+    """Return the t that about minimizes a convex function: a sum over rows, whose first and second derivative at t are
+    ``row_slopes(t)``, and a parabola, whose derivatives at 0 are ``outer`` (``OuterTerms.along``).
 
     Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The
     slope is monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
     sums over the rows, none of which visits X. Where no row bends at first, the full step can be 10^15 times too long:
     the bracket is cut in orders of magnitude, and what is returned is never beyond the minimum if that was not found.
     """
+    along, square = outer
+
+    def slopes(t: float) -> tuple[float, float]:
+        slope, curvature = row_slopes(t)
+        return along + t * square + slope, square + curvature
+
     low, high, t = 0.0, np.inf, 1.0
     first = slopes(0.0)[0]
     if first >= 0.0:

@@ -43,7 +43,7 @@ from streamsvm.compute.passes.newton import leverages, scores_pass, squares
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_sums, block_hessian, slopes_at
+from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.newton.coordinate_descent import most_full
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, matrix_bytes, most_explicit
@@ -297,7 +297,7 @@ class Newton(Solver[NewtonState]):
         """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
         f = state.evaluation.add(state.problem, state.smooth, block, state.point)
         if state.summing:
-            state.hessian = add_sums(state.hessian, block_hessian(state.problem, block, f))
+            state.hessian = add_to_sum(state.hessian, block_hessian(state.problem, block, f))
         if state.gathered or state.looking:
             return
         state.factored = state.factored or operators.is_rounded_when_formed(block.X)
