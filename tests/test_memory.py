@@ -247,7 +247,7 @@ for store, options in json.loads(sys.argv[2]):
 """Children of one program, one a fit: the memory of each is that of its fit."""
 
 
-def test_resume_resumed_fit_stays_within_its_plan(store: str, few: str, tmp_path: Path) -> None:
+def test_memory_resumed_fit_stays_within_its_plan(store: str, few: str, tmp_path: Path) -> None:
     jobs = []
     for solver, loss in RESUMING.items():
         options = {"solver": solver, "loss": loss, "tolerance": 1e-10, "threads": 2}
@@ -282,7 +282,7 @@ print(full - held())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the size is one of this C library")
-def test_resume_large_blocks_go_back_to_the_system_whatever_was_freed_before(store: str) -> None:
+def test_memory_large_blocks_go_back_to_the_system_whatever_was_freed_before(store: str) -> None:
     """20 blocks of 8 MiB after one of 24 MiB, which would have the C library keep them."""
     names = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
     environment = {name: value for name, value in os.environ.items() if name not in names}
@@ -293,7 +293,6 @@ def test_resume_large_blocks_go_back_to_the_system_whatever_was_freed_before(sto
 
 # -- in a control group ------------------------------------------------------------------------------------------------
 
-GROUP_REPOSITORY = Path(__file__).resolve().parents[2]
 GROUPS = Path("/sys/fs/cgroup/memory")
 LIMIT, PROMISE = 208 << 20, 184 << 20
 """Bytes of the group, and of --memory inside it."""
@@ -322,7 +321,7 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
     def run(*arguments: object) -> int:
         command = [sys.executable, "-m", "streamsvm", "-q", *map(str, arguments), "--memory", str(PROMISE)]
         join = ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
-        environment = {**os.environ, "PYTHONPATH": str(GROUP_REPOSITORY)}
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         with subprocess.Popen(
             join, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:

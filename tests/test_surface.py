@@ -1,10 +1,9 @@
-"""What people meet first agrees with the code: the README, the help, the worked job files."""
+"""What people meet first agrees with the code: the reference, the help, the fields of job files."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import shlex
 from pathlib import Path
 
 import click
@@ -20,7 +19,6 @@ from tools import generate
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "tools" / "docs"
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 REFERENCE = "".join(
     (DOCS / "reference" / f"{name}.md").read_text("utf-8") for name in ("commands", "choices", "exit-codes")
 )
@@ -61,15 +59,6 @@ def test_docs_reference_lists_every_exit_code() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.StreamSVMError)}
     assert {int(code) for code in first_column("code")} == codes | {0, cli.INTERRUPTED, cli.BROKEN_PIPE}
-
-
-@pytest.mark.parametrize("line", re.findall(r"^(?:\$|   ) (streamsvm .*)$", README, re.MULTILINE))
-def test_docs_every_command_of_the_readme_can_be_given(line: str) -> None:
-    """Options and values are parsed; nothing is run."""
-    _, name, *arguments = shlex.split(line)
-    command = cli.cli.get_command(click.Context(cli.cli), name)
-    assert command is not None
-    command.make_context(name, arguments)
 
 
 def test_docs_every_command_has_help() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from tests.cluster.processes import Processes
 from tests.engine.conftest import rows_of, store
@@ -22,6 +23,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     processes.start_worker()
     yield processes
     processes.stop()
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Processes) -> Iterator[Client]:
+    """A client of the cluster, both workers there."""
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        yield client
 
 
 @pytest.fixture

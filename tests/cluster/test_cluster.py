@@ -45,13 +45,6 @@ from tests.cluster.processes import Processes, command, environment
 from tests.engine.conftest import rows_of
 
 
-@pytest.fixture(scope="module")
-def client(cluster: Processes) -> Any:
-    with Client(cluster.address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-        yield client
-
-
 def job_of(store: Path, model: Path, solver: str, **more: Any) -> FitJob:
     return FitJob(str(store), str(model), solver=solver, C=0.05, groups=4, **more)
 

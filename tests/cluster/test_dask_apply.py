@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from tests.cluster.processes import Processes
 
 pd = pytest.importorskip("pandas", reason="dask.dataframe needs pandas: pip install 'streamsvm[test]'")
 dd = pytest.importorskip("dask.dataframe")
@@ -117,13 +115,6 @@ def test_dask_what_is_wrong_is_said_of_block_and_row(place: Path, arrays: tuple[
         predict_dask(place / "m.ssvm", dd.from_pandas(table()[["a"]], npartitions=1)).compute(scheduler="sync")
     with pytest.raises(UsageError, match="output cannot be 'probability'"):
         predict_dask(place / "m.ssvm", holed, output="probability")
-
-
-@pytest.fixture(scope="module")
-def client(cluster: Processes) -> Iterator[Client]:
-    with Client(cluster.address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-        yield client
 
 
 def test_dask_fit_that_is_a_task_uses_the_cluster_it_is_on(

@@ -16,7 +16,6 @@ from streamsvm.jobs.apply.evaluate import EvaluateResult, evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
-from tests.cluster.processes import Processes
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, stored
 
 MORE: dict[str, dict[str, Any]] = {
@@ -29,13 +28,6 @@ MORE: dict[str, dict[str, Any]] = {
 def numbers_of(result: EvaluateResult) -> dict[str, float]:
     """What was measured, but for how long it took."""
     return {name: x for name, x in result.evaluation._asdict().items() if isinstance(x, float)}
-
-
-@pytest.fixture(scope="module")
-def client(cluster: Processes) -> Any:
-    with Client(cluster.address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-        yield client
 
 
 @pytest.fixture(scope="module")

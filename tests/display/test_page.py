@@ -260,15 +260,20 @@ def _documents(text: str) -> list[str]:
     return [text]
 
 
+def copied_run(place: Path, target: Path) -> Path:
+    """The JSON files of the run of ``place``, as those of another model."""
+    target.mkdir()
+    for file in (place / "m.ssvm.run").glob("*.json*"):
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
 @each_value(
     ("content", ["", "[]", "[1]", "{" * 100_000, "\x00\xff", "3"]),
     ("name", ["certificate.json", "record.json", "evaluation.json", "plan.json", "job.json"]),
 )
 def test_page_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name: str, content: str) -> None:
-    folder = tmp_path / "d.ssvm.run"
-    folder.mkdir()
-    for file in (place / "m.ssvm.run").glob("*.json*"):
-        (folder / file.name).write_bytes(file.read_bytes())
+    folder = copied_run(place, tmp_path / "d.ssvm.run")
     (folder / name).write_text(content, encoding="latin-1")
     assert name in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
 
@@ -276,10 +281,7 @@ def test_page_file_that_is_damaged_is_left_out(place: Path, tmp_path: Path, name
 @pytest.mark.parametrize("name", ["rows", "shares"])
 def test_page_figures_of_a_record_that_do_not_fit_together_are_left_out(place: Path, tmp_path: Path, name: str) -> None:
     """Parts of the store without shares of the classes, and shares of other parts."""
-    folder = tmp_path / "d.ssvm.run"
-    folder.mkdir()
-    for file in (place / "m.ssvm.run").glob("*.json*"):
-        (folder / file.name).write_bytes(file.read_bytes())
+    folder = copied_run(place, tmp_path / "d.ssvm.run")
     record = json.loads((folder / "record.json").read_text())
     drift = {"rows": [10.0, 20.0], "shares": {"a": [0.5, 0.5]}}
     record["label_drift"] = drift | {"shares": {"a": []}} if name == "shares" else drift | {"rows": [1.0, 2.0, 3.0]}

@@ -121,7 +121,7 @@ def test_role_says_how_parts_are_merged(passes: int) -> None:
 
 
 def test_role_says_what_is_forgotten_after_a_pass() -> None:
-    state, model = outer(1), None
+    state = outer(1)
     inner, model = state.inner, state.model
     clear_totals(state)
     assert state.inner is inner

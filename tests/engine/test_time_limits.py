@@ -39,7 +39,7 @@ def test_time_limit_fit_says_that_its_time_was_over_only_where_it_was(tmp_path: 
 
 
 @pytest.mark.parametrize("face", ["command", "function", "thread"])
-def test_a_trained_fit_is_not_cut_off_because_its_evaluation_has_to_be_compiled(
+def test_time_limit_trained_fit_is_not_cut_off_because_its_evaluation_has_to_be_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: str
 ) -> None:
     """The compiler takes until after the job's limit and the time to finish; the training was over long before."""

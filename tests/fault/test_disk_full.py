@@ -181,7 +181,7 @@ def test_disk_full_fit_goes_on_when_there_is_room(
         fit(small)
     assert caught.value.code == "E-NOSPACE"
     disk(4096)
-    assert same_model(fitted(replace(small, resume=True)), reference, "", "")
+    assert same_model(fitted(replace(small, resume=True)), reference)
 
 
 def test_disk_full_leaves_whole_predictions_or_none(disk: Disk, source: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_reading_read_that_fails_for_a_moment_is_made_again(
     placed(monkeypatch)
     reference = fitted(fit_job(store, tmp_path / "whole"))
     failing(first, times, number)
-    assert same_model(fitted(fit_job(store, tmp_path / "m")), reference, "", "")
+    assert same_model(fitted(fit_job(store, tmp_path / "m")), reference)
     told = json.loads((tmp_path / "m.run" / "certificate.json").read_text())
     assert told["reads_repeated"] == times
 
@@ -137,7 +137,7 @@ def test_reading_short_reads_are_finished(
         return read(descriptor, [memoryview(views[0])[:limit]], offset)
 
     monkeypatch.setattr(os, "preadv", short)
-    assert same_model(fitted(fit_job(store, tmp_path / "m", max_passes=1)), reference, "", "")
+    assert same_model(fitted(fit_job(store, tmp_path / "m", max_passes=1)), reference)
 
 
 @each_value(("depth", [0, 1, 2]), ("chunk", [1, -1, 0]))
@@ -184,7 +184,7 @@ def test_reading_checkpoint_before_a_fault_is_good(
     assert len(calls) >= 25
     monkeypatch.undo()
     placed(monkeypatch, resident=False)
-    assert same_model(fitted(replace(job, resume=True)), reference, "", "")
+    assert same_model(fitted(replace(job, resume=True)), reference)
 
 
 def replaced(store: Path, source: Path) -> None:

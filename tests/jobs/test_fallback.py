@@ -45,6 +45,23 @@ def job_of(store: Path, folder: Path, **more: Any) -> FitJob:
     return FitJob(str(store), str(folder / "m"), memory=4 << 30, **more)
 
 
+def stop_after(name: str, job: FitJob) -> None:
+    """Fit, and ask for the end in the first pass after the event ``name``."""
+    met: list[Any] = []
+
+    def stopping(event: Any) -> None:
+        if event["event"] == name:
+            met.append(event)
+        elif event["event"] == "pass" and met:
+            signals.current.name = "SIGTEST"
+
+    try:
+        with pytest.raises(InterruptedRun):
+            fit(job, stopping)
+    finally:
+        signals.current.name = ""
+
+
 def ended(found: FitResult) -> tuple[str, float]:
     certificate = found.training.runs[0].certificate
     assert certificate is not None
@@ -82,20 +99,7 @@ def test_auto_does_not_fall_back_from_a_solver_asked_for(store: Path, tmp_path: 
 def test_resume_after_the_fallback_goes_on_with_newton(store: Path, tmp_path: Path) -> None:
     """The first pass of second order is done when the signal comes; the resumed run makes the same model."""
     straight = fit(job_of(store, tmp_path / "a"))
-
-    left = []
-
-    def stopping(event: Any) -> None:
-        if event["event"] == "left":
-            left.append(event)
-        elif event["event"] == "pass" and left:
-            signals.current.name = "SIGTEST"
-
-    try:
-        with pytest.raises(InterruptedRun):
-            fit(job_of(store, tmp_path / "b"), stopping)
-    finally:
-        signals.current.name = ""
+    stop_after("left", job_of(store, tmp_path / "b"))
     events: list[Any] = []
     found = fit(job_of(store, tmp_path / "b", resume=True), events.append)
     assert not [event for event in events if event["event"] == "left"]
@@ -137,9 +141,10 @@ def precision_job_of(store: Path, folder: Path, **more: Any) -> FitJob:
         "landmarks": 30,
         "loss": "hinge",
         "memory": 2 << 30,
+        "embedding": "fly",
+        "solver": "newton",
     }
-    given["embedding"] = "fly"
-    return FitJob(str(store), str(folder / "m"), **(given | {"solver": "newton"} | more))
+    return FitJob(str(store), str(folder / "m"), **(given | more))
 
 
 def fitted(job: FitJob) -> tuple[FitResult, list[Any]]:
@@ -189,19 +194,7 @@ def test_precision_run_that_is_stopped_on_finer_features_goes_on_with_them(
     stores: dict[int, Path], tmp_path: Path
 ) -> None:
     straight, _ = fitted(precision_job_of(stores[FEW], tmp_path / "a", embedding="disk"))
-    told = []
-
-    def stopping(event: Any) -> None:
-        if event["event"] == "features":
-            told.append(event)
-        elif event["event"] == "pass" and told:
-            signals.current.name = "SIGTEST"
-
-    try:
-        with pytest.raises(InterruptedRun):
-            fit(precision_job_of(stores[FEW], tmp_path / "b", embedding="disk"), stopping)
-    finally:
-        signals.current.name = ""
+    stop_after("features", precision_job_of(stores[FEW], tmp_path / "b", embedding="disk"))
     found, events = fitted(precision_job_of(stores[FEW], tmp_path / "b", embedding="disk", resume=True))
     assert not [event for event in events if event["event"] == "features"]
     assert precision_ended(found) == precision_ended(straight)

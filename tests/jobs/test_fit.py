@@ -403,8 +403,18 @@ def test_fit_of_several_C_claims_all_models_first(store: Path) -> None:
         path_fitted(store, "p.ssvm", C=(0.01, 1.0))
 
 
-def asked(plan: Any) -> set[float]:
-    return {problem.tolerance for problem in _finish_exactly(plan).problems}
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"solver": "newton", "loss": "squared_hinge", "tolerance": 1e-15},
+        {"solver": "decomposition", "loss": "hinge", "kernel": "rbf", "tolerance": 1e-13},
+    ],
+    ids=["newton", "decomposition"],
+)
+def test_fit_in_memory_what_is_asked_for_is_never_softened(store: Path, asked: dict[str, Any]) -> None:
+    """The exact finish of small fits only lowers a tolerance."""
+    plan = make_plan(FitJob(str(store), "m", **asked), open_store(store))
+    assert [p.tolerance for p in _finish_exactly(plan).problems] == [p.tolerance for p in plan.problems]
 
 
 # -- in memory ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 import zarr
+
+pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.model_selection import cross_val_score
 
 import streamsvm as sv
@@ -23,7 +25,6 @@ from streamsvm.store.sources.arrays import rows_of
 from tests.decision_rounding import decision_rounding
 from tests.tables import passengers
 
-pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
 Y = np.where(X[:, 0] + X[:, 1] > 0, 2, 7)
 
@@ -138,7 +139,6 @@ def test_estimator_on_disk_frames_with_categories_are_scored_by_labels_of_any_ty
         assert heavy.predict(X).sum() > found.predict(X).sum()
 
 
-pytest.importorskip("sklearn", minversion="1.6")
 RNG = np.random.default_rng(0)
 
 

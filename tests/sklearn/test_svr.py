@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+
+pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
@@ -18,7 +20,6 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamRows, StreamSVC, StreamSVR
 
-pytest.importorskip("sklearn", minversion="1.6")
 ROWS = 300
 
 
@@ -95,9 +96,6 @@ def test_svr_rows_with_classes_are_refused() -> None:
         StreamSVR().fit(StreamRows(X, y > 0))
 
 
-pytest.importorskip("sklearn", minversion="1.6")
-
-
 # -- the outlier detector ----------------------------------------------------------------------------------------------
 
 
@@ -131,7 +129,6 @@ def test_one_class_estimator_kernel_machine_with_weights_is_that_of_libsvm() -> 
     np.testing.assert_allclose(scale * ours, theirs, atol=1e-5 * np.abs(theirs).max())
 
 
-pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).normal(size=(200, 5))
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn import callback, config_context
+
+pytest.importorskip("sklearn", minversion="1.6")
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -21,7 +24,6 @@ from sklearn.preprocessing import StandardScaler
 import streamsvm as sv
 from streamsvm.sklearn import StreamNystroem, StreamSVC, StreamSVCCV
 
-pytest.importorskip("sklearn", minversion="1.6")
 X = np.random.default_rng(0).standard_normal((120, 4))
 Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
 WEIGHTS = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
@@ -92,10 +94,9 @@ def test_sklearn_tools_with_arrays_of_the_standard_switched_on_nothing_is_skippe
     assert done.returncode == 0, done.stderr
 
 
-pytest.importorskip("sklearn", minversion="1.6")
-
-
-pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
+with_callbacks = pytest.mark.skipif(
+    find_spec("sklearn.callback") is None, reason="scikit-learn has callbacks from 1.9 on"
+)
 CALLBACK_X = np.random.default_rng(0).normal(size=(200, 4))
 CALLBACK_Y = np.digitize(CALLBACK_X[:, 0] - CALLBACK_X[:, 1], [-0.5, 0.7])
 
@@ -128,6 +129,7 @@ class Heard:
         return self.stop
 
 
+@with_callbacks
 def test_sklearn_callback_is_told_of_the_fit_and_of_every_pass(tmp_path: Path) -> None:
     sv.ingest(CALLBACK_X, tmp_path / "rows.zarr", y=CALLBACK_Y)
     for rows, y in ((CALLBACK_X, CALLBACK_Y), (tmp_path / "rows.zarr", None)):
@@ -146,13 +148,17 @@ def test_sklearn_callback_is_told_of_the_fit_and_of_every_pass(tmp_path: Path) -
         assert not {name for name in vars(found) if name.startswith("_") and "callback" not in name}
 
 
+@with_callbacks
 def test_sklearn_callback_bar_and_the_monitor_of_scikit_learn_are_heard() -> None:
+    from sklearn import callback
+
     monitor = callback.ScoringMonitor(scoring="accuracy")
     found = StreamSVCCV(Cs=(0.1, 1.0), cv=2).set_callbacks(monitor, callback.ProgressBar()).fit(CALLBACK_X, CALLBACK_Y)
     (row,) = monitor.get_logs().data
     assert row["accuracy"] == found.score(CALLBACK_X, CALLBACK_Y)
 
 
+@with_callbacks
 def test_sklearn_callback_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() -> None:
     heard = Heard()
     with pytest.raises(ValueError, match="did you mean 'hinge'"):

@@ -22,6 +22,11 @@ def noisy_rows(n: int = 400, d: int = 4, seed: int = 3) -> tuple[Any, Any]:
     return X, y
 
 
+def weights_of(n: int) -> Any:
+    """Weights of rows, 0 among them."""
+    return np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
+
+
 def gram64(X: Any, Z: Any, gamma: float) -> Any:
     """The RBF kernel in float64."""
     X, Z = X.astype(np.float64), Z.astype(np.float64)

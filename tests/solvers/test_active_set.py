@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.kernels import RBF
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers import losses_of
@@ -20,7 +19,7 @@ from streamsvm.types import DUAL, Block, Certificate, Problem
 from tests.arrays import csr_of
 from tests.axes import each_value
 from tests.solvers.drawn_rows import DrawnRows, solve_as_liblinear
-from tests.solvers.kernel_problems import gram64, solve
+from tests.solvers.kernel_problems import gram64, problem_of, solve
 from tests.solvers.problems import kind_of
 
 GAMMA = 0.5
@@ -47,7 +46,7 @@ def linear_problem(X: Any, loss: Any, C: float) -> Problem:
 
 
 def kernel_problem(X: Any, loss: Any, C: float, tolerance: float = 0.0) -> Problem:
-    return Problem(loss, C, len(X), X.shape[1], kind_of(loss), tolerance=tolerance, kernel=RBF(GAMMA))
+    return problem_of(X, loss, C, GAMMA, tolerance)
 
 
 @pytest.mark.filterwarnings("ignore:Liblinear failed to converge")

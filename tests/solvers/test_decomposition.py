@@ -43,15 +43,11 @@ from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Status
 from tests.arrays import csr_of
 from tests.axes import each_value
-from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve
+from tests.solvers.kernel_problems import closed, gram64, noisy_rows, problem_of, solve, weights_of
 from tools.fuzz import optima_peers as peers
 from tools.fuzz.optima import TASKS, compared
 
 GAMMA, C, ROWS = 0.5, 2.0, 400
-
-
-def weights_of(n: int) -> Any:
-    return np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
 
 
 def explicit(X: Any, y: Any, s: Any, a: Any, b: float, loss: Any) -> tuple[float, float]:

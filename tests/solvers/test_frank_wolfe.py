@@ -23,7 +23,7 @@ from streamsvm.solvers.kernel.rounding import error_of_values
 from streamsvm.solvers.kernel.working_set import recompute_gradient
 from streamsvm.types import Block
 from tests.arrays import csr_of
-from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve
+from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve, weights_of
 
 GAMMA, RIDGE, C = 0.5, 0.25, 2.0
 METHODS = [FrankWolfe, ModifiedFrankWolfe, Swap, Partan]
@@ -206,10 +206,6 @@ def test_frank_wolfe_gap_is_met_and_its_certificate_is_that_of_the_model(
 
 
 # -- blended steps -------------------------------------------------------------------------------------------------------
-
-
-def weights_of(n: int) -> Any:
-    return np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], n).astype(np.float32)
 
 
 def explicit(X: Any, y: Any, s: Any, support: Any) -> tuple[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""Fuzz optima: python tools/fuzz/optima.py [--sets 50] [--seed 0] [--tasks NAME,...] [--solvers NAME,...] [--tolerance 1e-6].
+"""Fuzz optima: python tools/fuzz/optima.py [--sets 50] [--seed 0] [--tasks "NAME;..."] [--solvers NAME,...] [--tolerance 1e-6].
 
 Small weighted problems of every task through every solver and every loss it takes, as the registries and the abilities of solvers have
 them, against the optimum of another program at its tightest (``optima_peers``). A finding is
@@ -9,7 +9,7 @@ them, against the optimum of another program at its tightest (``optima_peers``).
 - a run that ends with an error.
 
 A row of the table is a task, a solver and a loss: sets, how many converged, the largest (P - P of the peer) / |P| of those, findings. A task of
-another kind joins by a line in ``TASKS``; the golden test misses it where a solver, a loss or a form of the problem
+another kind joins by a line in ``TASKS``; ``tests/contract/test_optima.py`` fails where a solver, a loss or a form of the problem
 (``FORMS``) is registered that no task has. Exit code 1 if there is a finding.
 """
 

@@ -3,7 +3,7 @@ in float64.
 
 LIBLINEAR, LIBSVM and scikit-learn where they have the problem. Where none of them has it, ``least``: all losses here but the logistic one are
 the least e that some lines ask for, so that P is a quadratic program, solved by a textbook interior point (Mehrotra 1992), which has nothing
-in common with the package. The golden test holds it to LIBLINEAR.
+in common with the package. ``tests/contract/test_optima.py`` holds it to LIBLINEAR.
 """
 
 from __future__ import annotations
