@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -298,14 +300,31 @@ def test_parquet_column_may_have_no_values_in_one_part(form: str, typed: bool, w
         assert sv.evaluate(tmp_path / "m.ssvm", data).evaluation.rows in (60, 120)
 
 
-def test_parquet_column_without_values_in_any_part_is_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        pq.write_table(
-            pa.table({"u": np.arange(9.0), "v": pa.nulls(9), "y": ["p", "q", "p"] * 3}), tmp_path / f"{name}.parquet"
-        )
-    with pytest.raises(DataError, match="holds null") as refused:
-        sv.ingest(str(tmp_path / "*.parquet"), tmp_path / "s.zarr", label="y")
-    assert "--drop v" in refused.value.hint
+@pytest.mark.parametrize("form", ["parquet", "parts", "csv", "jsonl", "frame", "dask"])
+def test_tables_column_without_any_value_is_one_of_missing_numbers(form: str, tmp_path: Path) -> None:
+    """In every source: it is refused as missing where missing values are, and may be filled with zeros."""
+    frame = pd.DataFrame({"u": np.arange(8.0), "v": pd.Series([None] * 8, dtype=object), "y": [0, 1] * 4})
+    given: Any = tmp_path / f"t.{form}"
+    if form == "csv":
+        frame.to_csv(given, index=False)
+    elif form == "jsonl":
+        frame.to_json(given, orient="records", lines=True)
+    elif form == "parquet":
+        frame.to_parquet(given)
+    elif form == "parts":
+        given = str(tmp_path / "*.parquet")
+        for k in range(2):
+            frame[k * 4 : k * 4 + 4].to_parquet(tmp_path / f"{k}.parquet")
+    else:
+        with dask.config.set({"dataframe.convert-string": False}):
+            given = dask.dataframe.from_pandas(frame, npartitions=2) if form == "dask" else frame
+    for missing in ("error", "mean"):
+        with pytest.raises(DataError, match=r"value is missing|has no value in any row") as refused:
+            sv.ingest(given, tmp_path / "s.zarr", label="y", missing=missing)
+        assert refused.value.code == "E-MISSING"
+        assert "--drop" in refused.value.hint
+    sv.ingest(given, tmp_path / "s.zarr", label="y", missing="zero")
+    assert sv.open_store(tmp_path / "s.zarr").facts["names"] == ["u", "v"]
 
 
 def test_parquet_types_do_not_depend_on_row_groups(tmp_path: Path) -> None:

@@ -300,9 +300,7 @@ def _with_nulls(values: pa.Array, by: int) -> pa.Array:
 
 
 def _readable_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column is read as: text for views, which no encoder reads, and for columns without values."""
-    if pa.types.is_null(kind):
-        return pa.string()
+    """The type that a column is read as: text for views, which no encoder reads."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):

@@ -75,13 +75,9 @@ def _with_columns(block: tuple[Block, ...], names: Sequence[str], place: str) ->
 
 
 def _table(frame: Block) -> Any:
-    """A data frame as an Arrow table; a column of objects that are all missing is one of text."""
+    """A data frame as an Arrow table; a column of objects that are all missing has Arrow's null type."""
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    table = table.rename_columns([str(name) for name in frame.columns])
-    for k, field in enumerate(table.schema):
-        if pa.types.is_null(field.type):
-            table = table.set_column(k, field.name, table.column(k).cast(pa.string()))
-    return table
+    return table.rename_columns([str(name) for name in frame.columns])
 
 
 def _check_columns(frames: Sequence[Block], first: int) -> None:

@@ -44,7 +44,6 @@ class JSONLinesSource(TableSource):
 
     form = "jsonl"
     hashes_as_it_reads = True
-    without_values = pa.float64()
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._known: dict[Path, dict[str, pa.DataType]] = {}

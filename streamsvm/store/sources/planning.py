@@ -359,8 +359,6 @@ def _columns_by_type(name: str, kind: pa.DataType, options: SourceOptions, where
     hint = "encode it with --categorical or --hash, or leave it out with --drop"
     if not text:
         hint = f"encode it with --column {shell_word(f'{name}=category')} or =hash, or leave it out with --drop"
-    if types.is_null(value):
-        hint = f"it has no values: leave it out with --drop {shell_word(name)}"
     if types.is_temporal(value):
         dated = types.is_timestamp(value) or types.is_date(value)
         hint = f"{'encode it with --calendar' if dated else 'store it as a number'}, or leave it out with --drop"

@@ -59,8 +59,6 @@ class TableSource(BaseSource):
     form: ClassVar[str]
     hashes_as_it_reads: ClassVar[bool] = False
     """Whether ``_read`` notes the sha256 of the file."""
-    without_values: ClassVar[pa.DataType] = pa.null()
-    """The type of a column that has no value in any file."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         super().__init__()
@@ -115,7 +113,9 @@ class TableSource(BaseSource):
     # The schema
 
     def _types_of_all_files(self) -> dict[str, pa.DataType]:
-        """The columns with their types, by the first file that has values. Raises DataError, BudgetError."""
+        """The columns with their types, by the first file that has values; a column that has none is one of numbers.
+        Raises DataError, BudgetError.
+        """
         first = self._paths[0]
         types = dict(self._types(first))
         self._check_memory(types)
@@ -123,7 +123,7 @@ class TableSource(BaseSource):
             found = self._types(other)
             same_columns(self._columns_in_common(types), self._columns_in_common(found), (str(first), str(other)))
             types = {name: found.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in types.items()}
-        return {name: self.without_values if pa.types.is_null(kind) else kind for name, kind in types.items()}
+        return {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in types.items()}
 
     def _check_files(self, types: Mapping[str, pa.DataType]) -> None:
         """Raise BudgetError or DataError where the files cannot be read as one table."""
