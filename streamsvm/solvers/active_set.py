@@ -34,11 +34,12 @@ from streamsvm.compute.passes.interior_point import Interior
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.cholesky import factorize_after_rounding
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
+from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorize_after_rounding, matrix_bytes
-from streamsvm.solvers.newton.row_products import step_length
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.svm_qp import (
     ActiveSetMethod,
@@ -310,7 +311,7 @@ def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: 
         step = _newton_step(operators.gram(rows.X, h, problem.columns), gradient)
         df = operators.margins(rows.X, step)
         row_slopes = partial(line_pass, y, s, f, df, problem.C, loss)
-        length = 1.0 if flat else step_length(row_slopes, (float(w @ step), float(step @ step)))
+        length = 1.0 if flat else find_step_length(row_slopes, (float(w @ step), float(step @ step)))
         w = w + length * step
         f = operators.margins(rows.X, w)
     return best, False

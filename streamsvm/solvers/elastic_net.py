@@ -45,11 +45,11 @@ from streamsvm.compute.passes.newton import squares, trial_pass
 from streamsvm.compute.random import smallest_keys
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64, Int64
+from streamsvm.solvers.cholesky import solve_factorized
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum, row_curvatures
 from streamsvm.solvers.newton.model import first_mu
 from streamsvm.solvers.regularizers import SLACK, elastic_net_value, l1_of, proves_zero, soft_threshold
-from streamsvm.solvers.triangular import solve_factorized
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals

@@ -37,10 +37,11 @@ from streamsvm.compute.passes.newton import keys_pass, leverages, squares
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
+from streamsvm.solvers.cholesky import factorize_after_rounding
 from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, factorize_after_rounding, matrix_bytes
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
 from streamsvm.solvers.newton.row_products import OuterTerms, norm_terms
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums

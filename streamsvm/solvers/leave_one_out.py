@@ -39,7 +39,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets
-from streamsvm.solvers.triangular import solve_lower, solve_lower_transposed
+from streamsvm.solvers.cholesky import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
 from streamsvm.types.problem import has_box
 

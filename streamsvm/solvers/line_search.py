@@ -1,13 +1,15 @@
-"""Solvers that look along a segment in every pass, and the sums of such a pass: interior point and cutting planes.
+"""Line searches: exact where the rows are in memory, at a few points of a segment where they are read in a pass.
 
-A pass sums up along ``point + t direction``, from the best point to a candidate, and is closed at the best point that
-was looked at. What leads to the next direction is the solver's own; of what it keeps in memory for that, want of memory
-halves one number.
+**In memory** (``find_step_length``) the slope along the step is monotone, and its root is found by Newton's method.
+
+**In a pass** (``SegmentSums``) P, D and the gradient are summed up at several points of the segment from the best point
+so far to a candidate, and the best of them is where the pass ends. ``SegmentSolver`` is what solvers that search in
+every pass have in common (the interior point and cutting planes); how they find the next candidate is their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -20,8 +22,58 @@ from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, LinearSolution, LossRequirement, Problem, Regularizer, RowState, Solver
 from streamsvm.types.state import Total
 
+TRIALS = 60
+"""Lengths tried in a line search at most."""
+ENOUGH = 0.05
+"""A line search ends where the slope has fallen to this share of the first one."""
+BEFORE = 0.9
+"""A trial beyond the minimum ends it only where a Newton step from there leads back to this share of its length or
+more: a first slope that is large says little of how far the function has risen since."""
+CLOSE = 0.999
+"""A bracket is narrow enough where its lower end is this share of the upper one."""
+CUT = 1e-2
+"""The next length tried, as a share of one that is too long, where no other is known."""
 STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
-"""Shares of the way to the candidate that are looked at: the whole first, which is nearly always the best."""
+"""Points of a segment that are evaluated, as shares of the way to the candidate: the candidate first, which is nearly
+always the best."""
+
+
+def find_step_length(row_slopes: Callable[[float], tuple[float, float]], outer: tuple[float, float]) -> float:
+    """Return the t that about minimizes a convex function: a sum over rows, whose first and second derivative at t are
+    ``row_slopes(t)``, and a parabola, whose derivatives at 0 are ``outer`` (``OuterTerms.along``).
+
+    Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The
+    slope is monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
+    sums over the rows, none of which visits X. Where no row bends at first, the full step can be 10^15 times too long:
+    the bracket is cut in orders of magnitude, and what is returned is never beyond the minimum if that was not found.
+    """
+    along, square = outer
+
+    def slopes(t: float) -> tuple[float, float]:
+        slope, curvature = row_slopes(t)
+        return along + t * square + slope, square + curvature
+
+    low, high, t = 0.0, np.inf, 1.0
+    first = slopes(0.0)[0]
+    if first >= 0.0:
+        return 0.0
+    for _ in range(TRIALS):
+        slope, curvature = slopes(t)
+        newton = t - slope / curvature if curvature > 0.0 else np.inf if slope <= 0.0 else -np.inf
+        if abs(slope) <= ENOUGH * abs(first) and newton >= BEFORE * t:
+            return t
+        low, high = (low, t) if slope > 0.0 else (t, high)
+        if low >= CLOSE * high:
+            return low
+        t = newton if low < newton < high else _next_trial(low, high)
+    return low
+
+
+def _next_trial(low: float, high: float) -> float:
+    """Return the next trial in a bracket: the geometric mean of its ends, as far as these are known."""
+    if not np.isfinite(high):
+        return 2.0 * low
+    return float(np.sqrt(low * high)) if low > 0.0 else CUT * high
 
 
 class BestPoint(NamedTuple):

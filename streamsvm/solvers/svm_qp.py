@@ -43,9 +43,9 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import row_squares, take_rows
-from streamsvm.compute.passes.active_set import backward, forward, remove_row
 from streamsvm.compute.targets import LEAST
 from streamsvm.rows import Float64, Int64, Rows, row_count
+from streamsvm.solvers.cholesky import UpdatedFactor
 from streamsvm.types import Loss
 
 PRECISION = 1e-13
@@ -54,10 +54,6 @@ MAX_IDLE_EXCHANGES = 200
 """After this many exchanges without an increase of D that float64 shows there is nothing left to gain."""
 CONFIRMATIONS = 3
 """The optimum is confirmed at most this often with f and the factor computed from scratch."""
-FIRST_ROOM = 64
-"""Rows the factor has room for at first; it doubles."""
-DEPENDENT = 1e-11
-"""A pivot that is this share of its diagonal entry is 0: the row's direction is a combination of those in the block."""
 
 
 # The problem: what rows add to the dual, and their inner products
@@ -198,8 +194,8 @@ class FreeBlock:
     def __init__(self, *, constrained: bool) -> None:
         self.rows: list[int] = []
         """The free rows in the order of the factor."""
-        self._signs = np.empty(FIRST_ROOM)
-        self._L = np.zeros((FIRST_ROOM, FIRST_ROOM))
+        self._signs: list[float] = []
+        self._factor = UpdatedFactor()
         self._constrained = constrained
 
     @property
@@ -210,53 +206,33 @@ class FreeBlock:
     @property
     def signs(self) -> Float64:
         """(k,) y of the free rows."""
-        return self._signs[: self.size]
+        return np.array(self._signs)
 
     def try_add(self, row: int, sign: float, column: Float64, diagonal: float) -> bool:
         """Add a row unless it depends on those in the block; return whether it was added.
 
         ``column`` (k,) and ``diagonal`` are its entries of H.
         """
-        k = self.size
-        if k == len(self._L):
-            self._grow()
-        pivot = column.astype(np.float64)
-        forward(self._L, k, pivot)
-        left = diagonal - float(pivot @ pivot)
-        if left <= DEPENDENT * diagonal:
+        if not self._factor.try_add(column, diagonal):
             return False
-        self._L[k, :k], self._L[k, k], self._signs[k] = pivot, np.sqrt(left), sign
+        self._signs.append(sign)
         self.rows.append(row)
         return True
 
     def remove(self, place: int) -> None:
         """Remove the row at a place of ``rows``."""
-        k = self.size
-        remove_row(self._L, k, place)
-        self._signs[place : k - 1] = self._signs[place + 1 : k].copy()
-        del self.rows[place]
+        self._factor.remove(place)
+        del self._signs[place], self.rows[place]
 
     def solve(self, right: Float64, total: float = 0.0) -> Step:
         """Return the step for a right side (k,); ``total``: the value of y'd."""
-        d = self._inverse(right)
+        d = self._factor.solve(right)
         if not self._constrained:
             return Step(d, 0.0)
         y = self.signs
-        q = self._inverse(y)
+        q = self._factor.solve(y)
         beta = (float(y @ d) - total) / float(y @ q)
         return Step(d - beta * q, beta)
-
-    def _inverse(self, right: Float64) -> Float64:
-        x = np.array(right, np.float64)
-        forward(self._L, self.size, x)
-        backward(self._L, self.size, x)
-        return x
-
-    def _grow(self) -> None:
-        k = len(self._L)
-        L, signs = np.zeros((2 * k, 2 * k)), np.empty(2 * k)
-        L[:k, :k], signs[:k] = self._L, self._signs
-        self._L, self._signs = L, signs
 
 
 # The method

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.passes import newton, rows_in_memory
-from streamsvm.compute.passes.active_set import backward, forward, remove_row
 from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.cholesky import backward, forward, remove_row
 from streamsvm.compute.passes.descent import metric_rows, proximal_sweep
 from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
 from streamsvm.compute.passes.rows_in_memory import ENOUGH, Outside, RowTerms, column_sweep, columns_of

@@ -23,12 +23,12 @@ from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
+from streamsvm.solvers.cholesky import BLOCK, STRIP, cholesky, solve_lower, solve_lower_transposed
 from streamsvm.solvers.newton import row_products as memory
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.model import first_mu
 from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
-from streamsvm.solvers.triangular import BLOCK, STRIP, cholesky, solve_lower, solve_lower_transposed
 from streamsvm.store import open_store
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values
@@ -264,7 +264,7 @@ def test_auto_certifies_a_wide_table_in_three_readings(
 def narrow_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four columns are in the block, all others are rare ones."""
     for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "most_explicit": lambda *, dense: 0}.items():
-        monkeypatch.setattr(f"streamsvm.solvers.newton.linear_algebra.{name}", value)
+        monkeypatch.setattr(f"streamsvm.solvers.newton.preconditioner.{name}", value)
 
 
 def texts(n: int = 300, d: int = 900) -> tuple[Any, Any]:

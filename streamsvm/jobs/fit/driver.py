@@ -66,7 +66,7 @@ from streamsvm.jobs.fit.fallback import (
     fallback_event,
     float64_event,
     has_enough_left,
-    has_stalled,
+    has_solver_stalled,
     is_too_coarse,
     may_stall_on_features,
     plan_fallback,
@@ -430,7 +430,7 @@ def _train(
         evaluator = evaluator_for(job, plan, context.held_out, context.report, context.executor)
     with closing(_make_loop(context, seen, plan)) as loop:
         loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
-        loop.evaluator, loop.leaves = evaluator, has_stalled if until_stall else None
+        loop.evaluator, loop.leaves = evaluator, has_solver_stalled if until_stall else None
         if spent is not None:
             loop.result.count_on(spent)
         if checkpointer is None:

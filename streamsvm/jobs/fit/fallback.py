@@ -2,7 +2,7 @@
 float64.
 
 **Another solver.** ``auto`` falls back from dual coordinate descent to second order when descent stalls: when the
-least gap of its last STALL_PASSES passes is more than STALL_RATIO times the least one before. Second order begins from
+least gap so far has stalled over STALL_PASSES passes (``solvers.stalling``). Second order begins from
 scratch, with as many rows as the memory has room for: weights of a descent that stalled, on raw columns mostly, are
 farther from the optimum than those of a small sample. The memory of descent is freed before, so that the plan of
 second order need only fit the limit by itself. Kernel features, --dual, --validation and clusters stay with the solver
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
@@ -35,10 +36,9 @@ from streamsvm.engine.training import Training
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import ROOM, Plan, plan_with, start_where_ended, with_map
 from streamsvm.solvers.interior_point_multinomial import WORK, step_work
+from streamsvm.solvers.stalling import has_stalled
 from streamsvm.types import Certificate, Status, Store
 
-STALL_RATIO = 0.9
-"""A solver stalls where its gap is more than this share of what it was STALL_PASSES passes ago."""
 STALL_PASSES = 20
 """Passes over which a stall is judged. On texts descent halves its gap in five."""
 STALLING, SECOND_ORDER, SECOND_ORDER_OF_ALL_CLASSES = "dcd", "newton", "interior_point"
@@ -65,10 +65,9 @@ def plan_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
     return replace(found, why=why) if found.memory.total <= found.memory.limit else None
 
 
-def has_stalled(training: Training) -> bool:
-    """Return whether the solver makes no progress, by the gaps after all its passes."""
-    gaps = training.gaps
-    return len(gaps) > STALL_PASSES and min(gaps[-STALL_PASSES:]) > STALL_RATIO * min(gaps[:-STALL_PASSES])
+def has_solver_stalled(training: Training) -> bool:
+    """Return whether the solver makes no progress, by the least gap so far after each of its passes."""
+    return has_stalled(list(accumulate(training.gaps, min)), STALL_PASSES)
 
 
 def fallback_event(training: Training, following: Plan) -> JsonObject:

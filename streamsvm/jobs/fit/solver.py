@@ -35,7 +35,7 @@ from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
 from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
 from streamsvm.solvers.kinds import OneAgainstRest
-from streamsvm.solvers.newton.linear_algebra import most_explicit
+from streamsvm.solvers.newton.preconditioner import most_explicit
 from streamsvm.solvers.newton.sample import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.format.labels import TARGET

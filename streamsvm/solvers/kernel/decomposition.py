@@ -98,6 +98,7 @@ from streamsvm.solvers.kernel.working_set import (
     solve_step,
     working_size,
 )
+from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
@@ -123,10 +124,9 @@ POOL_SHARE, WHOLE_SHARE = 0.1, 0.01
 """A pool is solved until its violation is POOL_SHARE of what the pass found over all rows. A pool of all rows is solved
 further, down to WHOLE_SHARE, to where the gap is about the one asked for: anything short of it takes another pass and
 another update of the gradient of all rows."""
-STALLED_GAP_RATIO = 0.9
-STALLED_SETS, STALLED_LEVELS, STALLED_POOLS = 5, 12, 40
-"""The run has stalled where the gap is still STALLED_GAP_RATIO of what it was this many passes ago: with all rows in
-one working set, with all rows in a pool on levels, or with some of the rows in a pool."""
+ONE_SET_STALL_PASSES, LEVELS_STALL_PASSES, POOLS_STALL_PASSES = 5, 12, 40
+"""The run ends where it has stalled over this many passes: with all rows in one working set, with all rows in a pool on
+levels, or with some of the rows in a pool."""
 INTERCEPTS = 64
 """Intercepts tried on either side of the last estimate."""
 COPIED_ROWS = 8192
@@ -470,13 +470,11 @@ class Decomposition(Solver[DecompositionState]):
         """Return whether the gap has stopped falling, a pass of these bounds included; once it has it stays so."""
         whole = state.pool is not None and state.pool.size == state.problem.rows
         one_set = state.problem.rows <= working_size(self.working, state.form)
-        passes = (STALLED_SETS if one_set else STALLED_LEVELS) if whole else STALLED_POOLS
+        passes = (ONE_SET_STALL_PASSES if one_set else LEVELS_STALL_PASSES) if whole else POOLS_STALL_PASSES
         least = 0.0 if state.problem.regularizer.has_scale else found.dual
         gap = (found.primal - max(found.dual, least)) / max(abs(found.primal), TINY)
         state.gaps.append(gap)
-        state.stalled = state.stalled or (
-            len(state.gaps) > passes and gap > STALLED_GAP_RATIO * state.gaps[-1 - passes]
-        )
+        state.stalled = state.stalled or has_stalled(state.gaps, passes)
         return state.stalled
 
     def _after_pass(self, state: DecompositionState, found: Certificate, violation: float) -> tuple[bool, Certificate]:

@@ -70,6 +70,7 @@ from streamsvm.solvers.kernel.rounding import (
     select_same_form,
 )
 from streamsvm.solvers.kernel.working_set import is_late, recompute_gradient
+from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
@@ -86,8 +87,8 @@ from streamsvm.types.state import Largest, Own, Seen, Smallest, Total, begin_par
 
 POOL_SHARE = 0.1
 """A pool that does not hold all rows is optimized to this share of the gap found over all of them."""
-STALLED_GAP_RATIO, STALLED_POOLS = 0.9, 12
-"""The run has stalled where the gap is still STALLED_GAP_RATIO of what it was STALLED_POOLS pools ago."""
+STALL_POOLS = 12
+"""The run ends where the gap has stalled over this many pools of all rows."""
 STALLED_PRUNING_RATIO = 0.99
 """A pass in which rows of the support had to go, and f did not fall to this share of what it was, is the last."""
 TRAJECTORY_RATIO = 1.1
@@ -264,8 +265,7 @@ class SimplexState:
         if pool.size < self.problem.rows or self.is_time_up(pool.x):
             return
         self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
-        earlier = self.gaps[-1 - STALLED_POOLS] if len(self.gaps) > STALLED_POOLS else np.inf
-        self.stopped = self.stopped or self.gaps[-1] > STALLED_GAP_RATIO * earlier
+        self.stopped = self.stopped or has_stalled(self.gaps, STALL_POOLS)
 
     def add_due_entry(self, iterations: int, gap: float, f: float, support: int) -> None:
         """Add an entry to the trajectory that was due (``due``), and say when the next one is."""

@@ -31,9 +31,11 @@ from streamsvm.compute.passes.rows_in_memory import sparse_block
 from streamsvm.compute.random import permutation, shuffle
 from streamsvm.losses import threshold
 from streamsvm.rows import CSR, Float64, Int32, Int64
-from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
+from streamsvm.solvers.cholesky import solve_lower
+from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_products import MemoryRows
-from streamsvm.solvers.triangular import solve_lower
+from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
@@ -341,7 +343,7 @@ class ProximalDescent:
         def enough(found: float, _: Float64) -> bool:
             return found <= least or rows.products >= stop or rows.is_late
 
-        solved = solve(lambda d: rows.hessian_product(theta, d), arrow, right, enough)
+        solved = conjugate_gradients(lambda d: rows.hessian_product(theta, d), arrow, right, enough)
         return solved.x if estimated else solved.x + arrow.block_step(solved.residual)
 
     def _balance(self, at: ProximalState, here: ProximalPoint) -> ProximalPoint:
@@ -381,5 +383,5 @@ def _half_square(v: Float64) -> float:
 
 def _is_proximal_too_slow(lags: list[float], tolerance: float) -> bool:
     """Return whether proximal descent has stalled, or has had all its rounds."""
-    stuck = len(lags) > PROXIMAL_WINDOW and lags[-1] > max(tolerance, PACE * lags[-1 - PROXIMAL_WINDOW])
-    return stuck or len(lags) >= ROUNDS
+    stalled = lags[-1] > tolerance and has_stalled(lags, PROXIMAL_WINDOW, PACE)
+    return stalled or len(lags) >= ROUNDS

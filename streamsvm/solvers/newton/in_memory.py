@@ -50,6 +50,8 @@ from streamsvm.compute.passes.newton import slopes_pass, trial_pass
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.line_search import find_step_length
+from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
 from streamsvm.solvers.newton.coordinate_descent import (
     CoordinateDescent,
     DescentState,
@@ -57,15 +59,8 @@ from streamsvm.solvers.newton.coordinate_descent import (
     ProximalState,
     lengths_differ,
 )
-from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
-from streamsvm.solvers.newton.row_products import (
-    NO_DUAL_POINT,
-    DualValue,
-    MemoryRows,
-    OuterTerms,
-    find_rare_columns,
-    step_length,
-)
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.row_products import NO_DUAL_POINT, DualValue, MemoryRows, OuterTerms, find_rare_columns
 from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
@@ -218,14 +213,16 @@ class NewtonSteps:
         def enough(found: float, _: Float64) -> bool:
             return found <= least or rows.is_late
 
-        solved = solve(lambda d: rows.hessian_product(self._h, d), self._preconditioner, -here.gradient, enough)
+        solved = conjugate_gradients(
+            lambda d: rows.hessian_product(self._h, d), self._preconditioner, -here.gradient, enough
+        )
         return solved.x + self._preconditioner.block_step(solved.residual) if self._preconditioner.whole else solved.x
 
     def _length(self, f: Float64, df: Float64, step: Float64) -> float:
         known, rows = self._known, self._rows
         smooth = round_corners(known.problem.loss, known.mu)
         row_slopes = partial(line_pass, rows.terms.y, rows.terms.s, f, df, rows.terms.C, smooth)
-        return step_length(row_slopes, rows.outer.along(known.w, step))
+        return find_step_length(row_slopes, rows.outer.along(known.w, step))
 
 
 @saved_as("newton.all_rows")

@@ -23,8 +23,10 @@ import numpy as np
 from streamsvm.compute.passes import interior_point as passes
 from streamsvm.compute.passes.interior_point import Aim, Interior
 from streamsvm.rows import Float64
-from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, solve
-from streamsvm.solvers.newton.row_products import MemoryRows, step_length
+from streamsvm.solvers.line_search import find_step_length
+from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.row_products import MemoryRows
 
 FIRST_TARGET = 10.0
 """The first complementarity products, in units of C: where all rows are far from the corner the path is easy to
@@ -99,12 +101,12 @@ class Centering:
         def enough(found: float, _: Float64) -> bool:
             return rows.is_late or found <= ENERGY * energy
 
-        solved = solve(lambda d: rows.hessian_product(self._theta, d), preconditioner, -gradient, enough)
+        solved = conjugate_gradients(lambda d: rows.hessian_product(self._theta, d), preconditioner, -gradient, enough)
         return solved.x + preconditioner.block_step(solved.residual)
 
     def _length(self, w: Float64, step: Float64, f: Float64, df: Float64) -> float:
         row_slopes = partial(passes.center_line_pass, self._rows.terms, f, df, self._target)
-        return step_length(row_slopes, self._rows.outer.along(w, step))
+        return find_step_length(row_slopes, self._rows.outer.along(w, step))
 
 
 class InteriorStep:
@@ -145,6 +147,8 @@ class InteriorStep:
         def enough(found: float, left: Float64) -> bool:
             return rows.is_late or (found <= energy and self._preconditioner.outside(left) <= residual)
 
-        solved = solve(lambda d: rows.hessian_product(self._theta, d), self._preconditioner, pull, enough, start)
+        solved = conjugate_gradients(
+            lambda d: rows.hessian_product(self._theta, d), self._preconditioner, pull, enough, start
+        )
         step = solved.x + self._preconditioner.block_step(solved.residual)
         return step, rows.margins(step)

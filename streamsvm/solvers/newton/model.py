@@ -33,14 +33,15 @@ from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Dense, Float64, Rows, row_where
 from streamsvm.solvers.evaluation import PointEvaluation, Sums
-from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner, most_explicit
+from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, most_explicit
 from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import scaled_dual
 
-PRODUCTS = 200
-"""Hessian products of a step at most."""
+STEP_ENERGY = 1e-4
+"""Conjugate gradients of a step end at this share of the first energy."""
 ITERATIONS = 40
 """Newton steps on a model at most."""
 HALF = 0.5
@@ -86,35 +87,24 @@ class Hessian:
     def step(self, second_derivatives: Float64, gradient: Float64) -> Float64:
         """Return -Hessian^-1 gradient (p,), where rows have these second derivatives (n,)."""
         if self._whole is None:
-            return conjugate_gradients(self._X, second_derivatives, self._diagonal, -gradient, self._columns)
+            return self._solve_by_products(second_derivatives, -gradient)
         self._whole.update(second_derivatives)
         return self._whole(-gradient)
 
+    def _solve_by_products(self, second_derivatives: Float64, right: Float64) -> Float64:
+        """Return about Hessian^-1 right (p,), by conjugate gradients scaled by the diagonal of the Hessian."""
+        diagonal, columns, bent = self._diagonal, self._columns, second_derivatives > 0.0
+        rows, weights = row_where(self._X, bent), second_derivatives[bent]
+        scale = 1.0 / (diagonal + squares(rows, weights, columns))
+        least = STEP_ENERGY * float(right @ (scale * right))
 
-def conjugate_gradients(
-    X: Rows, second_derivatives: Float64, diagonal: Float64, right: Float64, columns: int
-) -> Float64:
-    """Solve (diag(diagonal) + X' diag(second_derivatives) X) x = right, to a hundredth, scaled by the matrix's own
-    diagonal.
-    """
-    chosen = second_derivatives > 0.0
-    rows, weights = row_where(X, chosen), second_derivatives[chosen]
-    scale = 1.0 / (diagonal + squares(rows, weights, columns))
-    x, residual = np.zeros_like(right), right.copy()
-    z = scale * residual
-    direction, fit = z.copy(), float(residual @ z)
-    enough = 1e-4 * fit
-    for _ in range(PRODUCTS):
-        if fit <= enough:
-            break
-        image = diagonal * direction + operators.adjoint(rows, weights * operators.margins(rows, direction), columns)
-        length = fit / float(direction @ image)
-        x += length * direction
-        residual -= length * image
-        z = scale * residual
-        fit, before = float(residual @ z), fit
-        direction = z + (fit / before) * direction
-    return x
+        def product(d: Float64) -> Float64:
+            return diagonal * d + operators.adjoint(rows, weights * operators.margins(rows, d), columns)
+
+        def enough(energy: float, _: Float64) -> bool:
+            return energy <= least
+
+        return conjugate_gradients(product, lambda residual: scale * residual, right, enough).x
 
 
 @saved_as("newton.look")

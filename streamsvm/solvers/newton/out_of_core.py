@@ -31,9 +31,9 @@ from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Float64
+from streamsvm.solvers.cholesky import factorize_after_rounding, solve_lower
 from streamsvm.solvers.evaluation import PointEvaluation
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import factorize_after_rounding
 from streamsvm.solvers.newton.model import (
     FIRST_DAMPING,
     NEGLIGIBLE_SHARE,
@@ -48,7 +48,6 @@ from streamsvm.solvers.newton.model import (
 )
 from streamsvm.solvers.newton.row_products import OuterTerms
 from streamsvm.solvers.newton.sample import Sample
-from streamsvm.solvers.triangular import solve_lower
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 

@@ -5,7 +5,6 @@ searches.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
-from streamsvm.solvers.newton.linear_algebra import ArrowPreconditioner
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.rounding import UNIT
 from streamsvm.tags import saved_as
@@ -33,17 +32,6 @@ SQUARES = 0.02
 """Sweeps end where half the squared slopes, which D lacks, are this share of the gap allowed."""
 NEGLIGIBLE = 0.1
 """Columns whose slopes sum up to this share of those, all together, are not visited."""
-TRIALS = 60
-"""Lengths tried in a line search at most."""
-ENOUGH = 0.05
-"""A line search ends where the slope has fallen to this share of the first one."""
-BEFORE = 0.9
-"""A trial beyond the minimum ends it only where a Newton step from there leads back to this share of its length or
-more: a first slope that is large says little of how far the function has risen since."""
-CLOSE = 0.999
-"""A bracket is narrow enough where its lower end is this share of the upper one."""
-CUT = 1e-2
-"""The next length tried, as a share of one that is too long, where no other is known."""
 
 
 class DualValue(NamedTuple):
@@ -233,41 +221,3 @@ class RareColumns:
 def find_rare_columns(rows: MemoryRows, arrow: ArrowPreconditioner) -> RareColumns | None:
     """Return the rare columns of sparse rows; None where rows are dense, or no column is outside the block."""
     return RareColumns(rows, arrow, rows.X) if isinstance(rows.X, CSR) and not arrow.whole else None
-
-
-def step_length(row_slopes: Callable[[float], tuple[float, float]], outer: tuple[float, float]) -> float:
-    """Return the t that about minimizes a convex function: a sum over rows, whose first and second derivative at t are
-    ``row_slopes(t)``, and a parabola, whose derivatives at 0 are ``outer`` (``OuterTerms.along``).
-
-    Where rows enter and leave the corner of a loss a full step may be far too long, and halving it far too crude. The
-    slope is monotone, so that Newton's method on it, kept within what is known to bracket the root, finds it in a few
-    sums over the rows, none of which visits X. Where no row bends at first, the full step can be 10^15 times too long:
-    the bracket is cut in orders of magnitude, and what is returned is never beyond the minimum if that was not found.
-    """
-    along, square = outer
-
-    def slopes(t: float) -> tuple[float, float]:
-        slope, curvature = row_slopes(t)
-        return along + t * square + slope, square + curvature
-
-    low, high, t = 0.0, np.inf, 1.0
-    first = slopes(0.0)[0]
-    if first >= 0.0:
-        return 0.0
-    for _ in range(TRIALS):
-        slope, curvature = slopes(t)
-        newton = t - slope / curvature if curvature > 0.0 else np.inf if slope <= 0.0 else -np.inf
-        if abs(slope) <= ENOUGH * abs(first) and newton >= BEFORE * t:
-            return t
-        low, high = (low, t) if slope > 0.0 else (t, high)
-        if low >= CLOSE * high:
-            return low
-        t = newton if low < newton < high else next_trial(low, high)
-    return low
-
-
-def next_trial(low: float, high: float) -> float:
-    """Return the next trial in a bracket: the geometric mean of its ends, as far as these are known."""
-    if not np.isfinite(high):
-        return 2.0 * low
-    return float(np.sqrt(low * high)) if low > 0.0 else CUT * high

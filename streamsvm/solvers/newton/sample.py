@@ -20,7 +20,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import arrays_of, form_rows
 from streamsvm.compute.passes.newton import keys_pass
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
-from streamsvm.solvers.newton.linear_algebra import most_explicit
+from streamsvm.solvers.newton.preconditioner import most_explicit
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import Smallest, Total, merge_states

@@ -46,7 +46,6 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.newton.coordinate_descent import most_full
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.linear_algebra import block_bytes, block_size, matrix_bytes, most_explicit
 from streamsvm.solvers.newton.model import Surrogate, TrustRegion, first_damping, first_mu, model_at, polished_dual
 from streamsvm.solvers.newton.out_of_core import (
     ExactSteps,
@@ -57,6 +56,7 @@ from streamsvm.solvers.newton.out_of_core import (
     start_sampled_steps,
     worth_exact_steps,
 )
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes, most_explicit
 from streamsvm.solvers.newton.sample import (
     LARGEST_SHARE,
     SPARE,
@@ -72,6 +72,7 @@ from streamsvm.solvers.newton.sample import (
     sampled_bytes,
     usual_rows,
 )
+from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, Solver
 from streamsvm.types.problem import has_box
@@ -81,9 +82,9 @@ CORNER_REACH = 0.1
 """Rows within this distance of the corner, or within mu, are sampled as if in it; in margins."""
 SMOOTH_REACH = 0.5
 """The same where the loss is smooth by itself."""
-STALLED, STALLED_PASSES = 0.9, 3
-"""A sample has stalled where the gap is more than 0.9 of the gap three passes ago."""
-STUCK_PASSES = 15
+SAMPLE_STALL_PASSES = 3
+"""All rows are gathered where a sample has stalled over this many passes."""
+STALL_PASSES = 15
 """Where all rows do not fit in memory, the run ends when it has stalled over this many passes."""
 MIN_PROGRESS = 0.99
 """A step in memory must bring the progress measure below this share of what it was; else a reading comes next."""
@@ -382,7 +383,7 @@ class Newton(Solver[NewtonState]):
         if state.whole or state.factored or self.sample is not None or not self.polish:
             return False
         state.gaps.append((state.primal - state.dual) / abs(state.primal))
-        return is_stalled(state.gaps, STALLED_PASSES)
+        return has_stalled(state.gaps, SAMPLE_STALL_PASSES)
 
     def _use_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
         """Choose the way to the next point by the rows of the pass that are in memory."""
@@ -511,18 +512,13 @@ class Newton(Solver[NewtonState]):
         return slopes_at(state.problem, state.dual_point, block)
 
 
-def is_stalled(gaps: list[float], passes: int) -> bool:
-    """Return whether the last gap is still more than STALLED of the gap so many passes before."""
-    return len(gaps) > passes and gaps[-1] > STALLED * gaps[-1 - passes]
-
-
 def is_stuck(state: NewtonState) -> bool:
     """Return whether samples lead nowhere and all rows do not fit, or steps with all rows in memory make no
     progress.
     """
     if state.steps is None and state.all_rows is None and state.exact_steps is None:
         return False
-    return is_stalled(state.gaps, STUCK_PASSES)
+    return has_stalled(state.gaps, STALL_PASSES)
 
 
 def solve_in_memory(state: NewtonState, rows: AllRows) -> None:

@@ -1,14 +1,10 @@
-"""Linear systems of the Newton methods: matrices and their factors, conjugate gradients, and a preconditioner for them.
-
-``factorize`` solves with a matrix, ``solve`` is the conjugate gradients, ``ArrowPreconditioner`` makes them short, and
-``BlockMatrix`` is the part of the Hessian that the preconditioner factorizes, at one h after another.
+"""A preconditioner for the Hessian I + X' diag(h) X at one h after another (``ArrowPreconditioner``), and the block of
+it that is factorized (``BlockMatrix``); where all columns are in the block it solves with the Hessian itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,17 +13,11 @@ from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.passes.newton import keys_pass, squares
 from streamsvm.compute.passes.rows_in_memory import sparse_block
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
-from streamsvm.solvers.triangular import cholesky, solve_factorized
+from streamsvm.solvers.cholesky import factorize
 
 EXPLICIT, DENSE_EXPLICIT = 1500, 8000
 """Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
 products, and its steps are exact."""
-LEAST_SHARE = 1e-14
-"""Share of itself by which a diagonal grows first: some units of rounding."""
-ITERATIONS = 300
-"""Iterations of conjugate gradients at most."""
-ROUNDING = 1e-28
-"""Conjugate gradients end at this share of the first energy: below it a residual is rounding."""
 DRAWN_PER_COLUMN, LEAST_DRAWN = 100, 5_000
 """Rows drawn for an estimate of the matrix: the larger of the first number for each column and the second."""
 WORTH_DRAWING = 2
@@ -65,74 +55,6 @@ def matrix_bytes(components: int, entry: int = 4) -> int:
     ``entry``: bytes of an entry of a row.
     """
     return max(32 * components**2, 16 * components**2 + operators.gram_bytes(components, entry=entry))
-
-
-def factorize(matrix: Float64) -> Callable[[Float64], Float64]:
-    """Return what solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError where it is not positive definite.
-
-    In blocks: one of 8,000 columns as a whole takes many seconds, in which no signal is heard.
-    """
-    return partial(solve_factorized, cholesky(matrix))
-
-
-def factorize_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
-    """As ``factorize``, of a matrix that rounding can have left not positive definite: its diagonal then grows by
-    shares of itself.
-
-    What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where
-    its double does not do.
-    """
-    diagonal, share = np.diagonal(matrix).copy(), 0.0
-    while True:
-        matrix[np.diag_indices_from(matrix)] = diagonal * (1.0 + share)
-        try:
-            return factorize(matrix)
-        except np.linalg.LinAlgError:
-            if share >= 1.0:
-                raise
-            share = min(1.0, max(LEAST_SHARE, 100.0 * share))
-
-
-class Solved(NamedTuple):
-    """An approximate solution of A x = right."""
-
-    x: Float64
-    """(p,) the approximate solution."""
-    residual: Float64
-    """right - A x (p,)."""
-
-
-def solve(
-    product: Callable[[Float64], Float64],
-    preconditioner: Callable[[Float64], Float64],
-    right: Float64,
-    enough: Callable[[float, Float64], bool],
-    start: Float64 | None = None,
-) -> Solved:
-    """Solve A x = right for x (p,), ``product`` being A d, symmetric and positive definite.
-
-    These are preconditioned conjugate gradients that end when the caller has what it needs (Hestenes and Stiefel 1952;
-    Dembo, Eisenstat and Steihaug, SIAM J. Numer. Anal. 1982: inexact Newton steps).
-
-    ``enough(energy, residual)`` is asked before every iteration, energy = residual' M^-1 residual. Without ``start``:
-    from 0.
-    """
-    x = np.zeros_like(right) if start is None else start.copy()
-    residual = right.copy() if start is None else right - product(x)
-    z = preconditioner(residual)
-    direction, energy = z.copy(), float(residual @ z)
-    first = energy
-    for _ in range(ITERATIONS):
-        if enough(energy, residual) or energy <= ROUNDING * first:
-            break
-        image = product(direction)
-        length = energy / float(direction @ image)
-        x += length * direction
-        residual -= length * image
-        z = preconditioner(residual)
-        energy, before = float(residual @ z), energy
-        direction = z + (energy / before) * direction
-    return Solved(x, residual)
 
 
 class BlockMatrix:
