@@ -123,7 +123,8 @@ def evaluated(path: Path, rows: Any) -> list[Any]:
     """The probabilities by every evaluator of graphs that is there."""
     from onnx.reference import ReferenceEvaluator
 
-    found = [ReferenceEvaluator(str(path)).run(["probabilities"], {"X": rows})[0]]
+    outputs: Any = ReferenceEvaluator(str(path)).run(["probabilities"], {"X": rows})
+    found = [outputs[0]]
     try:
         import onnxruntime
     except ModuleNotFoundError:
