@@ -82,7 +82,7 @@ def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
         return None
     if kind in DASK:
         return partial(_ingest_dask, X, y, weight)
-    from streamsvm.jobs.ingest.given import ingest_given
+    from streamsvm.jobs.ingest.frames_and_arrays import ingest_given
 
     X = np.asarray(X) if isinstance(X, list | tuple) else X
     check_readable(X)
@@ -253,9 +253,9 @@ def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator
 
 def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
     """Return the option ``data`` for rows of a program, and the option of their labels."""
-    from streamsvm.jobs.ingest.given import column_of
+    from streamsvm.jobs.ingest.frames_and_arrays import column_of
     from streamsvm.model import load
-    from streamsvm.store.sources.arrow import spill_to_parquet
+    from streamsvm.store.sources.data_frames import spill_to_parquet
 
     schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
     if not (schema and kind_of(X) in WITH_COLUMN_NAMES):

@@ -1,4 +1,9 @@
-"""From decision values to probabilities, learned from scores of rows that a model was not trained on."""
+"""From decision values to probabilities, learned from scores of rows that a model was not trained on.
+
+calibrators  sigmoid, isotonic and temperature
+scores       decision values counted in bins
+reliability  log loss, Brier score, calibration error
+"""
 
 from streamsvm.registry import Registry
 

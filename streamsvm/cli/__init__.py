@@ -1,6 +1,9 @@
 """The command line: names and summaries of the commands, and how errors become messages and exit codes.
 
 Importing this imports click and nothing heavy: ``streamsvm.cli.commands``, with the options of a command, is loaded when one is called.
+
+    commands  options and functions of each command
+    show      results as text and JSON
 """
 
 from __future__ import annotations

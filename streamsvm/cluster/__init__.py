@@ -8,6 +8,11 @@ From a program that has a client already::
 A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster it is on.
 
 Scheduler, workers and the program need the same installation and see the same files under the same names.
+
+    connection   --cluster: addresses, TLS, local workers
+    executor     tasks, lost workers, and what is said of failures
+    dask_ingest  Dask collections to a store
+    dask_apply   a model applied to Dask collections, lazily
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ from streamsvm.engine.partition import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, merge_accumulators
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
-from streamsvm.jobs.ingest.given import BESIDE
+from streamsvm.jobs.ingest.frames_and_arrays import BESIDE
 from streamsvm.model import Model, find_model, load
-from streamsvm.store.sources.arrow import frame_source
-from streamsvm.store.sources.blocks import array_source, write_arrays, write_frames
+from streamsvm.store.sources.dask_blocks import array_source, write_arrays, write_frames
+from streamsvm.store.sources.data_frames import frame_source
 
 LABEL, DECISION = "label", "decision"
 

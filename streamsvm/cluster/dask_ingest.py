@@ -23,14 +23,14 @@ from streamsvm.cluster.connection import default_client, using
 from streamsvm.config.options import options_of
 from streamsvm.engine.executor import Task
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.jobs.ingest.given import BESIDE, column_of
+from streamsvm.jobs.ingest.frames_and_arrays import BESIDE, column_of
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.registry import did_you_mean
 from streamsvm.store.sources import Source, SourceOptions
-from streamsvm.store.sources.arrow import BlocksPart, frame_source
-from streamsvm.store.sources.blocks import array_source, write_arrays, write_frames
+from streamsvm.store.sources.dask_blocks import array_source, write_arrays, write_frames
+from streamsvm.store.sources.data_frames import BlocksPart, frame_source
 from streamsvm.types import Report, silent
 
 GROUP_BYTES = 32 << 20

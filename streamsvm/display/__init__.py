@@ -1,0 +1,11 @@
+"""SHOWS: what people see of a run, on a terminal and as a page.
+
+terminal       progress bars, lines of a log, JSON events, and summaries
+read_record    the record of a run, read and checked
+page           the page of one run, or of several side by side
+fit_page       its sections on certificate, memory and time
+model_figures  its sections on margins, evaluation, probabilities, coefficients and drift
+search_page    the page of a search
+chart          axes and charts in SVG
+html           elements, escaping, style and colors
+"""

@@ -23,7 +23,7 @@ from streamsvm.display.chart import (
     time_axis,
 )
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, table
-from streamsvm.display.run_record import End, HeldOut, Moment, Pass, Planned, PlannedTerm, RunRecord
+from streamsvm.display.read_record import End, HeldOut, Moment, Pass, Planned, PlannedTerm, RunRecord
 
 ENDS = {
     "converged": "",

@@ -7,7 +7,7 @@ import itertools
 from streamsvm.config.units import percent
 from streamsvm.display.chart import ACROSS, INK, SERIES, UPWARDS, Axis, Chart, group_digits, linear_axis, side_by_side
 from streamsvm.display.html import Markup, PagePart, element, fold, join, shorten, table
-from streamsvm.display.run_record import (
+from streamsvm.display.read_record import (
     Drifting,
     Evaluated,
     EvaluatedNumbers,

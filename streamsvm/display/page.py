@@ -29,7 +29,7 @@ from streamsvm.display.model_figures import (
     draw_margins,
     draw_reliability,
 )
-from streamsvm.display.run_record import RunRecord
+from streamsvm.display.read_record import RunRecord
 from streamsvm.display.search_page import draw_error_tables, draw_path, summarize_search
 
 MAX_VALUE_LENGTH = 400

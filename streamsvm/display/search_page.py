@@ -7,7 +7,7 @@ import math
 from streamsvm.config.units import percent
 from streamsvm.display.chart import ACROSS, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, table
-from streamsvm.display.run_record import GridPoint, Search
+from streamsvm.display.read_record import GridPoint, Search
 
 
 def summarize_search(found: Search) -> Markup:

@@ -28,9 +28,9 @@ from streamsvm.engine.state_transfer import clone, unpack
 from streamsvm.engine.stores import OpenedStore, StoreReference
 from streamsvm.engine.training import Position, Run, Training
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.schedule.machine import anonymous_bytes
+from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
-from streamsvm.store.extents import count_retries
+from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import CachedChunks, Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Layout, Problem, Report, RowState, State, Store, Visit
 

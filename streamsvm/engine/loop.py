@@ -25,7 +25,7 @@ from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
 from streamsvm.engine.row_state import RowStates
 from streamsvm.engine.training import ProgressReporter, Run, Training, steps_between
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
-from streamsvm.store.extents import count_retries
+from streamsvm.store.disk_reads import count_retries
 from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop, Store
 
 _WISHES: ContextVar[list[bool] | None] = ContextVar("wishes", default=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.schedule.machine import anonymous_bytes
+from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, Report, State, Status, Stop
 
 if TYPE_CHECKING:

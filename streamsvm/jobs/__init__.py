@@ -1,4 +1,22 @@
-"""What every job has in common: what it answers with."""
+"""Jobs: a folder or a module for each command. What they have in common is what they answer with.
+
+ingest              files to a store
+fit                 a store to a certified model
+embed               a store to a store of kernel features
+apply               predict and evaluate
+tune                search of settings by cross-validation
+calibrate           probabilities, as the last step of a fit
+calibration_scores  scores of rows that a model has not seen, for calibration
+partial_fit         a pass over each portion of rows
+folds               chunks that are held out together
+inspect             info, verify, doctor
+synth               generated data
+export              models for other programs
+report              the page of runs
+run_record          events and facts of a run, written for its page
+options             options that several jobs have
+without_effect      options that changed nothing
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.machine import wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
-from streamsvm.store.extents import count_retries
+from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamsvm import durable
 from streamsvm.display.page import build_page
-from streamsvm.display.run_record import read_run
+from streamsvm.display.read_record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.options import ReportJob

@@ -26,7 +26,7 @@ from streamsvm.store import create
 from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
 from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
 from streamsvm.store.generators.simple import Generator
-from streamsvm.store.write.building import lock_all, require_space, store_outputs
+from streamsvm.store.write.resume import lock_all, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
 

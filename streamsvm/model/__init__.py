@@ -1,4 +1,11 @@
-"""Models as pure data in one sealed file, and the formats that other programs read."""
+"""Models as pure data in one sealed file, and the formats that other programs read.
+
+model             what a model is: decision values, classes, probabilities
+files             model files, read and checked
+explain           weights by column, and contributions
+liblinear_libsvm  the text formats of LIBLINEAR and LIBSVM
+onnx              ONNX graphs
+"""
 
 from streamsvm.model.files import load
 from streamsvm.model.model import Model, find_model, hash_model, predict_codes

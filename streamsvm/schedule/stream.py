@@ -5,9 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
+from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -16,11 +18,12 @@ from streamsvm.compute.random import permutation
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
 from streamsvm.rows import Int32
-from streamsvm.schedule.machine import ThreadActivity
 from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
 
 POLL_SECONDS = 0.5
 """Seconds between two looks, while no block comes, at whether readers do anything."""
+RUNNABLE = "R"
+"""State of a thread that runs or waits for a processor."""
 MOST_READERS = 8
 """Reader threads at most."""
 CACHED_BYTES_PER_SECOND = 1.5e9
@@ -237,3 +240,32 @@ class Stream:
 
 def _always() -> bool:
     return True
+
+
+class ThreadActivity:
+    """Tells threads that hang from threads that wait for a processor, by the nanoseconds that the kernel counts.
+
+    A clock cannot tell them apart on a busy machine, or after the process was stopped for a while. A thread that hangs sleeps, and
+    its processor time does not change. A thread unknown to the kernel counts as one that does nothing.
+    """
+
+    def __init__(self, threads: Iterable[threading.Thread]) -> None:
+        self._threads = list(threads)
+        self._seen: dict[int, str] = {}
+
+    def has_run(self) -> bool:
+        """Return whether one of the threads has run, or is runnable, since the last call."""
+        states = {
+            thread.native_id: _state(thread.native_id) for thread in self._threads if thread.native_id is not None
+        }
+        runnable = any(state == RUNNABLE for state, _ in states.values())
+        before, self._seen = self._seen, {number: spent for number, (_, spent) in states.items()}
+        return runnable or before != self._seen
+
+
+def _state(number: int) -> tuple[str, str]:
+    """Return the state of a thread and its scheduler statistics; both empty if the kernel has none."""
+    with suppress(OSError):
+        place = Path(f"/proc/self/task/{number}")
+        return place.joinpath("stat").read_text().rpartition(") ")[2][:1], place.joinpath("schedstat").read_text()
+    return "", ""

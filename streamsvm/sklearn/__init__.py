@@ -5,6 +5,15 @@
     StreamSVC(memory="512MiB").fit("train.zarr")
 
 They keep scikit-learn's contract (1.6 and later) without an exception, also that a row of weight k is k copies of it.
+
+    base       parameters and fit of all estimators
+    svc        classification
+    svr        regression
+    one_class  outlier detection
+    nystroem   kernel features as a transformer
+    search     StreamSVCCV and StreamKFold
+    rows       checked rows, copies and weights, rows of stores
+    convert    a model as estimators of scikit-learn alone
 """
 
 from __future__ import annotations

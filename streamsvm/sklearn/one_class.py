@@ -112,7 +112,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         This needs their number before they are read: a stream of rows must have labels.
         """
         if y is None and kind_of(X) in DASK:
-            from streamsvm.store.sources.arrow import dask_blocks_of
+            from streamsvm.store.sources.data_frames import dask_blocks_of
 
             y = np.arange(sum(block.shape[0] for block in dask_blocks_of(X))) % 2
         elif y is None and isinstance(X, Shaped):

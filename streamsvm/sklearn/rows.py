@@ -30,7 +30,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
-from streamsvm.jobs.ingest.given import column_of
+from streamsvm.jobs.ingest.frames_and_arrays import column_of
 from streamsvm.kinds_of_rows import (
     DASK,
     TABLES,
@@ -47,7 +47,7 @@ from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, typed_labels
-from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, sample_rows
 from streamsvm.store.views import MemoryStore, SelectedRows, SlicedStore
 from streamsvm.types import Store

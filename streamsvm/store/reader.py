@@ -17,7 +17,7 @@ from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
-from streamsvm.store.extents import UnitArray, advise, padded_stop, read_range
+from streamsvm.store.disk_reads import UnitArray, advise, padded_stop, read_range
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, encoding_of, page_aligned
 from streamsvm.store.format.manifest import ChunkEntry, Manifest

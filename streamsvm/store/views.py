@@ -18,9 +18,9 @@ from streamsvm.store.format.arrays import entry_of, values_of
 from streamsvm.store.format.labels import TARGET, Numbers, class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, offsets_from, sample_rows
-from streamsvm.store.write.cutting import Chunker, join_chunks, new_chunker
+from streamsvm.store.write.chunking import Chunker, join_chunks, new_chunker
 from streamsvm.types import Chunk, Layout, Statistics, Store
 
 

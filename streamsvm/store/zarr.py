@@ -22,13 +22,13 @@ from crc32c import crc32c
 from streamsvm import durable
 from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.store.extents import CRC_BYTES, Place, UnitArray
+from streamsvm.store.disk_reads import CRC_BYTES, Place, UnitArray
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, items_of, specs_of
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.reader import DiskStore, Part
-from streamsvm.store.write.cutting import UnitCutter
+from streamsvm.store.write.chunking import UnitCutter
 
 ZARR_JSON = "zarr.json"
 

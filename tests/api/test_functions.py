@@ -26,7 +26,7 @@ import streamsvm as sv
 from streamsvm import cli
 from streamsvm.api.commands import COMMANDS, WITH_ROWS, parameter_name, python_parameters
 from streamsvm.config.job_file import STEPS
-from streamsvm.jobs.apply import given_rows as contributions
+from streamsvm.jobs.apply import decision_values
 from tests.tables import NAMES, passengers, write_csv
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -293,7 +293,7 @@ def test_api_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, mon
     parts = found.explain(rows).contributions
     assert parts is not None
     assert np.allclose(parts.sum(axis=2)[:, 0] + found.intercept[0], found.decision_function(rows))
-    monkeypatch.setattr(contributions, "MOST_BYTES", 8 * found.columns * 4)
+    monkeypatch.setattr(decision_values, "MOST_BYTES", 8 * found.columns * 4)
     with pytest.raises(sv.UsageError, match="parts of 7 rows") as caught:
         found.explain(X)
     assert "explain 4 rows at a time" in caught.value.hint

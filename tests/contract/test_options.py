@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.config.options import options_of
 from streamsvm.errors import InterruptedRun, StreamSVMError
-from streamsvm.jobs.apply.given_rows import decisions_of
+from streamsvm.jobs.apply.decision_values import decisions_of
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense

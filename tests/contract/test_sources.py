@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.rows import in_layout
 from streamsvm.store.sources import SOURCES, Source, SourceOptions, open_source, options_from
-from streamsvm.store.sources.foreign import digest_of_tree, size_of
+from streamsvm.store.sources.hdf5_zarr import digest_of_tree, size_of
 from streamsvm.types import Batch
 
 X = np.random.default_rng(0).integers(1, 50, (300, 3)).astype(np.float32)

@@ -287,8 +287,9 @@ def _matrix(X: Any) -> Any:
 
 def _seal(path: Path) -> None:
     """Describe part 0 anew, as somebody who wants to be believed would."""
-    from streamsvm.store.hdf5 import chunks_of, gaps, index_crc
-    from streamsvm.store.hdf5 import open_h5 as opened
+    from streamsvm.store.hdf5 import index_crc
+    from streamsvm.store.hdf5_checks import chunks_of, gaps
+    from streamsvm.store.hdf5_checks import open_h5 as opened
 
     part = path / "part-00000.h5"
     units: list[Any] = []

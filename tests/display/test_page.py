@@ -13,7 +13,7 @@ import pytest
 
 import streamsvm as sv
 from streamsvm.display.page import build_page
-from streamsvm.display.run_record import read_run
+from streamsvm.display.read_record import read_run
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob

@@ -18,7 +18,7 @@ from streamsvm.engine.executor import Task, ThreadExecutor
 from streamsvm.errors import InterruptedRun
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
-from streamsvm.store.sources.ahead import ahead, in_order
+from streamsvm.store.sources.read_ahead import map_in_order, read_ahead
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Visit
 
@@ -36,12 +36,12 @@ def on_lanes() -> None:
 
 
 def made_ahead() -> None:
-    with closing(ahead(parts())) as made:
+    with closing(read_ahead(parts())) as made:
         next(made)
 
 
 def parsed() -> None:
-    with closing(parts()) as taken, closing(in_order(abs, taken)) as made:
+    with closing(parts()) as taken, closing(map_in_order(abs, taken)) as made:
         next(made)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.engine import partition
 from streamsvm.jobs.fit import driver as fitting
-from streamsvm.jobs.fit import identity
+from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
@@ -129,14 +129,14 @@ def placed(monkeypatch: Any, *, cached: bool = False, resident: bool = True) -> 
     """
     from dataclasses import replace
 
-    plan_of = identity.make_plan
+    plan_of = resume.make_plan
     monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
 
     def planned(job: FitJob, store: Any) -> Any:
         plan = plan_of(job, store)
         return replace(plan, memory=replace(plan.memory, cached=cached, resident=resident))
 
-    monkeypatch.setattr(identity, "make_plan", planned)
+    monkeypatch.setattr(resume, "make_plan", planned)
 
 
 def fitted(job: FitJob) -> bytes:

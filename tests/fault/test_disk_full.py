@@ -28,7 +28,7 @@ from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.store import open_store
-from streamsvm.store.write import building, writer
+from streamsvm.store.write import resume, writer
 from tests.axes import each_value
 from tests.fault.golden import digest_of, fit_job, fitted, ingest_job, ingested, leftovers, placed, write_table
 from tests.fault.test_resume import same_model
@@ -70,7 +70,7 @@ def test_disk_full_ingest_goes_on_when_there_is_room(
     disk: Disk, source: Path, monkeypatch: pytest.MonkeyPatch, kib: int
 ) -> None:
     """With the estimate switched off, so that it is the write that fails."""
-    monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
+    monkeypatch.setattr(resume, "SPACE_FACTOR", 0.0)
     monkeypatch.setattr(writer, "SYNC_EVERY", 2)
     root = disk(kib)
     job = ingest_job(source, store=root / "s.zarr", chunk_bytes=8192)
@@ -104,7 +104,7 @@ def loop(tmp_path: Path) -> Iterator[Path]:
 def test_disk_full_is_named_and_leaves_nothing(
     loop: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str, free: int
 ) -> None:
-    monkeypatch.setattr(building, "SPACE_FACTOR", 0.0)
+    monkeypatch.setattr(resume, "SPACE_FACTOR", 0.0)
     filler, job = loop / "filler", ingest_job(source, store=loop / name, chunk_bytes=8192)
     filler.write_bytes(bytes(shutil.disk_usage(loop).free - free * 1024))
     with pytest.raises(StorageError) as caught:

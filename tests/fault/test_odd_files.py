@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from streamsvm.config.job_file import read_file
-from streamsvm.display.run_record import read_run
+from streamsvm.display.read_record import read_run
 from streamsvm.errors import BudgetError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.job import PredictJob
 from streamsvm.jobs.apply.predict import predict

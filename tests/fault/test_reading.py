@@ -26,7 +26,7 @@ from streamsvm.jobs.fit import driver as fitting
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.schedule.stream import Stream, epoch_visits
-from streamsvm.store import extents as retry
+from streamsvm.store import disk_reads as retry
 from streamsvm.store import open_store
 from streamsvm.types import Store
 from tests.axes import each_value

@@ -8,7 +8,7 @@ import pytest
 from streamsvm.compute.kernel_values.gram import points_of
 from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, make_targets
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.embed.map import draw_landmarks
+from streamsvm.jobs.embed.landmarks import draw_landmarks
 from streamsvm.jobs.embed.plan import NystromRequest
 from streamsvm.kernels import RBF
 from streamsvm.rows import CSR, Dense

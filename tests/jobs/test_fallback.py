@@ -14,7 +14,7 @@ from streamsvm.display.terminal import Lines
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit import solver as solver_choice
+from streamsvm.jobs.fit import solver_choice
 from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory
 from streamsvm.jobs.fit.fallback import STALL_PASSES, plan_fallback, plan_finer_features
 from streamsvm.jobs.fit.job import FitJob

@@ -19,7 +19,7 @@ from scipy import sparse
 import streamsvm as sv
 from streamsvm.engine.checkpoint import Saved
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit import identity
+from streamsvm.jobs.fit import resume
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import check_cost, resolve_costs
@@ -81,8 +81,8 @@ def test_plan_of_a_resumed_run_keeps_its_sample() -> None:
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     job = FitJob("memory", "model", memory=needs - 230 * MIB)
     first = make_plan(job, store())
-    saved = Saved(1, identity.identity_of(job, store(), first), None, {}, Path())
-    _, again = identity.plan_fit(replace(job, memory=4096 * MIB), store(), [saved])
+    saved = Saved(1, resume.identity_of(job, store(), first), None, {}, Path())
+    _, again = resume.plan_fit(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)
 
 

@@ -21,7 +21,7 @@ import streamsvm as sv
 from streamsvm.rows import row_count
 from streamsvm.sklearn import StreamOneClassSVM, StreamSVC, StreamSVCCV, StreamSVR
 from streamsvm.sklearn.rows import make_store, merge_copies
-from streamsvm.store.sources.arrays import rows_of
+from streamsvm.store.sources.array_rows import rows_of
 from tests.decision_rounding import decision_rounding
 from tests.tables import passengers
 

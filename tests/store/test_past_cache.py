@@ -14,8 +14,8 @@ import pytest
 from streamsvm.errors import DataError
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.store import extents, open_store, read_chunk
-from streamsvm.store.extents import ALIGNED, read_past_cache
+from streamsvm.store import disk_reads, open_store, read_chunk
+from streamsvm.store.disk_reads import ALIGNED, read_past_cache
 from streamsvm.store.format.arrays import page_aligned
 from tests.axes import each_value
 
@@ -79,7 +79,7 @@ def test_direct_read_store_that_is_to_leave_no_pages_is_read_past_the_cache(name
         return took[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extents, "read_past_cache", counted)
+        patch.setattr(disk_reads, "read_past_cache", counted)
         plain = read_chunk(store, 1, buffers).X.values.copy()
         assert not took
         store.forget(0)

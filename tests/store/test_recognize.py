@@ -14,7 +14,7 @@ import pytest
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import to_matrix
 from streamsvm.store.sources import SourceOptions, open_source, options_from
-from streamsvm.store.sources.planning import recognize_text
+from streamsvm.store.sources.schema_inference import recognize_text
 from tests.axes import each_value
 
 

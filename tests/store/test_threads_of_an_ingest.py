@@ -15,7 +15,7 @@ from streamsvm.compute.threading import use_threads
 from streamsvm.errors import StorageError
 from streamsvm.rows import Dense
 from streamsvm.store import create
-from streamsvm.store.sources.ahead import in_order
+from streamsvm.store.sources.read_ahead import map_in_order
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.store.zarr import ZarrBackend
 
@@ -33,7 +33,7 @@ def test_ingest_threads_what_goes_wrong_with_a_block_is_raised_in_its_place() ->
 
         taken: list[int] = []
         with use_threads(2), pytest.raises(ValueError, match=f"^{bad}$"):
-            taken.extend(made for _, made in in_order(make, range(12)))
+            taken.extend(made for _, made in map_in_order(make, range(12)))
         assert taken == list(range(bad))
 
 

@@ -1,0 +1,10 @@
+"""predict and evaluate: a model applied to rows.
+
+job              their options
+rows             rows of a store or of files, checked against the model and decided
+predict          predictions to a file
+evaluate         how good a model is
+metrics          accuracy, AUC, thresholds and errors, counted in bounded memory
+decision_values  decision values of arrays, tables and stores of a program
+column_names     names of the columns of a store
+"""

@@ -49,7 +49,7 @@ from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.embed.map import draw_landmarks, iterate_chosen
+from streamsvm.jobs.embed.landmarks import draw_landmarks, iterate_chosen
 from streamsvm.jobs.embed.plan import (
     DTYPES,
     NystromRequest,
@@ -71,7 +71,7 @@ from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
 from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.sources.offsets import offsets_of_store
-from streamsvm.store.write.building import SPACE_FACTOR, store_outputs
+from streamsvm.store.write.resume import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter
 from streamsvm.types import Chunk, Report, Store, Term, silent
 

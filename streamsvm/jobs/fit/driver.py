@@ -72,7 +72,6 @@ from streamsvm.jobs.fit.fallback import (
     plan_fallback,
     plan_finer_features,
 )
-from streamsvm.jobs.fit.identity import MIN_GROUPS, complete_identity, plan_fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import (
     explain_missing_certificate,
@@ -105,13 +104,14 @@ from streamsvm.jobs.fit.plan import (
     state_choices,
     with_features,
 )
+from streamsvm.jobs.fit.resume import MIN_GROUPS, complete_identity, plan_fit
 from streamsvm.jobs.fit.validate import best_cost, evaluator_for, open_training_store
 from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule.budget import CACHED_MOST
-from streamsvm.schedule.machine import PeakWatch
+from streamsvm.schedule.memory_use import PeakWatch
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent
@@ -190,7 +190,7 @@ class FitResult(JobResult):
     def _repr_html_(self) -> str | None:
         """Return the page of the run for a notebook; None where its record is gone."""
         from streamsvm.display.page import build_page, frame_page
-        from streamsvm.display.run_record import read_run
+        from streamsvm.display.read_record import read_run
 
         try:
             return frame_page(build_page([read_run(self.run)]))

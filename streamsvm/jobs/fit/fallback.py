@@ -122,7 +122,7 @@ def continue_with(found: Plan, plan: Plan, training: Training) -> Plan:
     ended.
     """
     from streamsvm.features.nystrom import Embedded, Nystrom
-    from streamsvm.jobs.embed.map import map_of
+    from streamsvm.jobs.embed.landmarks import map_of
 
     features = plan.features
     assert isinstance(features, Nystrom | Embedded)  # ``plan_finer_features`` checks it

@@ -18,7 +18,7 @@ from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.problems import effective_nu, finds_C_by_nu
-from streamsvm.jobs.fit.solver import solver_settings
+from streamsvm.jobs.fit.solver_choice import solver_settings
 from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model

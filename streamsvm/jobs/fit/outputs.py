@@ -26,9 +26,9 @@ from streamsvm.engine.training import Run, Training
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import parameters_of
-from streamsvm.jobs.fit.identity import FREE, MANAGEMENT
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
+from streamsvm.jobs.fit.resume import FREE, MANAGEMENT
 from streamsvm.jobs.fit.validate import best_cost, validation_facts
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model, load

@@ -40,7 +40,7 @@ from streamsvm.jobs.embed.plan import (
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import fit_to_memory, most_landmarks, remedy_for
 from streamsvm.jobs.fit.problems import bias_value, build_problems, effective_nu, start_from_model, undo_offsets
-from streamsvm.jobs.fit.solver import (
+from streamsvm.jobs.fit.solver_choice import (
     MANY_LANDMARKS,
     build_solver,
     check_warm_start,
@@ -395,7 +395,7 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
         return _of_embedding(job, store, plan)
     from streamsvm.features.nystrom import Embedded
     from streamsvm.jobs.embed.build import Builder
-    from streamsvm.jobs.embed.map import make_map
+    from streamsvm.jobs.embed.landmarks import make_map
 
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)

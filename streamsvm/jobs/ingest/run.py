@@ -27,9 +27,9 @@ from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
+from streamsvm.jobs.ingest.hold_out import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
-from streamsvm.jobs.ingest.stores import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
@@ -50,14 +50,14 @@ from streamsvm.store.format.labels import (
     type_to_record,
 )
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
-from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.byte_stream import source_name, standard_input
 from streamsvm.store.sources.files import expand
-from streamsvm.store.sources.foreign import size_of
+from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
-from streamsvm.store.write.building import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
+from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
 
@@ -221,7 +221,7 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
+    with closing(read_ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _nothing(job, first)

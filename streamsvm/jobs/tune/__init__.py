@@ -1,0 +1,6 @@
+"""tune: search of settings by cross-validation.
+
+job      its options
+run      all C and folds of a cell of the grid on shared passes
+results  tables and heat maps of errors
+"""

@@ -3,6 +3,11 @@ harmless.
 
 They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that
 nothing points to other files, that no filter plugin is needed, and how much memory a chunk needs.
+
+    store       as a store, read in place
+    matrices    which arrays are features, labels and names; dense, CSR, CSC, AnnData
+    zarr_files  Zarr directories, checked
+    hdf5_files  HDF5 files, checked
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ def _is_ours(path: Path) -> bool:
     """Whether a folder is a store of ours, perhaps unfinished."""
     if (path / MANIFEST).exists():
         return True
-    from streamsvm.store.foreign.files import read_attributes
+    from streamsvm.store.foreign.zarr_files import read_attributes
 
     return "streamsvm" in read_attributes(path)
 
@@ -65,7 +70,8 @@ def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
 
     ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError, MissingError, UsageError.
     """
-    from streamsvm.store.foreign.files import open_hdf5_file, open_zarr_directory
+    from streamsvm.store.foreign.hdf5_files import open_hdf5_file
+    from streamsvm.store.foreign.zarr_files import open_zarr_directory
 
     found = (open_zarr_directory if kind == "zarr" else open_hdf5_file)(path, keys)
     if found.labels is None and keys.labels_needed:

@@ -18,8 +18,8 @@ import numpy as np
 from streamsvm.aliases import Array, ByName, DType
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
-from streamsvm.store.extents import is_disk_error
-from streamsvm.store.sources.arrays import KINDS, as_numbers
+from streamsvm.store.disk_reads import is_disk_error
+from streamsvm.store.sources.array_rows import KINDS, as_numbers
 
 CSR_MATRIX, CSC_MATRIX = "csr_matrix", "csc_matrix"
 NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")

@@ -19,7 +19,7 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.sources.foreign import check_chunk
+from streamsvm.store.sources.hdf5_zarr import check_chunk
 from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, list_first, name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError
-from streamsvm.store.extents import CRC_BYTES, Place, UnitArray, find_segments, read_place
+from streamsvm.store.disk_reads import CRC_BYTES, Place, UnitArray, find_segments, read_place
 from streamsvm.store.format.arrays import ENTRIES, MATRIX, ArraySpec
 
 LZ4 = "lz4"

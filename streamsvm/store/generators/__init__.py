@@ -1,4 +1,10 @@
-"""Data sets made of random numbers, by name."""
+"""Data sets made of random numbers, by name.
+
+simple     how rows are drawn; a separable set, two moons, sparse text
+susy       a stand-in for SUSY
+table      an encoded table: numeric and one-hot columns
+raw_table  tables as text, before encoding
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,47 @@
-"""Files other programs wrote, read forward into batches of rows. The only place that knows their formats."""
+"""Files other programs wrote, read forward into batches of rows. The only place that knows their formats.
+
+Which files:
+
+    files             names and patterns to files, their format by first bytes; data lakes are refused
+    byte_stream       decompression, digests and blocks of whole lines
+    options           the options of reading
+
+Formats:
+
+    csv               CSV as a table
+    csv_dialect       delimiter, header and names of columns
+    csv_parsing       blocks of lines to record batches
+    csv_faults        what is wrong with a line, in words
+    bad_lines         lines that are left out, and their limit (--max-bad)
+    json_lines        JSON lines
+    parquet           Parquet
+    svmlight          svmlight (libsvm) text
+    npy               npy, npz and IDX
+    hdf5_zarr         arrays in HDF5 and Zarr
+    data_frames       tables of a program: pandas, polars, Arrow, DuckDB
+    arrays            arrays that a program has open
+    dask_blocks       partitions of Dask collections
+
+Columns of a table:
+
+    table             record batches to rows, for all formats of tables
+    schema            what becomes of each column
+    schema_inference  the schema by options, types and first values: dates, amounts, categories, ids
+    cell_parsing      cells to numbers, dates, amounts of money, labels and weights
+    value_counts      distinct values of categories, over all rows
+    encoding          columns to features: one-hot, hashed, crossed; the split by a column
+    text_features     words and runs of characters, hashed
+    description       what --describe says of each column
+
+Rows of any format:
+
+    source            what a source is
+    preprocessing     what is done to rows before they are stored
+    offsets           columns far from 0, stored less an offset
+    missing           missing values, filled
+    array_rows        arrays to checked float32 rows
+    read_ahead        threads that read and parse in advance
+"""
 
 from __future__ import annotations
 
@@ -24,8 +67,8 @@ SOURCES = Registry(
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
         "idx": "streamsvm.store.sources.npy:NpySource",
-        "hdf5": "streamsvm.store.sources.foreign:ForeignSource",
-        "zarr": "streamsvm.store.sources.foreign:ForeignSource",
+        "hdf5": "streamsvm.store.sources.hdf5_zarr:ForeignSource",
+        "zarr": "streamsvm.store.sources.hdf5_zarr:ForeignSource",
     },
 )
 
@@ -36,7 +79,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
     """
     from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
-    from streamsvm.store.sources.steps import choose_steps
+    from streamsvm.store.sources.preprocessing import choose_steps
 
     options = options or SourceOptions()
     if not paths:

@@ -1,89 +1,109 @@
-"""Arrays in memory as checked rows of float32: numpy arrays of any number type, scipy.sparse of any form."""
+"""Arrays that a program has open, read in slices of rows: of numpy, scipy.sparse, h5py, Zarr, and the matrix of an
+AnnData.
+
+They may lie on disk and be larger than memory: only ``shape`` and ``X[start:stop]`` are used.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, kind_of
+from streamsvm.rows import CSR
+from streamsvm.store.sources.array_rows import SLICE_BYTES, rows_of
+from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, labels_of, of_rows, weights_of
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.preprocessing import choose_steps
+from streamsvm.store.sources.source import BaseSource, Source, SourceFile
+from streamsvm.types import Batch
 
-SLICE_BYTES = 2 << 20
-"""Bytes of one slice of rows, as float32."""
-KINDS = "fiub"
-"""The kinds of dtype that are numbers: float, int, unsigned, bool."""
-MOST_COLUMNS = 2**31 - 1
-"""Columns of a sparse row are numbered in int32."""
-HINT_DTYPE = "save the array with a plain number dtype, such as float32"
-HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indicator; else remove or replace it"
+NAME = "X"
+"""What messages, and the list of sources, call an array."""
 
 
-def rows_of(X: Any, name: str, first_row: int = 0, *, missing: bool = False, exact: bool = False) -> Rows:
-    """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
+@dataclass(frozen=True, slots=True)
+class LabeledArray:
+    """Rows X (n, d) of a program with labels (n,), weights (n,) and names of columns, if any."""
 
-    ``name`` is what errors call it, ``first_row`` the number of its first row there, from 0; with ``missing`` NaN
-    stands for a missing value. ``exact``: numbers that float32 would round are float64, for a caller who takes an
-    offset from them before. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE as for files.
+    X: Any
+    labels: Array | None
+    weights: Array | None = None
+    names: tuple[str, ...] | None = None
+
+
+def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
+    """Return rows with labels and weights as arrays, one a row. Raises DataError.
+
+    Of an AnnData the rows are those of ``X.X``; ``labels`` and ``weights`` may be the names of columns of ``X.obs``.
     """
-    import scipy.sparse
-
-    sparse = scipy.sparse.issparse(X)
-    values = X if sparse else np.asarray(X)
-    if values.dtype.kind not in KINDS:
-        found = "text" if values.dtype.kind in "US" else str(values.dtype)
-        raise DataError(f"{name} holds {found}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
-    if values.ndim != 2:
-        found = f"{name} has the shape {values.shape}, expected (rows, columns)"
-        raise DataError(found, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
-    if sparse:
-        return _sparse(X, name, missing=missing, exact=exact)
-    rows = _numbers(values, name, first_row, missing=missing, exact=exact)
-    # to the compiler an array that cannot be written to is another type, and every pass one more to compile
-    return Dense(rows if rows.flags.writeable else rows.copy())
+    names = None
+    if kind_of(X) is RowKind.ANNOTATED:
+        labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
+        names, X = tuple(map(str, X.var_names)), X.X
+    if scipy.sparse.issparse(X):
+        X = scipy.sparse.csr_array(X)  # other forms have no slices of rows
+    rows = X.shape[0]
+    known = None if labels is None else of_rows(labels_of(labels, NAME), rows, NAME, LABELS)
+    factors = None if weights is None else of_rows(weights_of(weights, NAME), rows, NAME, WEIGHTS)
+    return LabeledArray(X, known, factors, names)
 
 
-def _sparse(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
-    if X.shape[1] > MOST_COLUMNS:
-        found = f"{name} has {X.shape[1]} columns, at most {MOST_COLUMNS} can be numbered"
-        raise DataError(found, code="E-COLUMNS", hint="hash the columns into fewer")
-    import scipy.sparse
+class OpenArraySource(BaseSource):
+    """An open array as a source, which can be read any number of times."""
 
-    csr = scipy.sparse.csr_array(X)
-    if not csr.has_canonical_format:
-        csr = csr.copy()  # what is put in order here is not the caller's
-        csr.sum_duplicates()
-    entries = csr.data.reshape(-1, 1)
-    data = _numbers(entries, f"the entries of {name},", 0, missing=missing, exact=exact).ravel()
-    rows = CSR(data, csr.indices.astype(np.int32), csr.indptr.astype(np.int64))
-    return rows if data.flags.writeable else rows._replace(data=data.copy())
+    def __init__(self, given: LabeledArray, *, missing: bool, exact: bool = False) -> None:
+        X = given.X
+        if not X.shape[0]:
+            raise DataError(f"{NAME} holds no rows", code="E-EMPTY", hint="check what it was made of")
+        super().__init__()
+        self._given, self._missing, self.exact = given, missing, exact
+        self.names_read = given.names
+        self.columns_read = int(X.shape[1])
+        self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
+
+    def read(self) -> Iterator[Batch]:
+        """Yield all rows in order; see ``BaseSource.read``."""
+        X, labels, weights = self._given.X, self._given.labels, self._given.weights
+        rows, file = X.shape[0], SourceFile(NAME)
+        self.sources.append(file)
+        for start, stop in self._spans(rows):
+            part = rows_of(X[start:stop], NAME, start, missing=self._missing, exact=self.exact)
+            known = np.empty(0) if labels is None else labels[start:stop]
+            yield Batch(part, known, None if weights is None else weights[start:stop])
+            file.rows = stop
+            file.read = file.size = stop * 4 * self._width
+
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        return {"format": "npy", "options": {"label": None}, "columns": self.columns_read}
+
+    @property
+    def _width(self) -> int:
+        """About how many numbers a row has."""
+        X = self._given.X
+        if self.sparse and isinstance(X, SparseMatrix):
+            return max(1, 2 * int(X.nnz) // self._given.X.shape[0])
+        return int(X.shape[1])
+
+    def _spans(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Slices of about ``SLICE_BYTES``, of whole chunks where the array has chunks."""
+        step = max(1, SLICE_BYTES // (4 * self._width))
+        X = self._given.X
+        chunk = X.chunks[0] if isinstance(X, Chunked) and X.chunks else 1
+        if isinstance(chunk, int) and 1 < chunk <= 2 * step:
+            step = max(1, step // chunk) * chunk
+        return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: bool) -> Array:
-    """Numbers in float32, or in float64 where they are to be exact and float32 rounds them."""
-    single = as_numbers(values, name, first_row, missing=missing)
-    rounded = exact and not np.array_equal(single, values, equal_nan=True)
-    return as_numbers(values, name, first_row, missing=missing, exact=True) if rounded else single
-
-
-def as_numbers(
-    values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False, exact: bool = False
-) -> Array:
-    """Return numbers (n, d) as float32, or as float64 where they are to be ``exact``; with ``missing``, NaN stands for
-    a missing value and stays.
-
-    Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
-    """
-    with np.errstate(over="ignore"):
-        cast: Float32 = np.ascontiguousarray(values, np.float32)
-    finite = ~np.isinf(cast) if missing else np.isfinite(cast)
-    if finite.all():
-        return np.ascontiguousarray(values, np.float64) if exact else cast
-    row, column = np.argwhere(~finite)[0].tolist()
-    place = f"{name} row {first_row + row + 1}, column {first_column + column + 1}"
-    if np.isfinite(values[row, column]):
-        raise DataError(f"{place}: {values[row, column]} does not fit float32", code="E-RANGE", hint="scale the column")
-    found = f"{place}: {values[row, column]} is not finite"
-    hint = HINT_NAN if np.isnan(values[row, column]) else "remove or replace such values"
-    raise DataError(found, code="E-NONFINITE", hint=hint)
+def open_array_source(given: LabeledArray, options: SourceOptions) -> Source:
+    """Return the rows of an array as a source. Raises DataError."""
+    source = OpenArraySource(given, missing=options.missing != "error")
+    choose_steps(source, options)
+    return source

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.ahead import ahead
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, Input, line_blocks, oddities_of, whole_rows
-from streamsvm.store.sources.cells import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
+from streamsvm.store.sources.cell_parsing import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
 from streamsvm.store.sources.csv_dialect import Dialect, detect_dialect, without_comments
 from streamsvm.store.sources.csv_faults import LINE_HINT, BadLineFilter, ExpectedColumns, find_fault
 from streamsvm.store.sources.csv_parsing import (
@@ -35,8 +34,9 @@ from streamsvm.store.sources.csv_parsing import (
 )
 from streamsvm.store.sources.encoding import TEXT_WITH_MEANING, TableEncoder, batch_rows
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.planning import Samples, plan_schema, stated_columns
+from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import ALL_TEXT, NUMBER, Schema, label_of
+from streamsvm.store.sources.schema_inference import Samples, plan_schema, stated_columns
 from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
 
@@ -214,7 +214,7 @@ class CSVSource(TableSource):
             together = not alone and len(columns) <= NARROW
             tables = parse_blocks(self._blocks(stream, converting, types), parsing, converting, together=together)
             try:
-                with closing(tables if alone else ahead(tables)) as tables:
+                with closing(tables if alone else read_ahead(tables)) as tables:
                     for table in tables:
                         file.read = stream.disk_position
                         step = batch_rows(self.schema) if self.schema.has_text else max(1, table.num_rows)
@@ -240,7 +240,7 @@ class CSVSource(TableSource):
             blocks = _without_comments(blocks, options.comment)
         if options.multiline:
             blocks = whole_rows(blocks, stream.name)
-        return ahead(blocks) if stream.compression else blocks
+        return read_ahead(blocks) if stream.compression else blocks
 
     def _expected_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
         """What the columns must hold to be read as some types."""

@@ -21,11 +21,11 @@ import pyarrow.csv as pacsv
 from streamsvm.aliases import ByName
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import LARGEST_LABEL
-from streamsvm.store.sources.ahead import in_order
 from streamsvm.store.sources.byte_stream import UTF16_MARKS, Input, end_of_last_row
-from streamsvm.store.sources.cells import NUMBER_WORDS, Arrow, MissingWords, is_text
+from streamsvm.store.sources.cell_parsing import NUMBER_WORDS, Arrow, MissingWords, is_text
 from streamsvm.store.sources.csv_dialect import Dialect
-from streamsvm.store.sources.planning import Samples
+from streamsvm.store.sources.read_ahead import map_in_order
+from streamsvm.store.sources.schema_inference import Samples
 from streamsvm.store.sources.svmlight import NUMBER_PATTERN
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -139,7 +139,7 @@ def parse_blocks(
 
     with closing(blocks):
         numbered = enumerate(blocks)
-        tables = in_order(make, numbered) if together else ((item, make(item)) for item in numbered)
+        tables = map_in_order(make, numbered) if together else ((item, make(item)) for item in numbered)
         with closing(tables):
             for _, table in tables:
                 yield from table.to_batches()

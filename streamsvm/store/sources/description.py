@@ -10,19 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamsvm.store.sources.cells import BadCell, MissingWords, amounts_of, as_text, by_value, dates, is_text, numbers
-from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.planning import (
-    ALMOST_UNIQUE,
-    FIRST_TIME,
-    LAST_TIME,
-    LEAST_ID,
-    LEAST_ROWS,
-    is_index_level,
-    is_unnamed,
-    named_columns,
-    stated_columns,
+from streamsvm.store.sources.cell_parsing import (
+    BadCell,
+    MissingWords,
+    amounts_of,
+    as_text,
+    by_value,
+    dates,
+    is_text,
+    numbers,
 )
+from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     AMOUNT,
     BOOLEAN,
@@ -36,6 +34,17 @@ from streamsvm.store.sources.schema import (
     YEARS,
     Column,
     Schema,
+)
+from streamsvm.store.sources.schema_inference import (
+    ALMOST_UNIQUE,
+    FIRST_TIME,
+    LAST_TIME,
+    LEAST_ID,
+    LEAST_ROWS,
+    is_index_level,
+    is_unnamed,
+    named_columns,
+    stated_columns,
 )
 from streamsvm.store.sources.table import TableSource
 

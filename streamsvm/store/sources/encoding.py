@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.errors import UsageError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_where
-from streamsvm.store.sources.cells import (
+from streamsvm.store.sources.cell_parsing import (
     EPOCH,
     FIRST_SECOND,
     ISO,
@@ -430,7 +430,7 @@ class Split:
 
     column: str
     form: str = ISO
-    """How its dates are written; see ``cells.dates``."""
+    """How its dates are written; see ``cell_parsing.dates``."""
     after: float | dt.datetime | None = None
     """Rows with a larger value, or at this time or later, are for testing; None: rows are divided by group."""
 

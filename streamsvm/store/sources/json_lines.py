@@ -20,12 +20,12 @@ import pyarrow.json as pajson
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.ahead import in_order
 from streamsvm.store.sources.byte_stream import Input, line_blocks, oddities_of
-from streamsvm.store.sources.cells import BadCell
+from streamsvm.store.sources.cell_parsing import BadCell
 from streamsvm.store.sources.csv_faults import LINE_HINT
 from streamsvm.store.sources.encoding import TableEncoder, unreadable_rows
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.read_ahead import map_in_order
 from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
@@ -97,7 +97,9 @@ class JSONLinesSource(TableSource):
         """
         parse = partial(_parse_block, schema=schema)
         with closing(lines):
-            yield from in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)
+            yield from (
+                map_in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)
+            )
 
     def _check_lines(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
         """The rows of a block, each line of which is checked by itself."""

@@ -22,10 +22,10 @@ from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, SecurityError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.ahead import DigestBeside
-from streamsvm.store.sources.arrays import HINT_DTYPE, KINDS, SLICE_BYTES, as_numbers
+from streamsvm.store.sources.array_rows import HINT_DTYPE, KINDS, SLICE_BYTES, as_numbers
 from streamsvm.store.sources.byte_stream import Input
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.read_ahead import BackgroundDigest
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch
 
@@ -66,7 +66,7 @@ class NpySource(BaseSource):
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
-            with self._arrays(path) as (X, y), DigestBeside(path) as digest:
+            with self._arrays(path) as (X, y), BackgroundDigest(path) as digest:
                 rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
                 labels = None if y is None else y.slices(rows)
                 for values in X.slices(rows):

@@ -13,7 +13,7 @@ from streamsvm.errors import DataError, UsageError
 from streamsvm.store.sources.bad_lines import Rejects
 
 if TYPE_CHECKING:
-    from streamsvm.store.sources.cells import MissingWords
+    from streamsvm.store.sources.cell_parsing import MissingWords
 
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
@@ -330,7 +330,7 @@ class SourceOptions(ReadOptions):
     @property
     def words(self) -> MissingWords:
         """The words for a missing value."""
-        from streamsvm.store.sources.cells import MissingWords
+        from streamsvm.store.sources.cell_parsing import MissingWords
 
         return MissingWords(tuple(word.strip() for word in self.missing_words))
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.regular import open_regular
-from streamsvm.store.sources.cells import as_stored, stored_type
+from streamsvm.store.sources.cell_parsing import as_stored, stored_type
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.planning import named_columns, stated_columns
 from streamsvm.store.sources.schema import TableWidth, check_width, shell_word, width_bytes
+from streamsvm.store.sources.schema_inference import named_columns, stated_columns
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import TableSource
 

@@ -12,8 +12,8 @@ from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.store.sources.options import SourceOptions
 
 if TYPE_CHECKING:
-    from streamsvm.store.sources.census import TableCensus
     from streamsvm.store.sources.text_features import DocumentCounts
+    from streamsvm.store.sources.value_counts import TableCensus
 
 NUMBER, AMOUNT, BOOLEAN, YEARS = "number", "amount", "boolean", "years"
 CATEGORY, HASHED, TEXT = "category", "hashed", "text"
@@ -58,7 +58,7 @@ class Column:
     values: tuple[str, ...] = ()
     """The value that each feature column stands for; empty for a number and for what is hashed."""
     form: str = ""
-    """Of dates one of ``cells.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty
+    """Of dates one of ``cell_parsing.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty
     where the type of the column says it.
     """
     unasked: bool = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from streamsvm.aliases import JsonObject
 
 if TYPE_CHECKING:
-    from streamsvm.store.sources.steps import RowSteps
+    from streamsvm.store.sources.preprocessing import RowSteps
     from streamsvm.types import Batch
 
 UNLABELED = "rows without a label were left out"

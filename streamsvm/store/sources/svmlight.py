@@ -21,9 +21,9 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
-from streamsvm.store.sources.ahead import ahead, in_order
 from streamsvm.store.sources.byte_stream import BLOCK, Input, line_blocks, oddities_of
 from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.read_ahead import map_in_order, read_ahead
 from streamsvm.store.sources.source import BaseSource, SourceFile
 from streamsvm.types import Batch
 
@@ -88,9 +88,9 @@ class SvmlightSource(BaseSource):
     def _batches_of(self, stream: Input, file: SourceFile) -> Iterator[Batch]:
         allowed = self._options.allow_no_final_newline
         blocks = line_blocks(stream, allow_no_final_newline=allowed)
-        blocks = ahead(blocks) if stream.compression else blocks
+        blocks = read_ahead(blocks) if stream.compression else blocks
         lines = 0
-        for block, clean in in_order(self._parse_clean, blocks):
+        for block, clean in map_in_order(self._parse_clean, blocks):
             if clean is None:
                 text = QUERY_ID.sub(WITHOUT_QUERY_ID, block) if self._options.ignore_qid else block
                 batch, taken = self._parse_batch(text, stream.name, lines)

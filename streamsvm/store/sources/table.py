@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.ahead import DigestBeside
-from streamsvm.store.sources.cells import Arrow, BadCell, by_value, with_words_missing
-from streamsvm.store.sources.census import new_census, note_alike
+from streamsvm.store.sources.cell_parsing import Arrow, BadCell, by_value, with_words_missing
 from streamsvm.store.sources.encoding import TableEncoder, batch_rows
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
-from streamsvm.store.sources.planning import (
+from streamsvm.store.sources.read_ahead import BackgroundDigest
+from streamsvm.store.sources.schema import Schema, check_width, schema_from
+from streamsvm.store.sources.schema_inference import (
     Samples,
     describe_proposals,
     is_index_level,
@@ -35,8 +35,8 @@ from streamsvm.store.sources.planning import (
     same_columns,
     stated_columns,
 )
-from streamsvm.store.sources.schema import Schema, check_width, schema_from
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
+from streamsvm.store.sources.value_counts import new_census, note_alike
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536
@@ -84,7 +84,10 @@ class TableSource(BaseSource):
             file = self._new_file(path)
             self.sources.append(file)
             read = self._rows(path, batch_rows(self.schema), self.schema.needed, file)
-            with nullcontext() if self.hashes_as_it_reads else DigestBeside(path) as digest, closing(read) as tables:
+            with (
+                nullcontext() if self.hashes_as_it_reads else BackgroundDigest(path) as digest,
+                closing(read) as tables,
+            ):
                 for batch, rows in map(partial(self._encode, encoder, file), tables):  # which keeps no table meanwhile
                     rejects.check(share)
                     if file.take(batch, rows, self.notices):

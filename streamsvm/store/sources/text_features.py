@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.cells import Arrow, as_text
+from streamsvm.store.sources.cell_parsing import Arrow, as_text
 from streamsvm.store.sources.schema import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]

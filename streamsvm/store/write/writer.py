@@ -34,7 +34,7 @@ from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import ArraySpec, Encoding, entry_of, specs_of, values_of
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
-from streamsvm.store.write.cutting import Chunker, new_chunker
+from streamsvm.store.write.chunking import Chunker, new_chunker
 from streamsvm.types import Chunk
 
 MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.format.labels import similar_texts
-from streamsvm.store.sources.cells import Arrow, by_value
+from streamsvm.store.sources.cell_parsing import Arrow, by_value
 from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
 from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 

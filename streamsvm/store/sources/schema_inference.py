@@ -21,7 +21,7 @@ from pyarrow import types
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.store.sources.cells import (
+from streamsvm.store.sources.cell_parsing import (
     DATES,
     ISO,
     NUMBER_WORDS,
@@ -33,7 +33,6 @@ from streamsvm.store.sources.cells import (
     is_text,
     zone_of,
 )
-from streamsvm.store.sources.census import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     ALL_TEXT,
@@ -60,6 +59,7 @@ from streamsvm.store.sources.schema import (
     shell_word,
 )
 from streamsvm.store.sources.text_features import is_form
+from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 SOME_NUMBERS = 0.1

@@ -1,7 +1,7 @@
 """Partitions of data frames and blocks of arrays that the workers of Dask have: one process writes them to files, another
 reads these as a source whose errors name the block.
 
-Data frames become record batches (``arrow.frame_source``), arrays become npy files.
+Data frames become record batches (``data_frames.frame_source``), arrays become npy files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.arrays import KINDS, SLICE_BYTES, as_numbers, rows_of
-from streamsvm.store.sources.arrow import (
+from streamsvm.store.sources.array_rows import KINDS, SLICE_BYTES, as_numbers, rows_of
+from streamsvm.store.sources.data_frames import (
     ARRAY,
     ARROW_ERRORS,
     HINT_TYPES,
@@ -32,8 +32,8 @@ from streamsvm.store.sources.arrow import (
     with_block_names,
 )
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import BaseSource, Source, SourceFile
-from streamsvm.store.sources.steps import choose_steps
 from streamsvm.types import Batch
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"

@@ -20,11 +20,11 @@ from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_
 from streamsvm.kinds_of_rows import ARRAYS, WITH_COLUMN_NAMES, RowKind, kind_of
 from streamsvm.model import Model
 from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
-from streamsvm.store.sources.arrays import rows_of
-from streamsvm.store.sources.arrow import dask_blocks_of, numbers_of, table_source
+from streamsvm.store.sources.array_rows import rows_of
+from streamsvm.store.sources.arrays import LabeledArray, OpenArraySource
+from streamsvm.store.sources.data_frames import dask_blocks_of, numbers_of, table_source
 from streamsvm.store.sources.missing import Filling, filling_from
 from streamsvm.store.sources.offsets import offsets_from
-from streamsvm.store.sources.open_arrays import LabeledArray, OpenArraySource
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""

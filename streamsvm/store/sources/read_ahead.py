@@ -1,7 +1,7 @@
 """Reading ahead: what other threads make while the caller works on what came before.
 
-``ahead`` has one thread that makes the items of an iterator, ``in_order`` has several that work on items that the
-caller takes, and ``DigestBeside`` hashes a file that another library reads meanwhile.
+``read_ahead`` has one thread that makes the items of an iterator, ``map_in_order`` has several that work on items that the
+caller takes, and ``BackgroundDigest`` hashes a file that another library reads meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _End:
         self.error = error
 
 
-def ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
+def read_ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     """Yield ``items``, at most ``depth`` of them made in advance by a thread.
 
     What they raise is raised here. The thread closes the items and ends when they end, or when this iterator is closed:
@@ -74,7 +74,7 @@ def _put(made: queue.Queue[T | _End], item: T | _End, unwanted: Event) -> bool:
     return False
 
 
-def in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:
+def map_in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:
     """Yield every item with the result of ``make``, in the order of the items; idle threads compute some in advance,
     one each and one more.
 
@@ -127,7 +127,7 @@ def _future_of(item: T, make: Callable[[T], R]) -> Future[R]:
     return made
 
 
-class DigestBeside:
+class BackgroundDigest:
     """The sha256 of a file, computed by another thread; a context manager, at whose end it is no longer wanted.
 
     Where there is one thread it is computed when it is asked for: at the end, as the rows come first.

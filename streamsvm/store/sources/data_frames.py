@@ -27,11 +27,11 @@ from streamsvm.aliases import Array
 from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, RowKind, kind_of, package_of
 from streamsvm.store.format.predictions import GrowingFile
-from streamsvm.store.sources.arrays import KINDS
-from streamsvm.store.sources.cells import as_stored, stored_type
+from streamsvm.store.sources.array_rows import KINDS
+from streamsvm.store.sources.cell_parsing import as_stored, stored_type
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import Source, SourceFile
-from streamsvm.store.sources.steps import choose_steps
 from streamsvm.store.sources.table import TableSource
 from streamsvm.types import Batch
 

@@ -24,7 +24,7 @@ from streamsvm.store.format.labels import Labels, add_counts, note_labels
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.sources import SourceFile
-from streamsvm.store.write.building import Opener
+from streamsvm.store.write.resume import Opener
 from streamsvm.store.write.shuffle import RUN_BYTES, Spool, hashes
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report

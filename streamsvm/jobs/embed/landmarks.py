@@ -31,7 +31,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
 from streamsvm.rows import Dense, Float32, Int64
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
-from streamsvm.store.write.cutting import join_chunks
+from streamsvm.store.write.chunking import join_chunks
 from streamsvm.types import Chunk, Report, Store, Visit
 
 

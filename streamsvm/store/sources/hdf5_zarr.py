@@ -16,9 +16,9 @@ from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
-from streamsvm.store.sources.ahead import DigestBeside
 from streamsvm.store.sources.byte_stream import digest_of
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.read_ahead import BackgroundDigest
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch
 
@@ -55,7 +55,7 @@ class ForeignSource(BaseSource):
         for path in self._paths:
             file = SourceFile(str(path), size_of(path))
             self.sources.append(file)
-            with closing(self._open(path)) as foreign, DigestBeside(path, digest_of_tree) as digest:
+            with closing(self._open(path)) as foreign, BackgroundDigest(path, digest_of_tree) as digest:
                 features, total = foreign.features, foreign.features.rows
                 for start in range(0, total, features.step):
                     stop = min(start + features.step, total)

@@ -42,7 +42,7 @@ def ingest_given(X: Any, y: Any, weight: Any, job: IngestJob, report: Report = s
         return _ingest_table(X, {"label": y, "weight": weight}, job, report)
     if y is None and job.label is None:
         raise UsageError("there are no labels", hint="pass y=LABELS, one a row")
-    from streamsvm.store.sources.open_arrays import label_array, open_array_source
+    from streamsvm.store.sources.arrays import label_array, open_array_source
 
     labels, weight = job.label if y is None else y, job.weight if weight is None else weight
     labels, weight = (column_of(values) if is_lazy(values) else values for values in (labels, weight))
@@ -52,7 +52,7 @@ def ingest_given(X: Any, y: Any, weight: Any, job: IngestJob, report: Report = s
 
 def _ingest_table(X: Any, beside: ByName, job: IngestJob, report: Report) -> IngestResult:
     """Write a table; ``beside``: labels and weights by the option that names their column, or the names of columns."""
-    from streamsvm.store.sources.arrow import table_source
+    from streamsvm.store.sources.data_frames import table_source
 
     names = {option: value for option, value in beside.items() if isinstance(value, str)}
     columns = {
@@ -80,7 +80,7 @@ def column_of(values: Any) -> Array:
     if kind in DASK:
         values = values.compute()
     elif kind in TABLES and not isinstance(values, FrameInMemory):
-        from streamsvm.store.sources.arrow import one_column
+        from streamsvm.store.sources.data_frames import one_column
 
         values = np.concatenate([np.asarray(batch.column(0)) for batch in one_column(values)] or [np.empty(0)])
     found = np.asarray(values)
