@@ -127,6 +127,7 @@ def evaluate(
     threshold: float | None = None,
     best_threshold: str | None = None,
     cost: float | Sequence[float] = ...,
+    positive: str | None = None,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> EvaluateResult: ...
@@ -177,6 +178,7 @@ def fit(
     warm_start: FitResult | Model | str | PathLike[str] | None = None,
     validation: float | str | PathLike[str] | None = None,
     patience: int | None = None,
+    score: str | None = None,
     tolerance: float = ...,
     max_passes: int = 1000,
     time_limit: float | str = ...,
@@ -299,6 +301,7 @@ def plan(
     warm_start: str | PathLike[str] | None = None,
     validation: float | str | PathLike[str] | None = None,
     patience: int | None = None,
+    score: str | None = None,
     tolerance: float = ...,
     max_passes: int = 1000,
     time_limit: float | str = ...,

@@ -85,11 +85,12 @@ def _describe_regression(e: RegressionEvaluation) -> Iterator[str]:
 def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iterator[str]:
     yield f"accuracy           {e.accuracy:.5f}  (error {100 * (1 - e.accuracy):.2f} %)"
     yield f"balanced accuracy  {e.balanced_accuracy:.5f}"
-    positive = "" if e.F1 is None else f"{e.F1:.5f} for {e.classes[1]}, "
+    positive = "" if e.F1 is None else f"{e.F1:.5f} of {e.positive}, "
     yield f"F1                 {positive}{e.F1_macro:.5f} macro"
     if e.AUC is not None:
         yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
-        yield f"average precision  {e.average_precision:.5f}"
+        yield f"average precision  {_or_dash(e.average_precision)} of {e.positive}"
+        yield f"positive class     {e.positive}, {_share_of(e)} of the rows; another one by --positive"
     if e.hinge is not None:
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
     if e.log_loss is not None:
@@ -101,6 +102,16 @@ def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iter
     if len(e.classes) <= MAX_TABLE_CLASSES:
         yield from _class_lines(e)
         yield from _confusion_lines(e)
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5f}"
+
+
+def _share_of(e: ModelEvaluation) -> str:
+    assert e.positive is not None
+    rows = sum(e.confusion[e.truths.index(e.positive)])
+    return f"{100 * rows / max(e.rows, 1):.3g} %"
 
 
 def _class_lines(e: ModelEvaluation) -> Iterator[str]:

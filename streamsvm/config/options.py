@@ -112,7 +112,8 @@ class Option:
     bounds: Bounds | None = None
     """Bounds of the number, or of every number of a list or table. Values that are not numbers are not checked."""
     choices: str | tuple[str, ...] = ()
-    """The allowed words: a tuple, or a registry as "module:NAME"."""
+    """The allowed words: a tuple, or a registry as "module:NAME". A word with a colon, 'cost:fp=X', is a form: what
+    begins like it is allowed, and checked by the job."""
     beside: tuple[str, ...] = ()
     """Allowed words in addition to those of the registry, such as 'auto'."""
     aliases: tuple[tuple[str, str], ...] = ()
@@ -421,6 +422,8 @@ def check_value(field: Field, value: OptionValue, name: str) -> None:
 def _check_choice(field: Field, value: str, name: str) -> None:
     known = field.choices()
     if not known or value in known:
+        return
+    if any(":" in word and value.startswith(word[: word.index(":") + 1]) for word in known):
         return
     hint = f"choose from {', '.join(known)}"
     raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean(value, known)}", hint=hint)

@@ -122,9 +122,11 @@ def _tiles(run: RunRecord, end: End) -> Markup:
     ]
     if run.plan is not None:
         found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
-    held = end.validation
-    if held is not None and isinstance(held.get("error"), float):
-        found.append((f"held-out {run.error_name}", run.error_text(held["error"]), f"C = {held.get('C', 0):g}"))
+    held = run.held_out_score()
+    if held is not None and end.validation is not None:
+        found.append(
+            (f"held-out {run.measure.title}", run.measure.full_text(held), f"C = {end.validation.get('C', 0):g}")
+        )
     if run.evaluation is not None:
         e = run.evaluation
         found.append(("test error", percent(1.0 - e.accuracy, 4), f"{format_figure(e.rows)} rows"))
@@ -256,37 +258,37 @@ def _passes_table(widest: list[Pass]) -> Markup:
 
 
 def draw_held_out(run: RunRecord) -> PagePart | None:
-    """Return the section on the error on held-out rows; None without such."""
-    found = [look for look in run.held_out if keep_finite([look.error])]
+    """Return the section on the score of held-out rows; None without such."""
+    found = [look for look in run.held_out if keep_finite([look.value])]
     if not found:
         return None
-    costs = sorted({look.C for look in found})
-    low, high = min(look.error for look in found), max(look.error for look in found)
-    margin = 0.08 * (high - low) or 0.01
-    in_percent = not run.is_regression
-    margin = margin if in_percent else 0.08 * (high - low) or 0.01 * high or 1.0
-    y = linear_axis(
-        max(0.0, low - margin), high + margin, UPWARDS, text=lambda v: f"{100 * v if in_percent else v:.3g}"
-    )
+    measure, costs = run.measure, sorted({look.C for look in found})
+    low, high = min(look.value for look in found), max(look.value for look in found)
+    margin = 0.08 * (high - low) or (0.01 if measure.percent else 0.01 * abs(high) or 1.0)
+    bottom = low - margin if low < 0.0 else max(0.0, low - margin)
+    y = linear_axis(bottom, high + margin, UPWARDS, text=lambda v: f"{100 * v if measure.percent else v:.3g}")
     x = count_axis(max(look.number for look in found), ACROSS)
-    first, best, name = run.error_text(found[0].error), run.error_text(low), run.error_name
+    best = measure.full_text(min((look.value for look in found), key=measure.rank))
+    first, name = measure.full_text(found[0].value), measure.title
     title = f"{name[0].upper()}{name[1:]} on held-out rows"
     says = f"{title} over readings: {first} first, at best {best}."
-    chart = Chart(title, says, x, y, ("readings of the data", f"{name}, %" if in_percent else name))
+    label = f"{name}, %" if measure.percent else name
+    chart = Chart(title, says, x, y, ("readings of the data", label))
     for number, C in enumerate(costs[:SERIES]):
-        points = [(float(look.number), look.error) for look in found if look.C == C]
+        points = [(float(look.number), look.value) for look in found if look.C == C]
         chart.line(points, number, f"C = {C:g}", dots=len(points) <= 40)
-    lead = "Rows that training does not see. The model that was written is that of the reading where this was least."
+    end = "greatest" if measure.higher_is_better else "least"
+    lead = f"Rows that training does not see. The model that was written is that of the reading where this was {end}."
     if len(costs) > SERIES:
         lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
-    rows = [(f"{C:g}", str(b.number), run.error_text(b.error)) for C in costs for b in [_best_of(found, C)]]
+    rows = [(f"{C:g}", str(b.number), measure.full_text(b.value)) for C in costs for b in [_best_of(run, found, C)]]
     return PagePart(
         "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best at reading", name), rows))
     )
 
 
-def _best_of(found: list[HeldOut], C: float) -> HeldOut:
-    return min((look for look in found if look.C == C), key=lambda look: look.error)
+def _best_of(run: RunRecord, found: list[HeldOut], C: float) -> HeldOut:
+    return min((look for look in found if look.C == C), key=lambda look: run.measure.rank(look.value))
 
 
 def draw_resources(run: RunRecord) -> PagePart | None:

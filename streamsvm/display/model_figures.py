@@ -148,7 +148,8 @@ def _auc_text(e: Evaluated) -> str:
 
 
 def _precision_text(e: Evaluated) -> str:
-    return "" if e.average_precision is None else f"average precision {e.average_precision:.5f}"
+    of = "" if e.positive is None else f" of {e.positive}"
+    return "" if e.average_precision is None else f"average precision {e.average_precision:.5f}{of}"
 
 
 def _draw_curve(

@@ -172,7 +172,7 @@ def number_names(names: Sequence[str]) -> list[str]:
 
 
 def _figures_table(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
-    head = ("run", "solver", "gap", "readings", "time", "peak", "read", "held-out error", "test error", "AUC")
+    head = ("run", "solver", "gap", "readings", "time", "peak", "read", "held-out score", "test error", "AUC")
     return table(head, [_run_row(run, name) for run, name in zip(runs, names, strict=True)])
 
 
@@ -182,7 +182,7 @@ def _run_row(run: RunRecord, name: str) -> list[str]:
         last = run.passes[-1] if run.passes else None
         known = ["–"] * 4 if last is None else [percent(last.gap), str(last.number), seconds_text(last.seconds), "–"]
         return [shorten(name, 32), solver, *known, "–", "–", "–", "not finished"]
-    held = end.validation["error"] if end.validation else None
+    held, measure = run.held_out_score(), run.measure
     return [
         shorten(name, 32),
         solver,
@@ -191,7 +191,7 @@ def _run_row(run: RunRecord, name: str) -> list[str]:
         seconds_text(end.seconds),
         f"{end.peak / MIB:.0f} MiB",
         size_text(end.bytes_read),
-        "–" if held is None else run.error_text(held) + (" RMSE" if run.is_regression else ""),
+        "–" if held is None else measure.full_text(held) + ("" if measure.percent else f" {measure.title}"),
         _test_error(run),
         "–" if e is None or e.AUC is None else f"{e.AUC:.4f}",
     ]

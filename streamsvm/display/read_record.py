@@ -20,6 +20,7 @@ import msgspec
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.units import percent
 from streamsvm.errors import DataError, MissingError
+from streamsvm.model.measures import ERROR, RMSE, Measure, recorded_measure
 from streamsvm.regular import is_folder, open_regular, read_whole
 from streamsvm.tasks import REGRESSION
 
@@ -60,7 +61,7 @@ class End(msgspec.Struct):
     """The share of the time in which nothing was waited for."""
     rounding: float = 0.0
     validation: JsonObject | None = None
-    """The best error on held-out rows."""
+    """The best score of held-out rows."""
     problems: list[ProblemEnd] = []
 
 
@@ -126,11 +127,20 @@ class Pass(Moment, kw_only=True):
 
 
 class HeldOut(msgspec.Struct, kw_only=True):
-    """The error on held-out rows after a pass: an event ``validation``."""
+    """The score of held-out rows after a pass: an event ``validation``."""
 
     number: int = msgspec.field(name="pass")
     C: float
-    error: float
+    error: float | None = None
+    """The usual measure."""
+    score: float | None = None
+    """Another one, which is named."""
+    measure: str = ""
+
+    @property
+    def value(self) -> float:
+        """The score, whatever its measure."""
+        return next((value for value in (self.score, self.error) if value is not None), math.nan)
 
 
 class Stopped(msgspec.Struct):
@@ -283,6 +293,8 @@ class Evaluated(msgspec.Struct):
     AUC: float | None = None
     AUC_error: float | None = None
     average_precision: float | None = None
+    positive: str | None = None
+    """Of two classes the one that precision and recall are of."""
     roc: list[tuple[float, float]] = []
     precision_recall: list[tuple[float, float]] = []
     margins: Margins | None = None
@@ -394,14 +406,19 @@ class RunRecord:
         classes = recorded if isinstance(recorded, list) else []
         return sorted(dict.fromkeys(names), key=lambda name: classes.index(name) if name in classes else len(classes))
 
-    def error_text(self, error: float) -> str:
-        """Return an error on held-out rows: a share in percent, of a regression in the units of the target."""
-        return f"{error:.4g}" if self.is_regression else percent(error, 4)
-
     @property
-    def error_name(self) -> str:
-        """'error', a share of wrong answers, or 'RMSE'."""
-        return "RMSE" if self.is_regression else "error"
+    def measure(self) -> Measure:
+        """What held-out rows judge by."""
+        named = self.settings.get("score")
+        if isinstance(named, str):
+            return recorded_measure({"measure": named})
+        return RMSE if self.is_regression else ERROR
+
+    def held_out_score(self) -> float | None:
+        """Return the best score of held-out rows; None without such."""
+        said = {} if self.end is None or self.end.validation is None else self.end.validation
+        found = said.get("score", said.get("error"))
+        return found if isinstance(found, float) else None
 
     def widest(self) -> list[Pass]:
         """Return the certificate with the largest gap of each pass: of several problems, that of the one furthest behind."""

@@ -282,10 +282,13 @@ def format_count(count: float) -> str:
 
 
 def describe_held_out(said: JsonObject) -> tuple[str, str]:
-    """Return the measure of the error on held-out rows, and its value with C and pass; a share of wrong answers is in percent."""
-    measure = said.get("measure", "error")
-    value = percent(said["error"], 4) if measure == "error" else f"{said['error']:.4g}"
-    return measure, f"{value} (C = {said['C']:g}, pass {said['pass']})"
+    """Return the measure by which held-out rows judged, and its best value with C and pass; a share is in percent."""
+    from streamsvm.model.measures import recorded_measure
+
+    measure = recorded_measure(said)
+    value = measure.full_text(said["error"] if "error" in said else said["score"])
+    of = f" of {said['positive']}" if "positive" in said else ""
+    return measure.title + of, f"{value} (C = {said['C']:g}, pass {said['pass']})"
 
 
 def draw_gap_curve(gaps: Sequence[float]) -> str:

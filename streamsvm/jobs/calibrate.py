@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,18 @@ def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
     for mine in group_outcomes(plan.problems, plan.class_names):
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
         found[mine.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
+    return found
+
+
+def loss_probabilities(plan: Plan) -> dict[float, Callable[[Float64], Float64]]:
+    """Return by C the function from decision values, in the order of the problems, to the probabilities that the
+    logistic loss means by itself.
+    """
+    loss, found = plan.problems[0].loss, dict[float, Callable[[Float64], Float64]]()
+    assert isinstance(loss, Logistic)  # ``measures.choose_measure`` has seen to it
+    for C in plan.costs:
+        ratios = np.array([_ratio(problem, plan.layout) for problem in plan.problems if problem.C == C])
+        found[C] = calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows).calibrator.probabilities
     return found
 
 

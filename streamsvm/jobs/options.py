@@ -156,6 +156,39 @@ Tolerance = Annotated[
 MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
 
 
+SCORES = (
+    "error",
+    "balanced_error",
+    "f1",
+    "auc",
+    "average_precision",
+    "log_loss",
+    "brier",
+    "cost:fp=X,fn=Y",
+    "rmse",
+    "mae",
+    "r2",
+)
+"""The names of ``model.measures.MEASURES``, which help shows without loading it."""
+Score = Annotated[
+    str | None,
+    Option(
+        "The measure by which rows held out judge a model. Of two classes the positive one is --positive, else the rarer one.",
+        "stopping",
+        choices=SCORES,
+        default="error; of numbers rmse, of one class balanced_error",
+    ),
+]
+
+
+def check_score(score: str | None, option: str = "--score") -> None:
+    """Raise UsageError for a measure there is not, and for one that is not written out."""
+    if score is not None:
+        from streamsvm.model.measures import parse_measure  # loads numpy: only where it is needed
+
+        parse_measure(score, option)
+
+
 Dtype = Option(
     "Number type of the features on disk; int8 has a scale for each column.",
     "kernel",

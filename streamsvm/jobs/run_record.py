@@ -317,7 +317,7 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
         if accumulator.probabilities.figures() is not None:
             record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
-            record |= build_curves(accumulator.ranking.counts, model.classes)
+            record |= build_curves(accumulator.ranking.counts, model.classes, accumulator.positive)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
 
@@ -328,14 +328,16 @@ def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
     return {name: counts.facts() for name, counts in both.items()}
 
 
-def build_curves(counts: Int64, classes: Sequence[str]) -> JsonObject:
-    """Return ROC, precision over recall, and the margins of both classes; ``counts`` (2, bins) by rising value."""
-    totals = counts.sum(axis=1)
+def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1) -> JsonObject:
+    """Return ROC and precision over recall of the positive class, and the margins of both; ``counts`` (2, bins) by
+    rising value.
+    """
     used = np.flatnonzero(counts.any(axis=0))
-    if not totals.all():
+    if not counts.any(axis=1).all():
         return {}
-    false, true = np.cumsum(counts[:, used][:, ::-1].astype(np.float64), axis=1)
-    shares = np.array([false / totals[0], true / totals[1]])
+    of_positive = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
+    false, true = np.cumsum(of_positive[:, ::-1].astype(np.float64), axis=1)
+    shares = np.array([false / false[-1], true / true[-1]])
     along = _evenly(shares.sum(axis=0))
     roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
     recalled = _evenly(shares[1])

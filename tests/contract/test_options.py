@@ -68,6 +68,7 @@ OTHER: dict[str, Any] = {
     "warm_start": "warm.ssvm",
     "validation": 0.3,
     "patience": 1,
+    "score": "auc",
     "tolerance": 0.97,
     "max_passes": 1,
     "time_limit": 0.0,

@@ -109,7 +109,7 @@ def test_metrics_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int)
     truth, said = (["ab"[int(one)] for one in ones] for ones in (positive, f > 0))
     parts = []
     for rows in np.array_split(rng.permutation(30), 4):
-        part = MetricAccumulator(CLASSES[:2], threshold=0.5)
+        part = MetricAccumulator(CLASSES[:2], threshold=0.5, positive=CLASSES[1])
         part.add(positive[rows].astype(np.int32), (f[rows] > 0).astype(np.int32), f[rows, None])
         parts.append(part)
     found = parts[0].merge(parts[1]).merge(parts[2].merge(parts[3]))

@@ -15,8 +15,10 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.validate import draw_chunks, open_training_store
 from streamsvm.model import load
+from streamsvm.model.measures import MeasureCounts, PredictionTask, parse_measure
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from tests.axes import each_value
@@ -82,6 +84,58 @@ def test_validation_error_told_is_that_of_the_model(store: Path, tmp_path: Path,
     assert said["error"] == pytest.approx(1 - found.accuracy, abs=1e-12)
     assert said["error"] == min(look["error"] for look in looks) == events[-1]["validation"]["error"]
     assert [look["pass"] for look in looks] == list(range(1, len(looks) + 1))
+
+
+@each_value(
+    ("score", ["auc", "average_precision", "f1", "balanced_error", "cost:fp=1,fn=9", "log_loss", "brier"]),
+    ("classes", [2, 3]),
+)
+def test_validation_score_told_is_that_of_the_model(store: Path, tmp_path: Path, score: str, classes: int) -> None:
+    if classes == 3 and score.startswith("cost"):
+        pytest.skip("false positives are those of two classes")
+    store, other = store_at(tmp_path / "t", classes=classes), store_at(tmp_path / "v", classes=classes, seed=3)
+    settings: dict[str, Any] = {"validation": str(other), "score": score, "C": (1e-4, 0.1), "loss": "logistic"}
+    events: list[dict[str, Any]] = []
+    model = fitted(store, tmp_path / "m", events, **settings).model
+    said = model.provenance["validation"]
+    looks = [e for e in events if e["event"] == "validation"]
+    X, codes = values(3)
+    truth, f = np.minimum(codes, classes - 1), model.decision(Dense(X))
+    task = PredictionTask(classes, probabilities=True)
+    if classes == 2 and said.get("positive") == "a":
+        task = task._replace(positive=0)
+    counts = MeasureCounts(parse_measure(score), task, 1, (model.probabilities,))
+    counts.add(0, f, truth.astype(np.int32))
+    assert said["score"] == pytest.approx(counts.values()[0], abs=1e-12)
+    best = max if parse_measure(score).higher_is_better else min
+    assert said["score"] == best(look["score"] for look in looks) == best(said["scores"].values())
+    assert said["measure"] == events[-1]["validation"]["measure"] == score
+    threads = fitted(store, tmp_path / "n", threads=1, **settings).model.provenance["validation"]
+    assert threads == said
+
+
+def test_validation_score_of_numbers_and_of_a_wrong_kind(tmp_path: Path) -> None:
+    X, codes = values()
+    writer = create(tmp_path / "s", sparse=False, chunk_bytes=CHUNK * COLUMNS * 4)
+    writer.append(Dense(X), X[:, 0].astype(np.float64) + codes, None)
+    writer.commit((), COLUMNS, {"names": None})
+    settings: dict[str, Any] = {"loss": "squared", "validation": 0.25}
+    said = fitted(tmp_path / "s", tmp_path / "m", score="r2", **settings).model.provenance["validation"]
+    assert 0.5 < said["score"] <= 1.0
+    with pytest.raises(UsageError, match="it is a measure for classes") as caught:
+        fitted(tmp_path / "s", tmp_path / "m", score="auc", **settings)
+    assert caught.value.hint == "choose from rmse, mae, r2"
+    with pytest.raises(UsageError, match="--score is the measure"):
+        fitted(tmp_path / "s", tmp_path / "m", loss="squared", score="mae")
+
+
+def test_validation_scores_that_are_sorted_count_in_the_plan(store: Path) -> None:
+    def terms(**more: Any) -> dict[str, int]:
+        job = FitJob(str(store), "m", validation=0.25, **more)
+        return {term.name: term.nbytes for term in make_plan(job, open_training_store(job)[0]).memory.terms}
+
+    assert terms(score="auc")["decision values"] >= 8 * 200
+    assert "decision values" not in terms(score="f1")
 
 
 @pytest.mark.parametrize("solver", ["dcd", "pegasos"])

@@ -19,14 +19,17 @@ from threadpoolctl import threadpool_limits
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
 from streamsvm.engine.partition import Group
 from streamsvm.engine.training import Stopwatch
+from streamsvm.errors import quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import (
     Accumulator,
     Evaluation,
+    MetricAccumulator,
     ThresholdFigures,
     accumulate,
     accumulator_for,
@@ -109,7 +112,8 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
     if executor is None:
         with threading.use_threads(plan.threads):
-            accumulator = accumulate_rows(model, rows, job.threshold, plan.threads, on_progress)
+            empty = partial(accumulator_for, model, rows, job.threshold, job.positive)
+            accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
     else:
         found = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
         accumulator, rows.notices = found.accumulator, found.notices
@@ -117,20 +121,41 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
+    rows.notices += _unbalanced_notice(accumulator)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))
 
 
+def _unbalanced_notice(accumulator: Accumulator) -> list[str]:
+    """Return a notice where the accuracy is no better than that of always predicting the most frequent class."""
+    if not isinstance(accumulator, MetricAccumulator) or not accumulator.rows:
+        return []
+    actual = accumulator.confusion.sum(axis=1)
+    error, majority = 1.0 - accumulator.result().accuracy, 1.0 - int(actual.max()) / accumulator.rows
+    if (actual > 0).sum() < 2 or error < majority:
+        return []
+    most = accumulator.truths[int(actual.argmax())]
+    always = f"always predicting {quote(most)} is right about {percent(1.0 - majority, 4)} of the rows"
+    advice = (
+        "Look at the figures of the rare class, and choose C by one: fit --validation 0.2 --score average_precision"
+    )
+    return [f"the accuracy says nothing here: {always}. {advice}"]
+
+
 def accumulate_rows(
-    model: Model, rows: RowBatches, threshold: float | None, threads: int, on_progress: Callable[[int], None]
+    model: Model,
+    rows: RowBatches,
+    empty: Callable[[], Accumulator],
+    threads: int,
+    on_progress: Callable[[int], None],
 ) -> Accumulator:
     """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one
     thread.
 
     ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
     """
-    stopwatch, empty = Stopwatch(), partial(accumulator_for, model, rows, threshold)
+    stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
         found = empty()
         for one in decide_rows(model, rows, threads):
@@ -182,7 +207,7 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     model, rows = open_slice(part, work)
     assert isinstance(work.job, EvaluateJob)
-    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold))
+    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold, work.job.positive))
     return Counts(accumulator, accumulator.rows, rows.notices)
 
 

@@ -102,7 +102,12 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     ] = None
     best_threshold: Annotated[
         str | None,
-        Option("Two classes: also show the threshold that is best by this measure.", "output", choices=MEASURES),
+        Option(
+            "Two classes: also show the threshold that is best by this measure.",
+            "output",
+            choices=(*MEASURES, "cost:fp=X,fn=Y"),
+            aliases=(("f1", "F1"), ("balanced_error", "balanced_accuracy"), ("error", "accuracy")),
+        ),
     ] = None
     cost: Annotated[
         tuple[float, ...],
@@ -113,9 +118,22 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             metavar="FP,FN",
         ),
     ] = (1.0, 1.0)
+    positive: Annotated[
+        str | None,
+        Option(
+            "Two classes: the one that F1, average precision, precision, recall and cost are of.",
+            "output",
+            default="that of the fit's --positive, else the rarer one",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
+        if self.best_threshold is not None and self.best_threshold.startswith("cost:"):
+            from streamsvm.model.measures import parse_measure
+
+            object.__setattr__(self, "cost", parse_measure(self.best_threshold, "--best-threshold").costs)
+            object.__setattr__(self, "best_threshold", "cost")
         if len(self.cost) != 2:
             raise UsageError("--cost is that of a false positive and of a false negative", hint="write it as 1,5")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model, predict_codes
 from streamsvm.rows import Float64, Int32, Int64
@@ -25,21 +25,42 @@ KEY_BITS = 18
 """Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
 
 
-def accumulator_for(model: Model, rows: RowBatches, threshold: float | None = None) -> Accumulator:
+def accumulator_for(
+    model: Model, rows: RowBatches, threshold: float | None = None, positive: str | None = None
+) -> Accumulator:
     """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
-    found = empty_accumulator(model, threshold)
+    found = empty_accumulator(model, threshold, positive)
     if isinstance(found, MetricAccumulator):
         found.truths = rows.truths
     return found
 
 
-def empty_accumulator(model: Model, threshold: float | None = None) -> Accumulator:
-    """Return an accumulator of no rows. Raises UsageError for a threshold of numbers."""
+def empty_accumulator(model: Model, threshold: float | None = None, positive: str | None = None) -> Accumulator:
+    """Return an accumulator of no rows. ``positive``: the class it is asked for as; None: the one that the model was
+    made to find, if any.
+
+    Raises UsageError for a threshold of numbers, and for a class that is not one of two.
+    """
     if not model.numeric:
-        return MetricAccumulator(model.classes, threshold)
+        if positive is not None and (len(model.weights) > 1 or positive not in model.classes):
+            found = f"the model's classes are {', '.join(map(quote, model.classes[:10]))}"
+            if len(model.weights) > 1:
+                raise UsageError(
+                    f"--positive is for two classes, and {found}", hint="leave it out: each class has its figures"
+                )
+            raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=found)
+        return MetricAccumulator(model.classes, threshold, positive or _positive_of(model))
+    if positive is not None:
+        raise UsageError("--positive is for classes, and the model predicts numbers", hint="leave it out")
     if threshold is not None:
         raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
     return NumberAccumulator()
+
+
+def _positive_of(model: Model) -> str | None:
+    """Return the class that a model of two was made to find: that of --positive; None where nothing says so."""
+    stated = (model.provenance.get("settings") or {}).get("positive")
+    return stated if stated in model.classes and len(model.weights) == 1 else None
 
 
 def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
@@ -83,7 +104,7 @@ class ModelEvaluation(NamedTuple):
     balanced_accuracy: float
     """The mean share of right answers over the classes that occur."""
     F1: float | None
-    """The F1 score of the positive class, ``classes[1]``."""
+    """The F1 score of the class ``positive``."""
     F1_macro: float
     """The mean F1 score of the classes that occur or were predicted."""
     AUC: float | None
@@ -101,7 +122,7 @@ class ModelEvaluation(NamedTuple):
     confusion: tuple[tuple[int, ...], ...]
     """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
     average_precision: float | None
-    """The area under precision over recall, as steps."""
+    """The area under precision over recall of the class ``positive``, as steps."""
     precision: tuple[float, ...]
     """For each of ``truths``, the share of right answers among the rows it was predicted for; 0 where there are none."""
     recall: tuple[float, ...]
@@ -118,6 +139,8 @@ class ModelEvaluation(NamedTuple):
     """
     ECE: float | None = None
     """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
+    positive: str | None = None
+    """Of two classes the positive one: that of --positive, of the fit or of evaluate, else the rarer one."""
 
 
 class MetricAccumulator:
@@ -126,8 +149,8 @@ class MetricAccumulator:
     ``truths`` are the model's classes and, after them, labels the model does not know, which are always errors.
     """
 
-    def __init__(self, classes: Sequence[str], threshold: float | None = None) -> None:
-        self.classes = tuple(classes)
+    def __init__(self, classes: Sequence[str], threshold: float | None = None, positive: str | None = None) -> None:
+        self.classes, self._stated = tuple(classes), positive
         self.truths = list(classes)
         self.confusion = np.zeros((len(self.classes), len(self.classes)), np.int64)
         self._hinge = self._squared = 0.0
@@ -143,6 +166,14 @@ class MetricAccumulator:
     def rows(self) -> int:
         """How many rows were counted."""
         return int(self.confusion.sum())
+
+    @property
+    def positive(self) -> int:
+        """Which of two classes is the positive one: the one that was stated, else the rarer one, of equal ones the second."""
+        if self._stated is not None:
+            return self.classes.index(self._stated)
+        first, second = self.confusion[:2].sum(axis=1).tolist()
+        return 0 if first < second else 1
 
     def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
         """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
@@ -170,7 +201,7 @@ class MetricAccumulator:
 
     def merge(self, other: MetricAccumulator) -> MetricAccumulator:
         """Return an accumulator of the rows of both; neither changes."""
-        both = MetricAccumulator(self.classes, self.threshold)
+        both = MetricAccumulator(self.classes, self.threshold, self._stated)
         both.count_in(self)
         both.count_in(other)
         return both
@@ -201,9 +232,9 @@ class MetricAccumulator:
             if measure is None and self.threshold is None:
                 return None, None
             raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
-        counts = self.ranking.counts
-        stated = None if self.threshold is None else at_threshold(self.threshold, self._above, counts, costs)
-        return stated, None if measure is None else best_threshold(counts, measure, costs)
+        counts, positive = self.ranking.counts, self.positive
+        stated = None if self.threshold is None else at_threshold(self.threshold, self._above, counts, costs, positive)
+        return stated, None if measure is None else best_threshold(counts, measure, costs, positive)
 
     def result(self) -> ModelEvaluation:
         """Return the figures of all rows counted."""
@@ -222,7 +253,7 @@ class MetricAccumulator:
             rows=rows,
             accuracy=float(hits.sum()) / rows,
             balanced_accuracy=float(np.mean(hits[present] / actual[present])) if present.any() else 0.0,
-            F1=float(F1[1]) if binary else None,
+            F1=float(F1[self.positive]) if binary else None,
             F1_macro=float(F1[present | (predicted > 0)].mean()),
             AUC=auc.value if auc else None,
             AUC_error=auc.error if auc else None,
@@ -231,11 +262,12 @@ class MetricAccumulator:
             classes=self.classes,
             truths=tuple(self.truths),
             confusion=tuple(tuple(row) for row in table.tolist()),
-            average_precision=average_precision(self.ranking.counts) if self.ranking else None,
+            average_precision=average_precision(self.ranking.of_positive(self.positive)) if self.ranking else None,
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
             **({} if said is None else said._asdict()),
+            positive=self.classes[self.positive] if binary else None,
         )
 
 
@@ -252,6 +284,10 @@ class Ranking:
         keys = sort_keys(decision)
         for side, mask in enumerate((~positive, positive)):
             self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
+
+    def of_positive(self, positive: int) -> Int64:
+        """Return the counts (2, bins) of the other and of the positive class, by how much rows look like the positive one."""
+        return self.counts if positive == 1 else self.counts[::-1, ::-1]
 
     def auc(self) -> AUC | None:
         """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
@@ -283,7 +319,7 @@ def sort_keys(values: Float64) -> Int64:
 
 
 class ThresholdFigures(NamedTuple):
-    """How good a model is where rows from ``threshold`` on are taken for the positive class."""
+    """How good a model is where rows from ``threshold`` on are taken for ``classes[1]``."""
 
     threshold: float
     """The decision value: f > threshold where it was stated, f >= threshold where it was found."""
@@ -302,12 +338,15 @@ class ThresholdFigures(NamedTuple):
 
 
 def figures(
-    thresholds: Float64, taken: Int64 | Float64, rows: Int64 | Float64, costs: tuple[float, float]
+    thresholds: Float64, taken: Int64, rows: Int64, costs: tuple[float, float], positive: int = 1
 ) -> list[Float64]:
     """Return the fields of ``ThresholdFigures`` for many thresholds at once.
 
-    ``taken``: negatives and positives (2, k) taken for positive; ``rows``: how many there are (2,).
+    ``taken``: rows of both classes (2, k) taken for the second one; ``rows``: how many there are (2,). ``positive``: the
+    class that precision, recall, F1 and cost are of.
     """
+    if positive == 0:
+        taken, rows = (rows[:, None] - taken)[::-1], rows[::-1]
     false, true = taken.astype(np.float64)
     negatives, positives = (max(float(count), 1.0) for count in rows)
     missed, total = rows[1] - true, max(float(rows.sum()), 1.0)
@@ -326,22 +365,25 @@ def figures(
 
 
 def at_threshold(
-    threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0)
+    threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
     """Return the figures at one threshold; ``taken`` (2,) as counted there, ``counts`` (2, bins) of the ranking."""
-    found = figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs)
+    found = figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs, positive)
     return ThresholdFigures(*(float(values[0]) for values in found))
 
 
-def best_threshold(counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0)) -> ThresholdFigures:
+def best_threshold(
+    counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
+) -> ThresholdFigures:
     """Return the figures at the threshold that is best by one of ``job.MEASURES``, the largest if there are
     several.
 
-    ``counts`` (2, bins): negatives and positives by rising decision value.
+    ``counts`` (2, bins): rows of both classes by rising decision value.
     """
     used = np.flatnonzero(counts.any(axis=0))
     taken = np.cumsum(counts[:, used][:, ::-1], axis=1)
-    found = ThresholdFigures(*figures(lower_edges(used[::-1], counts.shape[1]), taken, counts.sum(axis=1), costs))  # type: ignore[arg-type]
+    edges = lower_edges(used[::-1], counts.shape[1])
+    found = ThresholdFigures(*figures(edges, taken, counts.sum(axis=1), costs, positive))  # type: ignore[arg-type]
     values = np.asarray(found[ThresholdFigures._fields.index(measure)])
     place = int(np.argmin(values) if measure == "cost" else np.argmax(values))
     return ThresholdFigures(*(float(np.asarray(column)[place]) for column in found))

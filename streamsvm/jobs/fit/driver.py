@@ -105,7 +105,7 @@ from streamsvm.jobs.fit.plan import (
     with_features,
 )
 from streamsvm.jobs.fit.resume import MIN_GROUPS, complete_identity, plan_fit
-from streamsvm.jobs.fit.validate import best_cost, evaluator_for, open_training_store
+from streamsvm.jobs.fit.validate import best_cost, evaluator_for, open_training_store, unbalanced_notice
 from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
@@ -639,10 +639,11 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *offset_notice(plan, store),
         *unscaled_notice(job, store),
         *idle_settings(job, plan),
+        *unbalanced_notice(plan, training),
     )
     warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
     failure = strict_failure(warnings) if job.strict else None
-    best = models[best_cost(plan.costs, training)]
+    best = models[best_cost(plan, training)]
     return FitResult(best, training, plan, context.run, models, notices=notices, warnings=warnings, failure=failure)
 
 

@@ -24,8 +24,10 @@ from streamsvm.jobs.options import (
     OutputOptions,
     PageOptions,
     ReadingOptions,
+    Score,
     SolverOptions,
     Tolerance,
+    check_score,
 )
 
 NO_CALIBRATION = "none"
@@ -159,7 +161,7 @@ class FitJob(
     validation: Annotated[
         float | str | None,
         Option(
-            "Rows held out, whose error chooses the pass and the C: a share of the chunks (0.1), or a store.",
+            "Rows held out, which choose the pass and the C by --score: a share of the chunks (0.1), or a store.",
             "stopping",
             bounds=Bounds(above=0, below=1),
             metavar="X|STORE",
@@ -168,11 +170,13 @@ class FitJob(
     patience: Annotated[
         int | None,
         Option(
-            "End when the error on the rows held out has not fallen for so many passes.",
+            "End when the score of the rows held out has not become better for so many passes.",
             "stopping",
             bounds=AT_LEAST_ONE,
         ),
     ] = None
+    # None where it is not given: what a run of before was made with has no such setting
+    score: Score = None
     tolerance: Tolerance = 1e-3
     max_passes: MaxPasses = 1000
     time_limit: Annotated[
@@ -258,6 +262,7 @@ class FitJob(
         if self.calibrate == NO_CALIBRATION:
             object.__setattr__(self, "calibrate", None)
         self._check_one_class()
+        check_score(self.score)
         if self.multi_class == OVO:
             self._check_refused(PAIRS_REFUSE, f"--multi-class {OVO}")
         if self.calibration_folds is not None and self.calibrate is None:

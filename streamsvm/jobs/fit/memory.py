@@ -12,7 +12,8 @@ from streamsvm.engine.partition import pass_groups
 from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
 from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.fit.problems import warm_start_terms
+from streamsvm.jobs.fit.problems import describe_task, warm_start_terms
+from streamsvm.model.measures import choose_measure
 from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -33,7 +34,7 @@ def plan_memory(
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
-    terms += warm_start_terms(problems) + _held_out_terms(job.validation, layout, len(problems), count)
+    terms += warm_start_terms(problems) + _held_out_terms(job, layout, problems, count)
     solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
     terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
@@ -59,22 +60,28 @@ def plan_memory(
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
 
 
-def _held_out_terms(validation: float | str | None, layout: Layout, models: int, threads: int) -> list[Term]:
+def _held_out_terms(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
     """Return the memory of evaluating on held-out rows after each pass: part of a store of this layout, or another
     store.
     """
+    validation = job.validation
     if validation is None:
         return []
     from streamsvm.jobs.apply.rows import DEPTH
 
-    seen = (
-        layout
-        if isinstance(validation, float | int) or not is_folder(Path(validation))
-        else open_store(validation).layout
-    )
+    if isinstance(validation, float | int):  # what is held out is beside this layout
+        seen, rows = layout, int(layout.rows * validation / (1.0 - validation)) + layout.largest_chunk
+    else:
+        seen = open_store(validation).layout if is_folder(Path(validation)) else layout
+        rows = seen.rows
     readers = min(threads, len(pass_groups(seen)))
-    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * models * seen.largest_chunk
-    return [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
+    values = sum(len(problem.kind.positives) for problem in problems)
+    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * values * seen.largest_chunk
+    terms = [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
+    measure = choose_measure(job.score, describe_task(problems, layout, job.positive))
+    if each := measure.bytes_per_row(values):
+        terms.append(Term("decision values", each * rows, f"{measure.title} sorts them: {each} bytes a held-out row"))
+    return terms
 
 
 def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:

@@ -118,7 +118,7 @@ def _out_of_time(job: FitJob, training: Training) -> str:
 def _short_of_the_end(job: FitJob) -> tuple[str, str]:
     """Return the reason and the advice where neither a limit nor the problem itself is to blame."""
     if job.validation is not None:
-        why = "the weights are those of the pass with the least error on the rows held out"
+        why = "the weights are those of the pass with the best score on the rows held out"
         return why, "leave out --validation for those of the last pass"
     return "the solver stalled", _another(job) + ("" if job.standardize else ", or --standardize")
 

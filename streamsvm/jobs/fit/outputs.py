@@ -94,7 +94,7 @@ def write_outputs(
     for C, model in models.items():
         model.save(paths[C])
     if job.validation is not None and len(models) > 1:
-        models[best_cost(costs, training)].save(target)
+        models[best_cost(plan, training)].save(target)
 
 
 def summary(training: Training, plan: Plan) -> JsonObject:
@@ -125,7 +125,7 @@ def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict
     """Return the models of a training, one for each C."""
     weights, expansion = function_of(plan, training)
     pairs = plan.problems[0].kind.votes
-    model = Model(weights, plan.class_names, _provenance(job, store, training), expansion, pairs=pairs)
+    model = Model(weights, plan.class_names, _provenance(job, store, plan, training), expansion, pairs=pairs)
     return models_by_C(model, plan.problems)
 
 
@@ -204,13 +204,13 @@ def _name_of(kernel: Kernel) -> str:
     return next(name for name in KERNELS if KERNELS[name] is type(kernel))
 
 
-def _provenance(job: FitJob, store: Store, training: Training) -> JsonObject:
+def _provenance(job: FitJob, store: Store, plan: Plan, training: Training) -> JsonObject:
     return {
         "store": {"digest": store.digest, "rows": store.layout.rows},
         "settings": settings_of(job),
         "status": training.status.value,
         "certificates": certificates_of(training),
-        "validation": validation_facts([run.problem.C for run in training.runs], training),
+        "validation": validation_facts(plan, training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
         "labels": store.facts.get("labels"),
@@ -268,8 +268,8 @@ def _content(name: str) -> str:
 
 def _validation(plan: Plan, training: Training) -> JsonObject | None:
     """Return what the held-out rows say; of a regression with the name of the error, which is no share."""
-    found = validation_facts(plan.costs, training)
-    return found | {"measure": "RMSE"} if found is not None and plan.layout.numeric else found
+    found = validation_facts(plan, training)
+    return {"measure": "RMSE"} | found if found is not None and plan.layout.numeric else found
 
 
 def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
@@ -379,5 +379,6 @@ def _restore_training(record: JsonObject, plan: Plan) -> Training:
     training.waited = (1.0 - record["compute_share"]) * training.seconds
     said = record["validation"]
     if said is not None:
-        training.held = {repr(C): {"error": said["errors"][f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
+        scores = said["errors"] if "errors" in said else said["scores"]
+        training.held = {repr(C): {"score": scores[f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
     return training

@@ -39,7 +39,14 @@ from streamsvm.jobs.embed.plan import (
 )
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import fit_to_memory, most_landmarks, remedy_for
-from streamsvm.jobs.fit.problems import bias_value, build_problems, effective_nu, start_from_model, undo_offsets
+from streamsvm.jobs.fit.problems import (
+    bias_value,
+    build_problems,
+    describe_task,
+    effective_nu,
+    start_from_model,
+    undo_offsets,
+)
 from streamsvm.jobs.fit.solver_choice import (
     MANY_LANDMARKS,
     build_solver,
@@ -50,6 +57,7 @@ from streamsvm.jobs.fit.solver_choice import (
     target_center,
 )
 from streamsvm.model import Model, load
+from streamsvm.model.measures import ERROR, RMSE, TWO_CLASSES, Measure, PredictionTask, choose_measure
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -68,6 +76,7 @@ from streamsvm.types import (
     Store,
     StoredFiles,
 )
+from streamsvm.types.problem import TWO
 
 if TYPE_CHECKING:
     from streamsvm.features.nystrom import Embedded, Nystrom
@@ -121,6 +130,10 @@ class Plan:
     """
     writes_dual: bool = False
     """Whether the dual variables are written: the certificate is then that of these, though others may prove more."""
+    predicts: PredictionTask = TWO_CLASSES
+    """What the model predicts, as far as measures depend on it."""
+    measure: Measure = ERROR
+    """What held-out rows judge by, where there are such."""
 
     def __repr__(self) -> str:
         """The solver, the size of the data, and the memory; ``facts`` has all of it."""
@@ -142,6 +155,18 @@ class Plan:
     def sees_features_of_map(self) -> bool:
         """Whether the solver sees the features of the map, and not what few bits have left of them on disk."""
         return self.embedding is None or self.embedding.where != DISK or self.embedding.dtype == PLAIN
+
+    @property
+    def positive(self) -> str | None:
+        """The positive class of two, where the measure depends on it."""
+        of_two = self.predicts.outcomes == TWO and self.measure.has_positive
+        return self.class_names[self.predicts.positive] if of_two else None
+
+    def _score(self) -> JsonObject:
+        """What held-out rows judge by, where that is not the usual measure."""
+        if self.measure in {ERROR, RMSE}:
+            return {}
+        return {"score": self.measure.name} | ({} if self.positive is None else {"positive": self.positive})
 
     def _why_sampling(self) -> JsonObject:
         """Why landmarks are drawn as they are, where that was left to the plan."""
@@ -172,6 +197,7 @@ class Plan:
             "blocks": "kept in memory" if self.memory.cached else "read in every pass",
             "features": None if self.request is None else self.request.describe(),
             **self._why_sampling(),
+            **self._score(),
             "embedding": None if self.embedding is None else self.embedding.facts(),
         }
 
@@ -306,6 +332,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         expected = expected_passes(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
         request = replace(place_features(request, embedding.where, expected), exact=exact)
+    predicts = describe_task(problems, layout, job.positive)
+    measure = choose_measure(job.score, predicts)
     asked = solver
     solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:
@@ -316,7 +344,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         remedy += ", or a shorter model, --max-support 1000"
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding,
-        writes_dual=job.dual is not None,
+        writes_dual=job.dual is not None, predicts=predicts, measure=measure,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -34,7 +35,8 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, NU, OVO
-from streamsvm.losses import LOSSES, threshold
+from streamsvm.losses import LOSSES, Logistic, threshold
+from streamsvm.model.measures import PredictionTask
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
@@ -296,6 +298,22 @@ def _choose_positives(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str
         positive = max(range(2), key=lambda code: sort_key(classes[code]))
         return [positive], (classes[1 - positive], classes[positive])
     return list(range(len(classes))), classes
+
+
+def describe_task(problems: Sequence[Problem], layout: Layout, positive: str | None) -> PredictionTask:
+    """Return what measures have to know of a fit: of two classes the positive one is ``positive``, else the rarer one."""
+    first = problems[0]
+    if layout.numeric:
+        return PredictionTask(0)
+    if first.kind.votes:
+        return PredictionTask(len(layout.classes), pairs=True)
+    values = [code for one in problems if one.C == first.C for code in one.kind.positives]
+    has_probabilities = isinstance(first.loss, Logistic)
+    if len(values) > 1:
+        return PredictionTask(len(values), probabilities=has_probabilities)
+    second = layout.counts[values[0]]
+    rarer = 1 if positive is not None or first.kind.one_class or 2 * second <= layout.rows else 0
+    return PredictionTask(2, rarer, one_class=first.kind.one_class, probabilities=has_probabilities)
 
 
 def _name_outcomes(job: FitJob, layout: Layout) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The error of a fit on held-out rows after each pass, and the weights that were best (--validation).
+"""The score of a fit on held-out rows after each pass, and the weights that were best (--validation, --score).
 
 The rows are a share of the chunks, drawn by seed, or another store; training does not see them (column statistics,
 which know no labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,20 @@ from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.stores import OpenedStore, StoreReference, reference_to
 from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.apply.metrics import ErrorCounts
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
+from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.model import Model
+from streamsvm.model.measures import (
+    ERROR,
+    PROBABILITIES,
+    RMSE,
+    Measure,
+    MeasureCounts,
+    says_nothing,
+)
 from streamsvm.regular import is_folder, is_there
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
@@ -38,9 +46,6 @@ from streamsvm.store.sources.offsets import Offsets
 from streamsvm.store.views import Section
 from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, StoredFiles
 
-if TYPE_CHECKING:
-    from streamsvm.jobs.apply.metrics import ErrorCounts
-
 
 def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     """Return the store to train on, and the part of it that is held out, or None. Raises UsageError and what opening
@@ -49,7 +54,9 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     limit = budget.memory_limit(job.memory)
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
     if job.validation is None and job.patience is not None:
-        raise UsageError("--patience waits for the error on held-out rows", hint="give --validation too")
+        raise UsageError("--patience waits for the score of held-out rows", hint="give --validation too")
+    if job.validation is None and job.score is not None:
+        raise UsageError("--score is the measure by which held-out rows judge a fit", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:
         raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
     if not isinstance(job.validation, float | int):
@@ -94,10 +101,10 @@ class HeldOutValidation:
 
     plan: Plan
     """Of the fit."""
-    count: Callable[[Model, int], ErrorCounts]
-    """Counts the errors of so many models on the held-out rows, in one reading: see ``count_errors``."""
+    count: Callable[[Model, MeasureCounts], MeasureCounts]
+    """Counts models, whose weights stand below each other, on the held-out rows in one reading: see ``count_scores``."""
     patience: int | None
-    """Passes without a lower error after which a C is done; None: any number."""
+    """Passes without a better score after which a C is done; None: any number."""
     report: Report
     """Takes the ``validation`` events."""
     _groups: dict[float, list[int]] = field(init=False)
@@ -107,22 +114,26 @@ class HeldOutValidation:
         self._groups = {C: [k for k, p in enumerate(problems) if p.C == C] for C in self.plan.costs}
 
     def evaluate(self, training: Training) -> None:
-        """Compare the weights each problem would answer with now; end those whose error has not fallen for long."""
+        """Compare the weights each problem would answer with now; end those whose score has not improved for long."""
         open_now = {C: ks for C, ks in self._groups.items() if not training.held.get(repr(C), {}).get("over")}
         found = {C: [self._weights(training, k) for k in ks] for C, ks in open_now.items()}
-        for (C, weights), error in zip(found.items(), self._errors(list(found.values())), strict=True):
+        measure = self.plan.measure
+        rank = measure.rank
+        scores, majority = self._scores(found)
+        for (C, weights), score in zip(found.items(), scores, strict=True):
             runs = [training.runs[k] for k in open_now[C]]
             over = training.ending or all(run.done for run in runs)
             known = training.held.get(repr(C))
-            if known is None or error < known["error"] or (over and error == known["error"]):
-                known = {"error": error, "pass": training.passes, "weights": weights, "final": over}
+            if known is None or rank(score) < rank(known["score"]) or (over and score == known["score"]):
+                known = {"score": score, "pass": training.passes, "weights": weights, "final": over}
             late = self.patience is not None and training.passes - known["pass"] >= self.patience
             known |= {"over": over or late, "stopped": late and not over, "looked": training.passes}
+            known |= {"majority": majority}
             training.held[repr(C)] = known
             for run in runs:
                 run.done = run.done or late
-            best = {"best": known["error"], "best_pass": known["pass"]}
-            self.report({"event": "validation", "pass": training.passes, "C": C, "error": error, **best})
+            said = {"pass": training.passes, "C": C, **name_score(measure, score)}
+            self.report({"event": "validation", **said, "best": known["score"], "best_pass": known["pass"]})
 
     def pending(self, training: Training) -> bool:
         """Return whether the last pass has not been evaluated: a cluster may be lost in between."""
@@ -139,14 +150,17 @@ class HeldOutValidation:
             return solution.w
         return solver.candidate(run.state)
 
-    def _errors(self, groups: list[list[Float64]]) -> list[float]:
-        """Return the share of held-out rows each group of weights is wrong about: one reading for all."""
+    def _scores(self, found: dict[float, list[Float64]]) -> tuple[list[float], float | None]:
+        """Return the score of the weights of each C, and the error of the most frequent class: one reading for all."""
         plan = self.plan
-        rows = [fold_rows(plan, w) for weights in groups for w in weights]
+        rows = [fold_rows(plan, w) for weights in found.values() for w in weights]
         if not rows:
-            return []
+            return [], None
         model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=plan.features.expansion)
-        return self.count(model, len(groups)).shares
+        known = loss_probabilities(plan) if plan.measure.needs == PROBABILITIES else {}
+        probabilities = tuple(known[C] for C in found if C in known)
+        counts = self.count(model, MeasureCounts(plan.measure, plan.predicts, len(found), probabilities))
+        return counts.values(), counts.majority_error()
 
     def choose_best(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
         """Return the training with the best weights in place of the last ones, certified by one pass more if they
@@ -175,8 +189,6 @@ def evaluator_for(
     """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
     if job.validation is None:
         return None
-    from streamsvm.jobs.apply.rows import RowBatches
-
     if not plan.solver.has_candidates or job.dual:
         raise _unable(job, plan)
     if held is None:
@@ -185,43 +197,44 @@ def evaluator_for(
         rows = RowBatches(zero_model(plan), list(plan.class_names), held.layout.rows, [], store=held)
     if executor is not None:
         store = open_store(str(job.validation)) if held is None else held
-        count = partial(count_errors_on, executor, (reference_to(store), rows.offsets), contiguous_groups(store.layout))
+        count = partial(count_scores_on, executor, (reference_to(store), rows.offsets), contiguous_groups(store.layout))
     elif plan.memory.threads > 1:
         here, store = local_executor(plan.memory.threads), rows.store
-        count = partial(count_errors_on, here, (OpenedStore(store), rows.offsets), pass_groups(store.layout))
+        count = partial(count_scores_on, here, (OpenedStore(store), rows.offsets), pass_groups(store.layout))
     else:
-        count = partial(count_errors, rows)
+        count = partial(count_scores, rows)
     return HeldOutValidation(plan, count, job.patience, report)
 
 
-def count_errors(rows: RowBatches, model: Model, models: int) -> ErrorCounts:
-    """Count the errors of ``models`` models of the same classes, whose weights stand below each other, in one reading."""
-    counts = ErrorCounts(models, len(model.classes) if model.pairs else 0)
+def count_scores(rows: RowBatches, model: Model, counts: MeasureCounts) -> MeasureCounts:
+    """Count models of the same classes, whose weights stand below each other, in one reading; ``counts`` has none yet."""
     for batch in rows:
         assert batch.truth is not None
-        for k, decision in enumerate(np.split(model.decision(batch.X), models, axis=1)):
+        for k, decision in enumerate(np.split(model.decision(batch.X), counts.models, axis=1)):
             counts.add(k, decision, batch.truth)
     return counts
 
 
-def count_errors_on(
+def count_scores_on(
     executor: Executor,
     store: tuple[StoreReference | OpenedStore, Offsets],
     groups: list[Group],
     model: Model,
-    models: int,
-) -> ErrorCounts:
-    """``count_errors`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
-    given = executor.share((*store, model, models))
-    return reduce(add, executor.map(Task("validation", count_errors_in), groups, (given,)))
+    counts: MeasureCounts,
+) -> MeasureCounts:
+    """``count_scores`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
+    given = executor.share((*store, model, counts))
+    return reduce(add, executor.map(Task("validation", count_scores_in), groups, (given,)))
 
 
-def count_errors_in(group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, int]) -> ErrorCounts:
-    """Return the errors on the chunks of a group; this is the task. Raises DataError, StorageError."""
-    store, offsets, model, models = given
+def count_scores_in(
+    group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, MeasureCounts]
+) -> MeasureCounts:
+    """Return the counts of the chunks of a group; this is the task. Raises DataError, StorageError."""
+    store, offsets, model, counts = given
     opened, classes = store.open(), list(model.classes)
     rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
-    return count_errors(rows, model, models)
+    return count_scores(rows, model, counts.empty())
 
 
 def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
@@ -257,22 +270,39 @@ def _unable(job: FitJob, plan: Plan) -> UsageError:
     return UsageError(what, hint="leave out --validation, or choose settings by streamsvm tune")
 
 
-def best_cost(costs: list[float], training: Training) -> float:
-    """Return the C of least error on the held-out rows, the smallest of several; without such rows the last one."""
+def best_cost(plan: Plan, training: Training) -> float:
+    """Return the C of the best score on the held-out rows, the smallest of several; without such rows the last one."""
     if not training.held:
-        return costs[-1]
-    return min(costs, key=lambda C: (training.held[repr(C)]["error"], C))
+        return plan.costs[-1]
+    return min(plan.costs, key=lambda C: (plan.measure.rank(training.held[repr(C)]["score"]), C))
 
 
-def validation_facts(costs: list[float], training: Training) -> JsonObject | None:
+def unbalanced_notice(plan: Plan, training: Training) -> list[str]:
+    """Return a notice where the error that chose pass and C is that of always predicting one class."""
+    if not training.held or plan.measure != ERROR:
+        return []
+    best = training.held[repr(best_cost(plan, training))]
+    found = says_nothing(best["score"], best.get("majority"))
+    return [] if found is None else [found]
+
+
+def name_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
+    """Return a score as records have it: an 'error' where it is the usual one, else a 'score' with its measure."""
+    if measure in {ERROR, RMSE}:
+        return {f"error{plural}": score}
+    return {"measure": measure.name, f"score{plural}": score}
+
+
+def validation_facts(plan: Plan, training: Training) -> JsonObject | None:
     """Return what the held-out rows said, as plain JSON."""
     if not training.held:
         return None
-    errors = {f"{C:g}": training.held[repr(C)]["error"] for C in costs}
-    best = best_cost(costs, training)
-    return {
+    scores = {f"{C:g}": training.held[repr(C)]["score"] for C in plan.costs}
+    best = best_cost(plan, training)
+    found = {
         "C": best,
-        "error": training.held[repr(best)]["error"],
+        **name_score(plan.measure, training.held[repr(best)]["score"]),
         "pass": training.held[repr(best)]["pass"],
-        "errors": errors,
+        **name_score(plan.measure, scores, "s"),
     }
+    return found if plan.positive is None else found | {"positive": plan.positive}

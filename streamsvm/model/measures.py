@@ -1,0 +1,460 @@
+"""Measures: by what rows that a model was not trained on judge it, and how these rows are counted chunk by chunk.
+
+A ``Measure`` is chosen by its name (``parse_measure``): ``error``, ``balanced_error``, ``f1`` and ``cost:fp=X,fn=Y`` look
+at the labels that are predicted, ``auc`` and ``average_precision`` at the order of decision values, ``log_loss`` and
+``brier`` at probabilities, and ``r2``, ``mae`` and ``rmse`` at numbers. For two classes, f1, average_precision and cost
+have a positive class. For several classes f1 is the mean over classes, and so are auc and average_precision, each class
+against the rest.
+
+``MeasureCounts`` counts several models in one reading. Its values do not depend on the order in which chunks come or on
+how they are grouped: counts are whole numbers, sums over chunks are rounded once (``math.fsum``), and decision values are
+sorted at the end. So threads, workers of a cluster and a resumed run give the same bits. What looks at the order of
+decision values keeps all of them, which plans count (``Measure.bytes_per_row``).
+
+Ties share their place, and rows have weights, as in scikit-learn's roc_auc_score and average_precision_score:
+
+    AUC = sum over pairs of a positive and a negative row of w_i w_j ([f_i > f_j] + [f_i = f_j] / 2) / (W+ W-)
+    AP  = sum over thresholds t, from the largest down, of (R_t - R_(t-1)) P_t
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.aliases import Array, JsonObject
+from streamsvm.calibration.reliability import MIN_PROBABILITY
+from streamsvm.config.units import percent
+from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.model.model import predict_codes
+from streamsvm.registry import did_you_mean
+from streamsvm.rows import Float64, Int32
+
+SORTING = 64
+"""Bytes a row while decision values of one model are sorted and summed: order, values, sums of both classes."""
+LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "probabilities", "numbers"
+"""What a measure looks at."""
+COST = "cost"
+COST_FORM = "cost:fp=X,fn=Y"
+"""How the cost of the two kinds of error is written."""
+Probabilities = Callable[[Float64], Float64]
+"""Decision values (n, k) in, probabilities of all classes (n, classes) out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure, its name as it is given, and which values are better."""
+
+    name: str
+    """'auc', 'cost:fp=1,fn=50'."""
+    title: str
+    """What people call it."""
+    needs: str
+    """What it looks at: ``LABELS``, ``RANKS``, ``PROBABILITIES`` or ``NUMBERS``."""
+    higher_is_better: bool = False
+    percent: bool = False
+    """Whether it is a share that is shown in percent."""
+    costs: tuple[float, float] = (1.0, 1.0)
+    """What a false positive and a false negative cost."""
+
+    @property
+    def kind(self) -> str:
+        """Its name without costs."""
+        return self.name.partition(":")[0]
+
+    @property
+    def has_positive(self) -> bool:
+        """Whether it depends on which of two classes is the positive one."""
+        return self.kind in ("f1", "average_precision", COST)
+
+    @property
+    def heading(self) -> str:
+        """What stands above its values."""
+        return f"{self.title} in %" if self.percent else self.title
+
+    def text(self, value: float) -> str:
+        """Return a value as people read it, below ``heading``."""
+        return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+
+    def full_text(self, value: float) -> str:
+        """Return a value as people read it, by itself."""
+        return percent(value, 4) if self.percent else f"{value:.4g}"
+
+    def rank(self, value: float) -> float:
+        """Return a number that is the smaller the better the value is."""
+        return -value if self.higher_is_better else value
+
+    def bytes_per_row(self, values: int) -> int:
+        """Return the memory of a row with ``values`` decision values by all models, until its measure is known."""
+        return 8 * values + SORTING if self.needs == RANKS else 0
+
+
+MEASURES: dict[str, Measure] = {
+    one.name: one
+    for one in (
+        Measure("error", "error", LABELS, percent=True),
+        Measure("balanced_error", "balanced error", LABELS, percent=True),
+        Measure("f1", "F1", LABELS, higher_is_better=True),
+        Measure("auc", "AUC", RANKS, higher_is_better=True),
+        Measure("average_precision", "average precision", RANKS, higher_is_better=True),
+        Measure("log_loss", "log loss", PROBABILITIES),
+        Measure("brier", "Brier score", PROBABILITIES),
+        Measure(COST_FORM, "mean cost", LABELS),
+        Measure("rmse", "RMSE", NUMBERS),
+        Measure("mae", "MAE", NUMBERS),
+        Measure("r2", "R2", NUMBERS, higher_is_better=True),
+    )
+}
+"""All measures, by name."""
+ERROR, BALANCED_ERROR, RMSE = MEASURES["error"], MEASURES["balanced_error"], MEASURES["rmse"]
+
+
+def parse_measure(text: str, option: str = "--score") -> Measure:
+    """Return the measure of a name, such as 'auc' or 'cost:fp=1,fn=50'. Raises UsageError."""
+    kind, colon, rest = text.partition(":")
+    if kind == COST:
+        return Measure(text, MEASURES[COST_FORM].title, LABELS, costs=_parse_costs(text, rest, option))
+    if colon or text not in MEASURES:
+        raise UsageError(
+            f"{option} cannot be {quote(text)}{did_you_mean(text, MEASURES)}", hint=f"choose from {', '.join(MEASURES)}"
+        )
+    return MEASURES[text]
+
+
+def says_nothing(error: float, majority_error: float | None) -> str | None:
+    """Return a notice where an error is no better than that of always predicting the most frequent class, else None."""
+    if majority_error is None or error < majority_error:
+        return None
+    return (
+        f"the error says nothing here: it is {percent(error, 4)}, and that of always predicting the most frequent class is "
+        f"{percent(majority_error, 4)}. Choose by a measure that notices the rare class: --score average_precision, auc, f1 "
+        "or balanced_error"
+    )
+
+
+def recorded_measure(said: JsonObject) -> Measure:
+    """Return the measure of what a record says of held-out rows: the error where it names none."""
+    try:
+        return parse_measure(str(said.get("measure", "error")).lower())
+    except UsageError:
+        return ERROR
+
+
+def _parse_costs(text: str, rest: str, option: str) -> tuple[float, float]:
+    """Return the costs of a false positive and of a false negative of 'fp=1,fn=50'. Raises UsageError."""
+    found: dict[str, float] = {}
+    try:
+        for part in rest.split(","):
+            name, _, number = part.partition("=")
+            found[name.strip()] = float(number)
+    except ValueError:
+        found = {}
+    good = set(found) == {"fp", "fn"} and all(math.isfinite(cost) and cost >= 0 for cost in found.values())
+    if not good or not any(found.values()):
+        raise UsageError(
+            f"{option} {quote(text)} does not say what the two kinds of error cost",
+            hint="write what a false positive and a false negative cost: cost:fp=1,fn=50",
+        )
+    return found["fp"], found["fn"]
+
+
+class PredictionTask(NamedTuple):
+    """What a model predicts, as far as measures depend on it."""
+
+    outcomes: int
+    """How many classes it tells apart; 0 of numbers."""
+    positive: int = 1
+    """Of two classes, the outcome that is the positive one."""
+    pairs: bool = False
+    """Whether pairs of classes vote."""
+    one_class: bool = False
+    probabilities: bool = False
+    """Whether there are probabilities while models are compared."""
+
+
+TWO_CLASSES = PredictionTask(2)
+
+
+def choose_measure(text: str | None, task: PredictionTask, option: str = "--score") -> Measure:
+    """Return the measure that is asked for, or the usual one of the task. Raises UsageError for one that does not fit."""
+    if text is None:
+        return RMSE if not task.outcomes else BALANCED_ERROR if task.one_class else ERROR
+    measure = parse_measure(text, option)
+    why = _misfit(measure, task)
+    if why is not None:
+        fitting = ", ".join(name for name, one in MEASURES.items() if _misfit(one, task) is None)
+        raise UsageError(f"{option} {text}: {why}", hint=f"choose from {fitting}")
+    return measure
+
+
+def _misfit(measure: Measure, task: PredictionTask) -> str | None:
+    """Return why a measure does not fit what is predicted; None where it does."""
+    if not task.outcomes:
+        return None if measure.needs == NUMBERS else "it is a measure for classes, and this model predicts numbers"
+    if measure.needs == NUMBERS:
+        return "it is a measure for numbers, and this model predicts classes"
+    if measure.needs == PROBABILITIES and (not task.probabilities or task.pairs or task.one_class):
+        return "it wants probabilities, which only --loss logistic has before the fit is over"
+    if measure.needs == RANKS and task.pairs:
+        return "pairs of classes vote: rows have no order"
+    if measure.kind == COST and task.outcomes != 2:
+        return f"false positives are those of two classes, and there are {task.outcomes}"
+    return None
+
+
+# -- exact values ------------------------------------------------------------------------------------------------------
+
+
+def roc_auc(positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None = None) -> float:
+    """Return the area under the ROC curve; NaN where one of the two classes has no rows.
+
+    ``positive`` (n,), ``decision`` (n,), ``weights`` (n,), 1 each if None.
+    """
+    _, true, false = _sums_at_thresholds(positive, decision, weights)
+    if not len(true) or not true[-1] or not false[-1]:
+        return math.nan
+    # a pair with a threshold between counts once, one of equal values half: twice the area is a whole number without weights
+    up, across = np.concatenate([true[:1], true[1:] + true[:-1]]), np.diff(false, prepend=0)
+    return float((up * across).sum()) / (2.0 * float(true[-1]) * float(false[-1]))
+
+
+def average_precision(positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None = None) -> float:
+    """Return the area under precision over recall, as steps; NaN without positive rows. Arguments as of ``roc_auc``."""
+    _, true, false = _sums_at_thresholds(positive, decision, weights)
+    if not len(true) or not true[-1]:
+        return math.nan
+    taken = (true + false).astype(np.float64)
+    precision = np.divide(true, taken, out=np.zeros(len(true)), where=taken > 0)
+    return float((np.diff(true, prepend=0) * precision).sum()) / float(true[-1])
+
+
+def _sums_at_thresholds(
+    positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None
+) -> tuple[Float64, Array, Array]:
+    """Return the distinct decision values, falling, and the weight of positive and of negative rows from each on (m,).
+
+    Without weights sums are int64 and exact.
+    """
+    order = np.argsort(-decision, kind="stable")
+    f, y = decision[order], positive[order]
+    s = np.ones(len(f), np.int64) if weights is None else weights[order]
+    last = np.append(np.flatnonzero(np.diff(f)), len(f) - 1) if len(f) else np.empty(0, np.int64)
+    return f[last], np.cumsum(s * y)[last], np.cumsum(s * ~y)[last]
+
+
+class Threshold(NamedTuple):
+    """A threshold of the decision value, and what the measure it was chosen by is there."""
+
+    value: float
+    """Rows with f > value are of ``classes[1]``."""
+    score: float
+
+
+def best_threshold(
+    measure: Measure, second: NDArray[np.bool_], decision: Float64, positive: int = 1, weights: Float64 | None = None
+) -> Threshold:
+    """Return the threshold at which a measure of labels is best: halfway between two neighboring values.
+
+    ``second`` (n,): rows of ``classes[1]``, which are predicted where f > threshold. ``positive``: the outcome that is the positive class.
+    Of several best ones the one nearest to 0, where a model decides without; then the smallest.
+    """
+    values, true, false = (part.astype(np.float64) for part in _sums_at_thresholds(second, decision, weights))
+    # rows taken for the second class: none of them, then those from each distinct value on
+    true, false = np.concatenate([[0.0], true]), np.concatenate([[0.0], false])
+    wrong = np.array([false, true[-1] - true]) if positive == 1 else np.array([true[-1] - true, false])
+    hits = true if positive == 1 else false[-1] - false
+    found = _score_counts(
+        measure,
+        hits,
+        *wrong,
+        total=float(true[-1] + false[-1]),
+        positives=float((true if positive == 1 else false)[-1]),
+    )
+    rank = -found if measure.higher_is_better else found
+    edges = np.concatenate([[_beyond(values[0], 1.0)], 0.5 * (values[1:] + values[:-1]), [_beyond(values[-1], -1.0)]])
+    low, high = np.concatenate([values, [-np.inf]]), np.concatenate([[np.inf], values])
+    edges = np.where((low <= 0.0) & (high > 0.0), 0.0, edges)
+    best = np.flatnonzero(rank <= rank.min())
+    place = min(best.tolist(), key=lambda k: (abs(edges[k]), edges[k]))
+    # a midpoint that rounding puts on the upper value would take that row for the other class
+    edge = edges[place] if edges[place] < high[place] else low[place]
+    return Threshold(float(edge), float(found[place]))
+
+
+def _beyond(value: float, side: float) -> float:
+    """Return a number beyond the outermost decision value."""
+    return float(value + side * max(1.0, abs(value)))
+
+
+def _score_counts(
+    measure: Measure, hits: Array, false: Array, missed: Array, *, total: float, positives: float
+) -> Float64:
+    """Return a measure of labels for two classes; hits, false positives and false negatives are arrays of one shape."""
+    negatives = total - positives
+    if measure.kind == "f1":
+        return 2.0 * hits / np.maximum(2.0 * hits + false + missed, 1e-300)
+    if measure.kind == "balanced_error":
+        shares = [wrong / rows for wrong, rows in ((false, negatives), (missed, positives)) if rows]
+        return np.asarray(sum(shares) / max(len(shares), 1))
+    fp, fn = measure.costs if measure.kind == COST else (1.0, 1.0)
+    return np.asarray((fp * false + fn * missed) / max(total, 1e-300))
+
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class MeasureCounts:
+    """Counts of one measure for several models of the same task, which are added up in any order."""
+
+    measure: Measure
+    task: PredictionTask
+    models: int
+    probabilities: tuple[Probabilities, ...] = ()
+    """Of each model, where the measure looks at them."""
+    labels: list[Array] = field(default_factory=list)
+    """Of each model right outcomes, predicted ones and hits, (3, outcomes + 1) int64; the last is that of unknown labels."""
+    pieces: list[list[tuple[Float64, Array]]] = field(default_factory=list)
+    """Of each model decision values (n, k) and outcomes (n,) of each chunk."""
+    sums: list[list[tuple[float, ...]]] = field(default_factory=list)
+    """Of each model the sums over each chunk."""
+
+    def __post_init__(self) -> None:
+        self.labels = self.labels or [np.zeros((3, self.task.outcomes + 1), np.int64) for _ in range(self.models)]
+        self.pieces = self.pieces or [[] for _ in range(self.models)]
+        self.sums = self.sums or [[] for _ in range(self.models)]
+
+    def add(self, model: int, decision: Float64, truth: Array) -> None:
+        """Count a chunk: decision values (n, k) by one model, which are kept.
+
+        ``truth`` (n,): outcomes as ``predict_codes`` has them, others of labels that the model does not know; of
+        numbers float64.
+        """
+        if not len(truth):
+            return
+        if self.measure.needs == NUMBERS:
+            self.sums[model].append(_sum_numbers(decision[:, 0], truth))
+        elif self.measure.needs == RANKS:
+            self.pieces[model].append((decision, truth))
+        elif self.measure.needs == PROBABILITIES:
+            self.sums[model].append(_sum_probabilities(self.probabilities[model](decision), truth))
+        else:
+            outcomes = self.task.outcomes
+            said = predict_codes(decision, outcomes if self.task.pairs else 0)
+            truth = np.where((truth >= 0) & (truth < outcomes), truth, outcomes)
+            for row, codes in enumerate((truth, said, truth[said == truth])):
+                self.labels[model][row] += np.bincount(codes, minlength=outcomes + 1)
+
+    def empty(self) -> MeasureCounts:
+        """Return counts of no rows for the same models."""
+        return MeasureCounts(self.measure, self.task, self.models, self.probabilities)
+
+    def __add__(self, other: MeasureCounts) -> MeasureCounts:
+        """Return the counts of both, in a new object."""
+        return replace(
+            self,
+            labels=[one + more for one, more in zip(self.labels, other.labels, strict=True)],
+            pieces=[one + more for one, more in zip(self.pieces, other.pieces, strict=True)],
+            sums=[one + more for one, more in zip(self.sums, other.sums, strict=True)],
+        )
+
+    def values(self) -> list[float]:
+        """Return the measure of each model. Raises DataError where rows leave it undefined."""
+        return [self._value(model) for model in range(self.models)]
+
+    def majority_error(self) -> float | None:
+        """Return the error of always predicting the most frequent class; None where labels are not what is counted."""
+        actual = self.labels[0][0]
+        return 1.0 - int(actual.max()) / int(actual.sum()) if actual.sum() else None
+
+    def _value(self, model: int) -> float:
+        if self.measure.needs == NUMBERS:
+            return _score_numbers(self.measure, self.sums[model])
+        if self.measure.needs == PROBABILITIES:
+            rows, losses, squares = (math.fsum(part) for part in zip(*self.sums[model], strict=True))
+            return (losses if self.measure.kind == "log_loss" else squares) / max(rows, 1.0)
+        if self.measure.needs == RANKS:
+            return self._score_ranks(self.pieces[model])
+        return self._score_labels(self.labels[model])
+
+    def _score_labels(self, counts: Array) -> float:
+        actual, predicted, hits = counts
+        kind, rows = self.measure.kind, max(int(actual.sum()), 1)
+        if kind == "error":
+            return int(actual.sum() - hits.sum()) / rows
+        if kind == COST:
+            p, n = self.task.positive, 1 - self.task.positive
+            false, missed = predicted[p] - hits[p], predicted[n] - hits[n]
+            return float(self.measure.costs[0] * false + self.measure.costs[1] * missed) / rows
+        if kind == "balanced_error":
+            present = actual > 0
+            if self.task.one_class and not present[:2].all():
+                raise DataError(
+                    "a fold has only rows of the class, or none of them: its error is undefined",
+                    code="E-LABEL",
+                    hint="fewer folds, or ingest the rows in random order: --shuffle",
+                )
+            return float(np.mean((actual[present] - hits[present]) / actual[present])) if present.any() else 0.0
+        F1 = 2 * hits / np.maximum(actual + predicted, 1)
+        if self.task.outcomes == 2:
+            return float(F1[self.task.positive])
+        return float(F1[(actual > 0) | (predicted > 0)].mean())
+
+    def _score_ranks(self, pieces: Sequence[tuple[Float64, Array]]) -> float:
+        """Return the area, of several classes its mean over those of which there are rows."""
+        decision = np.concatenate([f for f, _ in pieces])
+        truth = np.concatenate([t for _, t in pieces])
+        known = (truth >= 0) & (truth < self.task.outcomes)
+        decision, truth = decision[known], truth[known]
+        area = roc_auc if self.measure.kind == "auc" else average_precision
+        if decision.shape[1] == 1:
+            side = 1.0 if self.task.positive == 1 else -1.0
+            found = [area(truth == self.task.positive, side * decision[:, 0])]
+        else:
+            found = [area(truth == k, decision[:, k]) for k in range(decision.shape[1])]
+        defined = [value for value in found if not math.isnan(value)]
+        if not defined:
+            lacking = "rows of both classes" if self.measure.kind == "auc" else "rows of the positive class"
+            raise DataError(
+                f"{self.measure.title} is undefined: there are no {lacking} among the rows held out",
+                code="E-LABEL",
+                hint="hold out more rows, or fewer folds; ingest with --shuffle spreads a rare class over all chunks",
+            )
+        return math.fsum(defined) / len(defined)
+
+
+def _sum_numbers(predicted: Float64, truth: Float64) -> tuple[float, ...]:
+    """Return rows, sum |e|, sum e^2, sum t and sum (t - mean t)^2 of a chunk."""
+    error, mean = predicted - truth, float(truth.mean())
+    away = truth - mean
+    return len(truth), float(np.abs(error).sum()), float(error @ error), mean, float(away @ away)
+
+
+def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float:
+    """Return a measure of numbers from sums over chunks."""
+    rows = max(math.fsum(part[0] for part in sums), 1.0)
+    if measure.kind == "mae":
+        return math.fsum(part[1] for part in sums) / rows
+    squares = math.fsum(part[2] for part in sums)
+    if measure.kind == "rmse":
+        return math.sqrt(squares / rows)
+    mean = math.fsum(part[0] * part[3] for part in sums) / rows
+    spread = math.fsum(part[4] + part[0] * (part[3] - mean) ** 2 for part in sums)
+    if not spread:  # as scikit-learn has it
+        return 0.0 if squares else 1.0
+    return 1.0 - squares / spread
+
+
+def _sum_probabilities(p: Float64, truth: Int32) -> tuple[float, ...]:
+    """Return rows, sum of log losses and sum of squared errors of a chunk; rows of unknown labels are left out."""
+    known = (truth >= 0) & (truth < p.shape[1])
+    p, truth = p[known], truth[known]
+    of_truth = p[np.arange(len(p)), truth]
+    losses = -np.log(np.maximum(of_truth, MIN_PROBABILITY))
+    squares = (p[:, 1] - (truth == 1)) ** 2 if p.shape[1] == 2 else (p * p).sum(axis=1) - 2.0 * of_truth + 1.0
+    return len(p), float(losses.sum()), float(squares.sum())
