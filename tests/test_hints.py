@@ -23,10 +23,12 @@ import streamsvm as sv
 from streamsvm import cli
 from streamsvm.cli.commands import build_job, get_command
 from streamsvm.config.job_file import format_command
+from streamsvm.engine.block import BlockVisitor
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.tune.job import TuneJob
 from tests.fault.malformed_tables import MALFORMED, Malformed
+from tests.stopping import stopping
 
 JOBS = [
     ("fit", FitJob("a b.zarr", "it's.ssvm")),
@@ -203,13 +205,12 @@ def test_hint_run_that_was_stopped_is_resumed_by_what_it_said(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     assert called("streamsvm -q synth susy 'a store.zarr' --rows 20000", monkeypatch)[0] == 0
     dcd = "--solver dcd --C 3 --tolerance 1e-9 --standardize --set solver.sweeps=2"
-    assert called(f"streamsvm fit 'a store.zarr' compiled.ssvm {dcd} --max-passes 2", monkeypatch)[0] == 0  # no limit
-    fit = f"streamsvm fit 'a store.zarr' \"it's.ssvm\" {dcd} --max-passes 100000"
-    code, said = called(fit + " --time-limit 1s --at-limit stop", monkeypatch)
+    with stopping(BlockVisitor, "visit", 5):
+        code, said = called(f"streamsvm fit 'a store.zarr' \"it's.ssvm\" {dcd} --max-passes 100000", monkeypatch)
     assert code == 75, said
     command = said.split("Resume: ")[1].splitlines()[0]
     assert "..." not in command
-    code, said = called(command + " --time-limit 2s --at-limit certify --tolerance 1e-9", monkeypatch)
+    code, said = called(command + " --max-passes 9", monkeypatch)
     assert code == 0, said
     assert (tmp_path / "it's.ssvm").exists()
 

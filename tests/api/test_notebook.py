@@ -20,7 +20,7 @@ CELLS = [
     'sv.synth("susy", "train.zarr", rows=3000)\nsv.open_store("train.zarr").layout.rows',
     """def slowly(record):
     open("began", "w").close()
-    time.sleep(0.1)
+    while not os.path.exists("interrupted"): time.sleep(0.02)
 given = dict(solver="dcd", loss="hinge", C=1.0, tolerance=1e-4, progress=True)
 sv.fit("train.zarr", "model.ssvm", on_pass=slowly, **given)""",
     'import signal\nsorted(os.listdir("model.ssvm.run")), signal.getsignal(signal.SIGINT) is signal.default_int_handler',
@@ -30,11 +30,12 @@ sv.fit("train.zarr", "model.ssvm", on_pass=slowly, **given)""",
 """What is typed, cell by cell."""
 
 
-def interrupt_when_begun(pid: int, began: Path) -> None:
-    """Press Ctrl-C, as the button of a notebook does, once a pass has been made."""
-    while not began.exists():
+def interrupt_when_begun(pid: int, place: Path) -> None:
+    """Press Ctrl-C, as the button of a notebook does, once a pass has been made, which waits for it."""
+    while not (place / "began").exists():
         time.sleep(0.05)
     os.kill(pid, signal.SIGINT)
+    (place / "interrupted").touch()
 
 
 def text_of(cell: Any, kind: str = "text/plain") -> str:
@@ -51,7 +52,7 @@ def test_notebook_is_interrupted_resumed_and_shows_the_page(tmp_path: Path) -> N
         for number, cell in enumerate(notebook.cells):
             if number == 2:
                 pid = int(text_of(notebook.cells[0]))
-                threading.Thread(target=interrupt_when_begun, args=(pid, tmp_path / "began"), daemon=True).start()
+                threading.Thread(target=interrupt_when_begun, args=(pid, tmp_path), daemon=True).start()
             client.execute_cell(cell, number)
     opened, stopped, after, resumed, page = notebook.cells[1:]
     assert text_of(opened).endswith("3000")

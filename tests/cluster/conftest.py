@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from tests.cluster.processes import Processes
+from tests.cluster.processes import START_SECONDS, Processes
 from tests.engine.conftest import rows_of, store
 
 __all__ = ["rows_of", "store"]
@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 def client(cluster: Processes) -> Iterator[Client]:
     """A client of the cluster, both workers there."""
     with Client(cluster.address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=START_SECONDS)
         yield client
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
+START_SECONDS = 240
+"""What a scheduler, or workers, may take to start."""
 
 
 @dataclass
@@ -54,7 +55,9 @@ class Processes:
             "--nthreads",
             "1",
         )
-        process = self._run("worker", *place, "--memory-limit", "2GiB", "--death-timeout", "40", *arguments)
+        process = self._run(
+            "worker", *place, "--memory-limit", "2GiB", "--death-timeout", str(START_SECONDS), *arguments
+        )
         self.running.append(process)
         return process
 
@@ -74,8 +77,10 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), **more}
 
 
-def command(*arguments: str | Path, seconds: float = 120.0, **more: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     """``streamsvm`` with these arguments, to its end."""
     code = "from streamsvm.cli import main\nif __name__ == '__main__': main()"
     words: Sequence[str] = [sys.executable, "-c", code, "-q", *map(str, arguments)]
-    return subprocess.run(words, env=environment(**more), capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(
+        words, env=environment(**more), capture_output=True, text=True, timeout=START_SECONDS, check=False
+    )

@@ -41,7 +41,7 @@ from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.store import open_store
-from tests.cluster.processes import Processes, command, environment
+from tests.cluster.processes import START_SECONDS, Processes, command, environment
 from tests.engine.conftest import rows_of
 
 
@@ -125,7 +125,7 @@ def growing(client: Client, processes: Processes) -> Iterator[tuple[Any, int]]:
         for _ in range(more):
             processes.start_worker()
         workers = len(processes.running) - 1
-        client.wait_for_workers(workers, timeout=90)
+        client.wait_for_workers(workers, timeout=START_SECONDS)
         with using(client) as executor:
             yield executor, workers
 

@@ -64,9 +64,9 @@ def test_tls_admits_signed_peers_only(store: Path, tmp_path: Path, processes: Pr
     processes.start_worker()
     assert processes.address.startswith("tls://127.0.0.1:")
     asked = ("fit", store, tmp_path / "m", "--solver", "newton", "--cluster", processes.address)
-    done = command(*asked, seconds=120.0, **ours.environment())
+    done = command(*asked, **ours.environment())
     assert done.returncode == 0, done.stderr
-    foreign = command(*asked, "--overwrite", seconds=120.0, **theirs.environment())
+    foreign = command(*asked, "--overwrite", **theirs.environment())
     assert foreign.returncode == 77, foreign.stderr
     assert "error[E-TLS]" in foreign.stderr
     bare = command(*asked, "--overwrite")

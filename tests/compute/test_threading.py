@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from math import fsum
-from threading import Event, Lock
+from threading import Barrier, Event, Lock
 from typing import Any
 
 import numpy as np
@@ -56,14 +55,14 @@ def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> 
 def test_threads_no_more_work_than_may_and_all_are_given_back() -> None:
     """Strips within strips find nobody idle, and do their work alone."""
     at_once = most = 0
-    lock = Lock()
+    lock, all_of_them = Lock(), Barrier(3)
 
     def inner(_start: int, _stop: int) -> None:
         nonlocal at_once, most
         with lock:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.005)
+        all_of_them.wait(120.0)
         with lock:
             at_once -= 1
 
@@ -109,7 +108,7 @@ def test_threads_forked_process_waits_for_no_thread_of_its_parent() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert (
         subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, timeout=60, check=False
+            [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, timeout=240, check=False
         ).returncode
         == 0
     )
@@ -183,7 +182,7 @@ def test_threads_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever
 
     def make(number: int, _lane: int) -> int:
         if number == 0:
-            second.wait(10.0)
+            second.wait(120.0)
             raise ValueError("the first one")
         second.set()
         return number

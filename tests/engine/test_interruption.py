@@ -13,7 +13,7 @@ import pytest
 from streamsvm.engine import signals as interruption
 from streamsvm.engine.signals import Interruption, watch_signals
 
-SOON, LATER, WAIT = 0.05, 0.3, 5.0
+SOON, LATER, WAIT = 0.05, 0.3, 120.0
 
 
 class Listening:

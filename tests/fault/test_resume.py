@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
+from streamsvm import durable
 from streamsvm.cli import cli
+from streamsvm.durable import write_file
 from streamsvm.engine import checkpoint
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import GENERATIONS, CheckpointDirectory, Decoder, Encoder
@@ -219,19 +221,26 @@ def test_resume_starting_again_forgets_the_checkpoint(stopped: FitJob, tmp_path:
     assert not (tmp_path / "m.run" / "checkpoint").exists()
 
 
+def stop_after_journal(path: Path, *values: Any, **more: Any) -> None:
+    """Write a file; the run is interrupted when that was the journal of an embedding."""
+    write_file(path, *values, **more)
+    if path.name == "journal.json":
+        raise InterruptedRun("SIGTEST: the journal is written")
+
+
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Path:
-    """The folder of a store, of a fit that its time limit stopped, and of an embedding and a search that were stopped."""
-    sv.synth("susy", tmp_path / "t.zarr", rows=20000, chunk=65536)
-    fit = "fit t.zarr m.ssvm --solver dcd --tolerance 1e-12 --time-limit 0.001s --at-limit stop"
-    embed = "embed t.zarr e --landmarks 400 --chunk 256KiB --time-limit"
+    """The folder of a store, of a fit that was stopped after its first block, and of an embedding that was stopped."""
+    sv.synth("susy", tmp_path / "t.zarr", rows=2000, chunk=65536)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        assert CliRunner().invoke(cli, ["-q", *fit.split()]).exit_code == 75
-        for seconds in ("0.2s", "0.4s", "0.8s", "1.6s"):  # a busy machine has not begun to write at once
-            assert CliRunner().invoke(cli, ["-q", *embed.split(), seconds]).exit_code == 75
-            if (tmp_path / "e" / "journal.json").exists():
-                break
+        with stopping(BlockVisitor, "visit", 1):
+            fit = "fit t.zarr m.ssvm --solver dcd --tolerance 1e-12"
+            assert CliRunner().invoke(cli, ["-q", *fit.split()]).exit_code == 75
+        patch.setattr(durable, "write_file", stop_after_journal)
+        embed = ["embed", "t.zarr", "e", "--landmarks", "40"]
+        assert CliRunner().invoke(cli, ["-q", *embed]).exit_code == 75
+    assert (tmp_path / "e" / "journal.json").exists()
     return tmp_path
 
 

@@ -136,7 +136,7 @@ def test_landmarks_of_a_resumed_fit_are_drawn_as_before(folder, tmp_path):
     store, model = folder / "two.zarr", tmp_path / "m"
     shared = RBF | {"embedding": "fly", "solver": "newton"}
     with pytest.raises(InterruptedRun):
-        sv.fit(store, model, time_limit=0.001, at_limit="stop", **shared)
+        sv.fit(store, model, time_limit=1e-9, at_limit="stop", **shared)
     with pytest.raises(ConfigError, match="sampling='greedy', now sampling='uniform'"):
         sv.fit(store, model, resume=True, **shared, sampling="uniform")
     found = sv.fit(store, model, resume=True, **shared)
