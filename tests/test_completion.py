@@ -68,3 +68,20 @@ def test_completion_program_answers_every_shell(shell: str) -> None:
         asked["COMP_CWORD"] = "--sol"
     found = CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env=asked)
     assert "--solver" in found.output
+
+
+def test_completion_values_are_completed(tmp_path: Path) -> None:
+    """Choices of an option, the last one of a list, and files where a path stands."""
+
+    def complete(*words: str) -> str:
+        asked = {
+            "_STREAMSVM_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+        }
+        return CliRunner().invoke(cli.cli, [], prog_name="streamsvm", env=asked).output
+
+    assert complete("streamsvm", "fit", "--loss", "hu") == "plain,huber\n"
+    assert "plain,label,decision" in complete("streamsvm", "predict", "--output", "label,d")
+    assert complete("streamsvm", "fit", "tra") == "file,tra\n"
+    assert "plain,susy" in complete("streamsvm", "synth", "su")

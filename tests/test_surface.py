@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsvm import cli, errors
+from streamsvm.cli.commands import EXAMPLES
 from streamsvm.config.job_file import STEPS
 from streamsvm.config.options import options_of
 from streamsvm.registry import load
@@ -66,6 +68,26 @@ def test_docs_every_command_has_help() -> None:
         result = CliRunner().invoke(cli.cli, [name, "--help"])
         assert result.exit_code == 0
         assert result.output.splitlines()[2].strip()
+        assert "\nExamples:\n  streamsvm " in result.output
+
+
+def test_docs_examples_of_the_help_are_commands() -> None:
+    """Every one has options that there are, with values that they take."""
+    for line in (example for examples in EXAMPLES.values() for example in examples):
+        _, name, *words = shlex.split(line)
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        assert command is not None
+        command.make_context(name, words, parent=click.Context(cli.cli, obj={"quiet": True}))
+
+
+def test_cli_help_and_version_are_commands_and_options() -> None:
+    said = {
+        words: CliRunner().invoke(cli.cli, words.split()).output
+        for words in ("help", "--help", "help fit", "fit --help")
+    }
+    assert said["help"] == said["--help"]
+    assert said["help fit"].splitlines()[1:] == said["fit --help"].splitlines()[1:]
+    assert len({CliRunner().invoke(cli.cli, [word]).output for word in ("version", "-V", "--version")}) == 1
 
 
 def test_docs_every_field_of_a_job_can_be_given() -> None:
@@ -105,7 +127,7 @@ def test_docs_help_of_a_fit_is_grouped_and_shows_values() -> None:
     said = CliRunner().invoke(cli.cli, ["fit", "--help"]).output
     places = [
         said.index(f"\n{title}:\n")
-        for title in ("Model", "Kernel", "Solver", "Stopping", "Memory", "Cluster", "Output")
+        for title in ("Common options", "Model", "Kernel", "Solver", "Stopping", "Memory", "Cluster", "Output")
     ]
     assert places == sorted(places)
     assert "[default: 1e-6]" in " ".join(said.split())

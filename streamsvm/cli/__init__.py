@@ -13,6 +13,7 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -45,6 +46,12 @@ EXAMPLES = (
 class LazyGroup(click.Group):
     """A group whose commands are imported on use, and whose errors have the form and exit codes of ``errors``."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command; ``help``, ``help COMMAND`` and ``version`` are taken as well."""
+        if args and args[0] in ("help", "version"):
+            args = [*args[1:2], "--help"] if args[0] == "help" else ["--version"]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the help."""
         return list(SUMMARIES)
@@ -71,9 +78,7 @@ class LazyGroup(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, one a line whatever the width."""
-        with formatter.section("Examples"):
-            for example in EXAMPLES:
-                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+        write_examples(formatter, EXAMPLES)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; whatever it raises becomes a message and an exit code."""
@@ -86,6 +91,13 @@ class LazyGroup(click.Group):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last stop: everything becomes an exit code)
             return ctx.exit(explain(error, debug=ctx.params.get("debug", False)))
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    """Write a section of command lines, one a line, so that they can be copied."""
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
 def _check_stdout() -> None:
@@ -168,7 +180,7 @@ def _abandon_stdout() -> None:
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
-@click.version_option(__version__, prog_name="streamsvm")
+@click.version_option(__version__, "--version", "-V", prog_name="streamsvm")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
     """Store the options of all commands."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.cli import SUMMARIES
+from streamsvm.cli import SUMMARIES, write_examples
 from streamsvm.cli.show import describe_model, describe_result, describe_store, say, write_json
 from streamsvm.config.job_file import STEPS, JobStep, apply_settings, check, make_job, override, read_file
 from streamsvm.config.options import GROUPS, Field, OptionValue, options_of, parse
@@ -26,6 +26,8 @@ from streamsvm.registry import load, no_collection
 from streamsvm.regular import is_file
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from streamsvm.config.options import Checked, OptionValue
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.fit.job import FitJob
@@ -33,6 +35,53 @@ if TYPE_CHECKING:
 
 
 ALL = "all"
+COMMON = {
+    "ingest": ("label", "missing", "categorical", "hash_bits", "drop", "missing_label", "test_fraction", "on_bad_line", "memory", "overwrite"),
+    "embed": ("landmarks", "kernel", "gamma", "memory", "overwrite"),
+    "fit": (
+        "C", "loss", "standardize", "class_weight", "landmarks", "gamma", "validation", "calibrate", "tolerance",
+        "time_limit", "memory", "report", "overwrite", "resume",
+    ),
+    "tune": ("C", "gamma", "landmarks", "folds", "loss", "standardize", "class_weight", "memory", "report", "overwrite"),
+    "predict": ("output", "id_column", "on_bad_line", "memory", "overwrite"),
+    "evaluate": ("label", "threshold", "best_threshold", "cost", "on_bad_line", "memory"),
+}  # fmt: skip
+"""The options that the help of a command lists first, in this order: those that most people need."""
+EXAMPLES = {
+    "synth": ("streamsvm synth susy train.zarr --rows 5e6",),
+    "ingest": (
+        "streamsvm ingest train.csv --describe --label y",
+        "streamsvm ingest train.csv train.zarr --label y --missing mean",
+        "streamsvm ingest 'parts/*.parquet' train.zarr --label y --test-fraction 0.1",
+    ),
+    "embed": (
+        "streamsvm embed train.zarr features.zarr --landmarks 2000 --memory 4GiB",
+        "streamsvm fit features.zarr model.ssvm --C 0.1,1,10",
+    ),
+    "fit": (
+        "streamsvm fit train.zarr model.ssvm --memory 512MiB",
+        "streamsvm fit train.zarr model.ssvm --C 0.01,0.1,1 --validation 0.1 --report page.html",
+        "streamsvm fit train.zarr model.ssvm --landmarks 2000 --standardize",
+        "streamsvm fit train.zarr model.ssvm --resume",
+    ),
+    "tune": (
+        "streamsvm tune train.zarr search --C 0.1,1,10 --folds 5",
+        "streamsvm tune train.zarr search --C 1,10 --gamma 0.01,scale --landmarks 1000",
+    ),
+    "predict": (
+        "streamsvm predict model.ssvm new.csv predictions.csv",
+        "streamsvm predict model.ssvm new.parquet predictions.csv --output label,decision",
+    ),
+    "evaluate": ("streamsvm evaluate model.ssvm test.csv", "streamsvm evaluate model.ssvm test.zarr --json"),
+    "export": ("streamsvm export model.ssvm model.onnx --format onnx", "streamsvm export model.ssvm model.txt"),
+    "report": ("streamsvm report model.ssvm page.html", "streamsvm report a.ssvm b.ssvm comparison.html"),
+    "plan": ("streamsvm plan train.zarr --landmarks 2000 --memory 4GiB",),
+    "run": ("streamsvm run job.toml", "streamsvm run job.toml --set fit.C=10 --report page.html"),
+    "info": ("streamsvm info train.zarr --columns", "streamsvm info model.ssvm --json"),
+    "verify": ("streamsvm verify train.zarr",),
+    "doctor": ("streamsvm doctor",),
+}
+"""Command lines at the end of the help of a command."""
 
 
 def make_help_options(tables: Sequence[Field]) -> list[click.Option]:
@@ -99,34 +148,50 @@ class GroupedOption(click.Option):
         self.group = group
 
 
-class JobCommand(click.Command):
+class CommandWithExamples(click.Command):
+    """A command whose help ends with examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, one a line whatever the width."""
+        write_examples(formatter, EXAMPLES[self.name or ""])
+
+
+class JobCommand(CommandWithExamples):
     """A command whose help explains its arguments and groups its options."""
 
-    def __init__(self, name: str, *, arguments: Sequence[Field], **settings: Any) -> None:
+    def __init__(self, name: str, *, arguments: Sequence[Field], common: Sequence[str], **settings: Any) -> None:
         super().__init__(name, **settings)
-        self.arguments = arguments
+        self.arguments, self.common = arguments, common
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the arguments, then each group of options under its title, then options without a group."""
+        """Write the arguments, the common options, each other group under its title, and options without a group."""
         with formatter.section("Arguments"):
             formatter.write_dl([(argument_name(field), describe_option(field)) for field in self.arguments])
+        common: dict[str, tuple[str, str]] = {}
         rows: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
             if isinstance(option, click.Option) and (row := option.get_help_record(ctx)) is not None:
-                group = option.group if isinstance(option, GroupedOption) else ""
-                rows.setdefault(group, []).append(row)
+                if option.name in self.common and option.name not in common:  # --no-X comes with its group
+                    common[option.name] = row
+                else:
+                    group = option.group if isinstance(option, GroupedOption) else ""
+                    rows.setdefault(group, []).append(row)
+        if common:
+            with formatter.section("Common options"):
+                formatter.write_dl([common[name] for name in self.common])
         for group, title in {**GROUPS, "": "Other"}.items():
             if group in rows:
                 with formatter.section(title):
                     formatter.write_dl(rows[group])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Say how sizes, durations and counts are written, where the command takes them."""
+        """Write how sizes, durations and counts are written, where the command takes them, and the examples."""
         shown = {parameter.metavar for parameter in self.params if isinstance(parameter, click.Option)}
         forms = [f"{name} is written {form}" for name, form in FORMS.items() if name in shown]
         if forms:
             formatter.write_paragraph()
             formatter.write_text("; ".join(forms) + ".")
+        super().format_epilog(ctx, formatter)
 
 
 class FieldType(click.ParamType[Any]):
@@ -145,6 +210,15 @@ class FieldType(click.ParamType[Any]):
         except UsageError as error:
             return self.fail(error.message + (f" ({error.hint})" if error.hint else ""), param, ctx)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the words that the value may be, of a list for its last one; files where it is a path."""
+        from click.shell_completion import CompletionItem
+
+        if self.field.is_place:
+            return [CompletionItem(incomplete, type="file")]
+        before, comma, last = incomplete.rpartition(",") if self.field.is_list else ("", "", incomplete)
+        return [CompletionItem(before + comma + word) for word in self.field.choices() if word.startswith(last)]
+
 
 def make_command(
     name: str, run: Callable[..., None], *, step: str = "", leave_out: Sequence[str] = ()
@@ -161,7 +235,9 @@ def make_command(
         if field.name not in made_of.positional and not field.option.settings_of:
             params += _make_options(field)
     params += _make_common_options(made_of)
-    return JobCommand(name, arguments=arguments, params=params, callback=run, help=SUMMARIES[name])
+    return JobCommand(
+        name, arguments=arguments, common=COMMON.get(name, ()), params=params, callback=run, help=SUMMARIES[name]
+    )
 
 
 def argument_name(field: Field) -> str:
@@ -176,7 +252,13 @@ def describe_option(field: Field) -> str:
 
 
 def _make_argument(field: Field) -> click.Argument:
-    return click.Argument([field.name], nargs=-1 if field.is_list else 1, required=False, metavar=argument_name(field))
+    return click.Argument(
+        [field.name],
+        nargs=-1 if field.is_list else 1,
+        required=False,
+        metavar=argument_name(field),
+        shell_complete=FieldType(field).shell_complete,
+    )
 
 
 def _make_options(field: Field) -> list[click.Parameter]:
@@ -234,7 +316,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON obje
 PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MODEL")
 
 
-@click.command(help=SUMMARIES["info"])
+@click.command("info", cls=CommandWithExamples, help=SUMMARIES["info"])
 @PATH
 @click.option("--columns", is_flag=True, help="Also mean, deviation, minimum and maximum of every column of a store.")
 @JSON
@@ -250,7 +332,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
         say(line)
 
 
-@click.command(help=SUMMARIES["verify"])
+@click.command("verify", cls=CommandWithExamples, help=SUMMARIES["verify"])
 @PATH
 @JSON
 @click.pass_context
@@ -279,7 +361,7 @@ def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
     raise DataError(damaged, code=facts["bad"][0]["code"], hint="restore the files, or ingest again")
 
 
-@click.command(help=SUMMARIES["doctor"])
+@click.command("doctor", cls=CommandWithExamples, help=SUMMARIES["doctor"])
 @JSON
 def doctor(as_json: bool) -> None:
     """Print what this machine offers a job. Writes and removes 64 MiB here."""
@@ -318,6 +400,7 @@ RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
     """Run a job with its progress and print its result; ``alone``: not as one of several steps."""
     with no_collection():
+        from streamsvm.compute.compile_clock import CLOCK
         from streamsvm.engine.signals import listen
         from streamsvm.schedule.budget import check_addresses, check_groups
 
@@ -328,6 +411,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
         gc.freeze()  # loaded modules stay: later collections skip them
     one_object = as_json and name == "evaluate" and alone
     with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listen():
+        CLOCK.announce = None if as_json else partial(report, {"event": "compiling"})
         result: JobResult = action(job, report)
     if not as_json:
         for line in describe_result(name, job, result):
@@ -522,7 +606,7 @@ def _make_run() -> click.Command:
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Write JSON lines to standard output."),
     ]
-    return click.Command("run", params=params, callback=run_file, help=SUMMARIES["run"])
+    return CommandWithExamples("run", params=params, callback=run_file, help=SUMMARIES["run"])
 
 
 SPECIAL: dict[str, Callable[[], click.Command]] = {

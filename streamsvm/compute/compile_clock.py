@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 
 class CompileClock:
@@ -12,6 +13,8 @@ class CompileClock:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # handlers of signals read it, too
         self._threads, self._began, self._seconds = 0, 0.0, 0.0
+        self.announce: Callable[[], None] | None = None
+        """Called once, before the first pass is compiled that no cache has: then a job seems to stand still."""
 
     def enter(self) -> None:
         """Note that a thread enters the compiler."""
@@ -26,6 +29,12 @@ class CompileClock:
             self._threads -= 1
             if self._threads == 0:
                 self._seconds += time.perf_counter() - self._began
+
+    def note_compilation(self) -> None:
+        """Announce that a pass is about to be compiled, the first time."""
+        announce, self.announce = self.announce, None
+        if announce is not None:
+            announce()
 
     def seconds(self) -> float:
         """Return the seconds up to now."""

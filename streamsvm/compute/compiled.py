@@ -58,7 +58,10 @@ class CompiledVersions(caching.FunctionCache):
         if not self._py_func.__module__.startswith("streamsvm."):
             return super().load_overload(sig, target_context)
         rtsys.initialize(target_context)
-        return self._load_overload(sig, target_context)
+        found = self._load_overload(sig, target_context)
+        if found is None:
+            CLOCK.note_compilation()
+        return found
 
 
 # From now on numba opens its cache through these classes: every module of passes imports this one first.

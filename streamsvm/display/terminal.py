@@ -26,7 +26,9 @@ END_TEXTS = {"converged": "", "patience": ", stopped by patience"}
 """Text of the last line for intended ends; any other end lacks the certificate."""
 LEVELS = "▁▂▃▄▅▆▇█"
 CURVE_PASSES = 24
-"""Number of last passes that a curve shows."""
+"""Number of last passes that a curve shows, and whose gaps say how many are left."""
+NARROW = 110
+"""Columns of a terminal below which the bar is short and there is no curve, so that gap and time left have room."""
 INTERVAL = 5.0
 """Seconds between two lines where there is no terminal."""
 
@@ -62,12 +64,13 @@ def _open_bar() -> Iterator[Report]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=40 if console.width >= NARROW else 10),
         TextColumn("{task.percentage:>3.0f} %  {task.fields[details]}"),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=console, transient=True) as bars:
         yield _report_on(bars)
 
 
@@ -81,7 +84,11 @@ def _report_on(bars: Bars) -> Report:
         if progress.take(event):
             total = progress.total or None
             bars.update(
-                task, description=progress.title, total=total, completed=progress.done, details=progress.render()
+                task,
+                description=progress.title,
+                total=total,
+                completed=progress.done,
+                details=progress.render(narrow=bars.console.width < NARROW),
             )
 
     return report
@@ -129,7 +136,7 @@ class Progress:
     """The progress of a job, collected from its events."""
 
     def __init__(self) -> None:
-        self.name, self.number = "", 0
+        self.name, self.number, self._passes = "", 0, 0
         self.done, self.total = 0.0, 0.0
         self.rows = self.rows_before = 0
         self.seconds = self._since = self._ended = 0.0
@@ -137,12 +144,15 @@ class Progress:
         self.memory = self.limit = 0
         self.gaps: list[float] = []
         self.cell = self.step = ""
+        self.tolerance = 0.0
+        self.cells, self.cells_done = 0, 0
+        self._search_began = 0.0
 
     def take(self, event: JsonObject) -> bool:
         """Update from an event, and return whether there is something new to show."""
         name: str = event["event"]
         if name == "plan":
-            self.limit = event.get("limit", 0)
+            self.limit, self.tolerance = event.get("limit", 0), event.get("tolerance", 0.0)
         if name == "cell":
             self._begin_cell(event)
             return True
@@ -151,7 +161,7 @@ class Progress:
         self.seconds = event.get("seconds", self.seconds)
         self.memory = event.get("memory", self.memory)
         if name == "pass":
-            self.gap, self._ended = event["gap"], self.seconds
+            self.gap, self._ended, self._passes = event["gap"], self.seconds, event["pass"]
             if event.get("problem", 0) == 0:
                 self.gaps = [*self.gaps[-CURVE_PASSES:], event["gap"]]
         self.step = f"solving problem {event['closing']} of {event['problems']}" if "closing" in event else ""
@@ -164,7 +174,10 @@ class Progress:
     def _begin_cell(self, event: JsonObject) -> None:
         """Begin the next point of a search, whose fit counts its seconds and passes from 0."""
         self.name, self.cell = "tune", f"cell {event['number']} of {event['of']}"
-        self.number, self.gap, self.step, self.gaps = 0, None, "", []
+        self.cells, self.cells_done = event["of"], event["number"] - 1
+        if self.cells_done == 0:
+            self._search_began = time.monotonic()
+        self.number, self._passes, self.gap, self.step, self.gaps = 0, 0, None, "", []
         self.done = self.total = self.rows = 0
         self.seconds = self._since = self._ended = 0.0
 
@@ -191,25 +204,43 @@ class Progress:
             return None
         return spent * (self.total - self.done) / self.done
 
+    @property
+    def passes_left(self) -> int | None:
+        """Estimated passes until the gap is the tolerance, if the least gap falls as before; None where it does not."""
+        known = [math.log10(gap) for gap in self.gaps if 0.0 < gap < math.inf]
+        if len(known) < 3 or self.tolerance <= 0.0 or min(known) >= known[0]:
+            return None
+        fall = (known[0] - min(known)) / (len(known) - 1)
+        return max(1, math.ceil((min(known) - math.log10(self.tolerance)) / fall))
+
+    def describe_left(self) -> str:
+        """Return what is left of the whole job as text, as far as it can be estimated; else of this pass."""
+        if self.cells and self.cells_done:
+            spent = time.monotonic() - self._search_began
+            return f"about {seconds_text(spent * (self.cells - self.cells_done) / self.cells_done)} left"
+        if (passes := self.passes_left) is not None:
+            each = self._ended / self._passes
+            return f"about {passes} pass{'es' if passes > 1 else ''}, {seconds_text(passes * each)} left"
+        if self.left is None:
+            return ""
+        return f"{seconds_text(self.left)} left" + (" in this pass" if self.number else "")
+
     def details(self) -> str:
-        """Return rate, time left, gap and memory as text, as far as known."""
-        parts = [f"{format_count(self.rate)} rows/s"] if self.rate else []
-        if self.step:
-            parts.append(self.step)
-        if self.left is not None:
-            parts.append(f"{seconds_text(self.left)} left" + (" in this pass" if self.number else ""))
-        if self.gap is not None:
-            parts.append(f"gap {percent(self.gap)}")
+        """Return gap, what is left, rate and memory as text, as far as known; what is cut on a narrow terminal comes last."""
+        parts = [f"gap {percent(self.gap)}"] if self.gap is not None else []
+        parts += [text for text in (self.step, self.describe_left()) if text]
+        if self.rate:
+            parts.append(f"{format_count(self.rate)} rows/s")
         if self.memory:
             parts.append(f"{self.memory / MIB:.0f} MiB")
         return ", ".join(parts)
 
-    def render(self) -> str:
-        """Return the details with the curve of the gap and a bar for memory, for a terminal."""
+    def render(self, *, narrow: bool = False) -> str:
+        """Return the details with the curve of the gap and a bar for memory, for a terminal; ``narrow``: no curve."""
         text, bar = self.details(), draw_memory(self.memory, self.limit) if self.memory and self.limit else ""
         plain = f"{self.memory / MIB:.0f} MiB"
         shown = text.removesuffix(plain) + bar if bar and text.endswith(plain) else text
-        return " ".join(part for part in (draw_gap_curve(self.gaps), shown) if part)
+        return " ".join(part for part in ("" if narrow else draw_gap_curve(self.gaps), shown) if part)
 
     @property
     def title(self) -> str:
@@ -221,6 +252,8 @@ def describe_event(event: JsonObject) -> list[str]:
     """Return the lines that an event is worth; most events have none."""
     if event["event"] == "plan":
         return [describe_plan(event)]
+    if event["event"] == "compiling":
+        return ["compiling for this machine, once: some 20 seconds"]
     if event["event"] == "left":
         return [describe_fallback(event)]
     if event["event"] == "features":

@@ -99,3 +99,19 @@ def test_terminal_progress_has_curve_and_bar() -> None:
         progress.take({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0 * number, "memory": 113 * MIB})
     assert progress.render() == "█▁ gap 5 %, ███░░░░░░░ 113 of 512 MiB"
     assert progress.details() == "gap 5 %, 113 MiB"
+
+
+def test_terminal_progress_estimates_what_is_left_of_the_whole_job() -> None:
+    progress = Progress()
+    progress.take({"event": "plan", "limit": 512 * MIB, "tolerance": 1e-3})
+    for number, gap in enumerate((1.0, 0.1, 0.3, 0.01), 1):  # falls by 10 in 1.5 passes; a factor 10 is left
+        progress.take({"event": "pass", "pass": number, "gap": gap, "seconds": 3.0 * number, "memory": 113 * MIB})
+    assert progress.details() == "gap 1 %, about 2 passes, 6 s left, 113 MiB"
+    assert progress.render(narrow=True).startswith("gap 1 %, about 2 passes")
+    progress.take({"event": "pass", "pass": 5, "gap": 2.0, "seconds": 15.0})
+    assert "about" in progress.details()
+    rising = Progress()
+    rising.take({"event": "plan", "tolerance": 1e-3})
+    for number, gap in enumerate((0.1, 0.2, 0.3), 1):
+        rising.take({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0})
+    assert "about" not in rising.details()

@@ -185,6 +185,7 @@ class Plan:
             "problems": len(self.problems),
             "together": self.problems[0].kind.classes,
             "C": [p.C for p in self.problems],
+            "tolerance": self.tolerance,
             "solver": self.solver_name,
             "why": self.why,
             "memory": [{"term": t.name, "bytes": t.nbytes, "why": t.why} for t in self.memory.terms],
