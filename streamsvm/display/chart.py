@@ -149,7 +149,7 @@ LEFT, RIGHT, TOP, BOTTOM = 54.0, 426.0, 30.0, 228.0
 ACROSS, UPWARDS = (LEFT, RIGHT), (BOTTOM, TOP)
 """Ends of the x axis, and of the y axis, whose coordinates count from above."""
 SERIES = 6
-"""Number of colors that color-blind people can tell apart; more series need another drawing."""
+"""Number of colors that color-blind people can tell apart, those of classes or of runs; more series need another drawing."""
 Points: TypeAlias = Iterable[tuple[float, float]]
 
 
@@ -238,6 +238,11 @@ class Chart:
             self._legend.append(element("li", element("i", class_=f"key {kind} b{series}"), name))
 
 
+def choose_ordered_color(place: int, of: int) -> int:
+    """Return the series whose color stands for the value at a place in the order of ``of`` values."""
+    return ORDERED + (round(place * (SERIES - 1) / (of - 1)) if of > 1 else SERIES - 1)
+
+
 def _path_data(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
@@ -251,5 +256,7 @@ def side_by_side(*figures: Markup | None) -> Markup:
     return element("div", join([figure for figure in figures if figure is not None]), class_="row")
 
 
-INK = 9
-"""Number of the series with the color of text."""
+INK, REFERENCE = 9, 8
+"""Numbers of the series with the color of text, which is the model's, and of the gray one of what it is compared with."""
+ORDERED = 10
+"""Number of the first of ``SERIES`` colors from light to dark, of values that have an order."""

@@ -1,4 +1,7 @@
-"""The page of a fit: its verdict, the way to the certificate, memory and time. ``model_figures`` draws what is known of the model."""
+"""The page of a fit: its verdict, and folded below the way to the certificate, memory and time.
+
+``quality_page`` draws how good the model is, ``model_figures`` what it consists of and the data.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from streamsvm.config.units import memory_text, percent, seconds_text, size_text
 from streamsvm.display.chart import (
     ACROSS,
     INK,
+    REFERENCE,
     SERIES,
     UPWARDS,
     Axis,
     Chart,
+    choose_ordered_color,
     count_axis,
     group_digits,
     keep_finite,
@@ -23,6 +28,7 @@ from streamsvm.display.chart import (
     time_axis,
 )
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, table
+from streamsvm.display.quality_page import judge_quality
 from streamsvm.display.read_record import End, HeldOut, Moment, Pass, Planned, PlannedTerm, RunRecord
 
 ENDS = {
@@ -53,14 +59,14 @@ MAX_BINS = 60
 
 
 def summarize_fit(run: RunRecord) -> Markup:
-    """Return the sentence, the interval and the tiles of a fit."""
+    """Return the verdict in one line, of the quality and of the certificate, then the measures and the warnings of a fit."""
     if run.end is None:
         return _cut_short(run)
-    end = run.end
-    certified = end.gap <= end.tolerance
-    parts = [element("p", *_verdict(run, end), class_="verdict" if certified else "verdict open")]
-    parts += [_draw_tolerance(end), _tiles(run, end), *_warnings(run)]
-    return join(parts)
+    quality = judge_quality(run)
+    is_proven = run.is_certified or run.kept_pass is not None
+    kind = "verdict open" if not is_proven else "verdict" if quality.is_useful else "verdict mild"
+    verdict = element("p", *quality.sentence, *_certificate_sentence(run, run.end), class_=kind)
+    return join([verdict, *([build_tiles(quality.tiles)] if quality.tiles else []), *_warnings(run)])
 
 
 def format_figure(value: float) -> str:
@@ -68,29 +74,29 @@ def format_figure(value: float) -> str:
     return f"{value:,.7g}".replace(",", "\u202f").replace("-", "−")
 
 
-def _verdict(run: RunRecord, end: End) -> list[str | Markup]:
-    one = len(end.problems) <= 1
-    which = "" if one else f" (the widest of {len(end.problems)} problems)"
-    certified = end.gap <= end.tolerance
-    found: list[str | Markup] = [
-        element("strong", "Certified. " if certified else "Not certified. "),
+def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
+    """Return what is proven of the training: how far at most the objective is from the optimum."""
+    gap = element("strong", percent(end.gap))
+    if run.is_certified:
+        optimum = [gap, f" of the optimum, where {percent(end.tolerance)} was asked for."]
+        return [element("strong", "Certified. "), "Its objective is proven to be within ", *optimum]
+    if run.kept_pass is not None:
+        found = f"It is the model of reading {run.kept_pass} of {end.passes}; its objective is proven to be within "
+        return [element("strong", "Chosen on held-out rows. "), found, gap, " of the optimum."]
+    return [
+        element("strong", "Not certified. "),
         ENDS.get(end.status, f"It ended: {end.status}. "),
-        f"No model can have an objective below {format_figure(end.dual)}; this one has {format_figure(end.primal)}{which}, ",
-        "a gap of ",
-        element("strong", percent(end.gap)),
-        f", where {percent(end.tolerance)} was asked for, ",
-        f"after {_count(end.passes, 'reading')} of the data in {seconds_text(end.seconds)}.",
+        "Its objective is proven to be within ",
+        gap,
+        f" of the optimum only, where {percent(end.tolerance)} was asked for.",
     ]
-    if run.plan is not None and run.plan.rows:
-        found.append(f" {format_figure(run.plan.rows)} rows of {_count(run.plan.columns, 'column')}.")
-    return found
 
 
 def _count(number: int, what: str) -> str:
     return f"{group_digits(number)} {what}" + ("" if number == 1 else "s")
 
 
-def _draw_tolerance(end: End) -> Markup:
+def _draw_tolerance(run: RunRecord, end: End) -> Markup:
     """Draw the interval [D, P]: the gap as a share of the tolerance."""
     width, left, right = 900, 8, 892
     share = end.gap / end.tolerance if end.tolerance > 0 else math.inf
@@ -99,45 +105,74 @@ def _draw_tolerance(end: End) -> Markup:
     def place(x: float) -> float:
         return left + (right - left) * min(x / scale, 1.0)
 
-    state = "f2" if share <= 1 else "f1"
+    state = "fill-good" if share <= 1 else "fill-kept" if run.kept_pass is not None else "fill-bad"
     says = f"The gap is {share:.2g} of what was asked for; the optimum lies between D and P."
     marks = [
-        element("rect", class_="bars f5", x=left, y=16, width=place(1.0) - left, height=12, rx=3),
+        element("rect", class_=f"bars f{REFERENCE}", x=left, y=16, width=place(1.0) - left, height=12, rx=3),
         element("rect", class_=state, x=left, y=16, width=max(2.0, place(share) - left), height=12, rx=3),
         element("line", class_="level", x1=place(1.0), x2=place(1.0), y1=11, y2=33),
     ]
     svg = element("svg", *marks, viewBox=f"0 8 {width} 28", class_="wide", role="img", aria_label=says)
-    text = f"The optimum lies in the filled part, {percent(end.gap)} of P wide; the dashed line is the tolerance, {percent(end.tolerance)}."
+    which = "" if len(end.problems) <= 1 else f" (the widest of {len(end.problems)} problems)"
+    text = (
+        f"No model can have an objective below D = {format_figure(end.dual)}; this one has P = {format_figure(end.primal)}{which}. "
+        f"The optimum lies in the filled part, {percent(end.gap)} of P wide; the dashed line is the tolerance, {percent(end.tolerance)}."
+    )
     if share > MAX_DRAWN_GAP:
         text += f" The gap, {share:.2g} times as wide, does not fit the drawing."
     return element("figure", svg, element("p", text, class_="lead"))
 
 
-def _tiles(run: RunRecord, end: End) -> Markup:
-    found = [
-        ("gap", percent(end.gap), f"of {percent(end.tolerance)} asked for"),
-        ("readings", str(end.passes), f"{size_text(end.bytes_read)} read"),
-        ("time", seconds_text(end.seconds), f"{round(100 * end.compute_share)} % computing"),
-        ("peak memory", memory_text(end.peak), f"of {memory_text(end.limit)}"),
-    ]
+def draw_training(run: RunRecord) -> PagePart | None:
+    """Return the section on the training: its certificate, the held-out rows by pass, memory and time, each folded."""
+    parts = [*_fold_certificate(run), *_fold_held_out(run), *_fold_resources(run)]
+    if not parts:
+        return None
+    found = []
     if run.plan is not None:
-        found.append(("solver", run.plan.solver, str(run.settings.get("loss", "")).replace("_", " ")))
-    held = run.held_out_score()
-    if held is not None and end.validation is not None:
         found.append(
-            (f"held-out {run.measure.title}", run.measure.full_text(held), f"C = {end.validation.get('C', 0):g}")
+            f"{group_digits(run.plan.rows)} rows of {_count(run.plan.columns, 'column')}, {run.plan.solver}: {run.plan.why}."
         )
-    if run.evaluation is not None:
-        e = run.evaluation
-        found.append(("test error", percent(1.0 - e.accuracy, 4), f"{format_figure(e.rows)} rows"))
-        if e.AUC is not None:
-            found.append(("AUC", f"{e.AUC:.4f}", f"within {e.AUC_error or 0:.1g}"))
-    if run.number_evaluation is not None:
-        n = run.number_evaluation
-        found.append(("test RMSE", f"{n.RMSE:.4g}", f"{format_figure(n.rows)} rows"))
-        if n.R2 is not None:
-            found.append(("R2", f"{n.R2:.4f}", f"targets spread by {n.target_spread:.4g}"))
-    return build_tiles(found)
+    if run.end is not None:
+        end = run.end
+        found.append(
+            f"{_count(end.passes, 'reading')} of the data in {seconds_text(end.seconds)}, {memory_text(end.peak)} of "
+            f"{memory_text(end.limit)} of memory. {ENDS.get(end.status, '')}".strip()
+        )
+    return PagePart("training", "How it was trained", " ".join(found), element("div", *parts))
+
+
+def _fold_certificate(run: RunRecord) -> list[Markup]:
+    gap = draw_progress(run)
+    parts = [] if run.end is None else [_draw_tolerance(run, run.end)]
+    if gap is not None:
+        parts += [element("p", gap.lead, class_="lead"), gap.body]
+    if not parts:
+        return []
+    known = run.end.gap if run.end is not None else run.passes[-1].gap
+    said = f"The certificate: a gap of {percent(known)}"
+    if run.end is not None:
+        said += f", {percent(run.end.tolerance)} was asked for"
+    return [fold(said, *parts, is_open=run.end is None)]
+
+
+def _fold_held_out(run: RunRecord) -> list[Markup]:
+    part = draw_held_out(run)
+    if part is None:
+        return []
+    return [fold(f"{part.title} by reading", element("p", part.lead, class_="lead"), part.body)]
+
+
+def _fold_resources(run: RunRecord) -> list[Markup]:
+    part = draw_resources(run)
+    if part is None:
+        return []
+    said = "Memory and time"
+    if run.end is not None:
+        end = run.end
+        said += f": {memory_text(end.peak)} at most, {seconds_text(end.seconds)}, {round(100 * end.compute_share)} % computing"
+        said += f", {size_text(end.bytes_read)} read"
+    return [fold(said, element("p", part.lead, class_="lead"), part.body)]
 
 
 def _warnings(run: RunRecord) -> list[Markup]:
@@ -205,9 +240,9 @@ def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
     if 1 < len(problems) <= MAX_PROBLEM_LINES:
         for number in problems:
             points = [(float(p.number), max(p.gap, MIN_GAP)) for p in run.of_problem(number) if p.gap == p.gap]
-            chart.line(points, number % SERIES, kind="thin")
+            chart.line(points, REFERENCE, kind="thin")
     points = [(float(p.number), max(p.gap, MIN_GAP)) for p in widest if keep_finite([p.gap])]
-    chart.line(points, 0, "the widest of all problems" if len(problems) > 1 else "", dots=len(points) <= 40)
+    chart.line(points, INK, "the widest of all problems" if len(problems) > 1 else "", dots=len(points) <= 40)
     if tolerance > 0:
         chart.level(tolerance, f"asked for: {percent(tolerance)}", below=y.at(tolerance) < 60)
     return chart.render()
@@ -233,9 +268,9 @@ def _draw_interval(run: RunRecord) -> Markup | None:
     x = time_axis(max(seconds) * 1.02, ACROSS)
     chart = Chart(f"Where the optimum lies, over time{several}", says, x, y, ("time", "objective"))
     upper, lower = list(zip(seconds, high, strict=True)), list(zip(seconds, low, strict=True))
-    chart.band(lower, upper, 0)
-    chart.line(upper, 1, "P, the model at hand", dots=len(passes) <= 40)
-    chart.line(lower, 0, "D, the bound", dots=len(passes) <= 40)
+    chart.band(lower, upper, REFERENCE)
+    chart.line(upper, INK, "P, the model at hand", dots=len(passes) <= 40)
+    chart.line(lower, REFERENCE, "D, the bound", dots=len(passes) <= 40)
     return chart.render()
 
 
@@ -276,7 +311,7 @@ def draw_held_out(run: RunRecord) -> PagePart | None:
     chart = Chart(title, says, x, y, ("readings of the data", label))
     for number, C in enumerate(costs[:SERIES]):
         points = [(float(look.number), look.value) for look in found if look.C == C]
-        chart.line(points, number, f"C = {C:g}", dots=len(points) <= 40)
+        chart.line(points, choose_ordered_color(number, min(len(costs), SERIES)), f"C = {C:g}", dots=len(points) <= 40)
     end = "greatest" if measure.higher_is_better else "least"
     lead = f"Rows that training does not see. The model that was written is that of the reading where this was {end}."
     if len(costs) > SERIES:
@@ -313,10 +348,12 @@ def _draw_memory(run: RunRecord) -> Markup | None:
     says = f"Anonymous memory over time: {peak / MIB:.0f} MiB at most, of {plan.total / MIB:.0f} planned and {plan.limit / MIB:.0f} allowed."
     chart = Chart("Memory by term, against the budget", says, x, y, ("time", "memory"))
     floor = 0.0
-    for series, term in enumerate(_largest_terms(plan)):
+    terms = _largest_terms(plan)
+    for number, term in enumerate(terms):
         ends = [(x.low, floor), (x.high, floor)]
         floor += term.bytes
-        chart.band(ends, [(a, floor) for a, _ in ends], series % 6, f"{term.term} {term.bytes / MIB:.0f}", kind="stack")
+        series, name = choose_ordered_color(number, len(terms)), f"{term.term} {term.bytes / MIB:.0f}"
+        chart.band(ends, [(a, floor) for a, _ in ends], series, name, kind="stack")
     chart.line([(m.seconds, float(m.memory)) for m in moments], INK, f"measured, at most {peak / MIB:.0f} MiB")
     if near:
         chart.level(float(plan.limit), f"budget {memory_text(plan.limit)}")
@@ -388,8 +425,8 @@ def _draw_waiting(run: RunRecord) -> Markup | None:
     count = None if run.plan is None else run.plan.threads
     threads = "" if count is None else f", {count} thread" + ("" if count == 1 else "s")
     chart = Chart(f"Computing and waiting{threads}", says, x, y, ("time", "share of the time, %"))
-    chart.bars(edges, shares, 0, f"computing {seconds_text(max(0.0, edges[-1] - total))}", hanging=True)
-    chart.bars(edges, shares, 1, f"waiting for rows {seconds_text(total)}")
+    chart.bars(edges, shares, INK, f"computing {seconds_text(max(0.0, edges[-1] - total))}", hanging=True)
+    chart.bars(edges, shares, REFERENCE, f"waiting for rows {seconds_text(total)}")
     return chart.render()
 
 
@@ -403,5 +440,5 @@ def _draw_rate(run: RunRecord) -> Markup | None:
     x, y = time_axis(edges[-1], ACROSS), linear_axis(0.0, max(rates) * 1.08, UPWARDS)
     says = f"{size_text(read[-1])} were read, {size_text(read[-1] / edges[-1])} a second on average."
     chart = Chart("Reading", says, x, y, ("time", "MB/s"))
-    chart.bars(edges, rates, 2, f"read {size_text(read[-1])}, {size_text(read[-1] / edges[-1])}/s on average")
+    chart.bars(edges, rates, INK, f"read {size_text(read[-1])}, {size_text(read[-1] / edges[-1])}/s on average")
     return chart.render()

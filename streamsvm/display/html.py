@@ -4,9 +4,11 @@ Text is escaped where it is put into an element, and nowhere else: a name from a
 control characters, or characters that reverse the direction of writing. ``element`` takes text and ``Markup``; text is escaped, and only
 what ``element`` has made is ``Markup``. A page has a policy that forbids everything but its own style: it loads and executes nothing.
 
-One style sheet serves light and dark, by the setting of the reader's system, and black on white in print. The colors of series are
-those of Okabe and Ito (2008), which people with any kind of color vision can tell apart; in the dark they are lighter. Text has a
-contrast of at least 4.5 to 1 with its background.
+One style sheet serves light and dark, by the setting of the reader's system, and black on white in print. A color means one thing on
+the whole page: the colors of Okabe and Ito (2008), which people with any kind of color vision can tell apart, stand for classes, or for
+the runs that are compared; black for the model, gray for what it is compared with (chance, a bound, a budget); purple, from light to
+dark, for values that have an order. Green, yellow and orange are the edge of a verdict. In the dark all are lighter. Text has a contrast
+of at least 4.5 to 1 with its background.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ VOID = frozenset({"br", "meta", "line", "path", "rect", "circle", "polygon", "us
 LIGHT = """
 --paper:#ffffff;--panel:#f6f7f9;--ink:#1a1d21;--soft:#575e68;--rule:#d9dde3;--link:#0a5aa6;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0568f;--c4:#b07d00;--c5:#3a8fc7;
---good:#00704f;--bad:#b03a00;--heat:0,114,178;
+--c8:#7d8590;--c10:#9b7ad6;--c11:#8560c4;--c12:#6f49b0;--c13:#5a3598;--c14:#45237e;--c15:#311463;
+--good:#00704f;--mild:#8a6200;--bad:#b03a00;--heat:45,50,58;--deep:#ffffff;
 """.strip()
 DARK = """
 --paper:#14171b;--panel:#1d2127;--ink:#e8eaed;--soft:#a3abb6;--rule:#343a43;--link:#7cbcf0;
 --c0:#56b4e9;--c1:#ff9255;--c2:#3ccfa0;--c3:#e39bc8;--c4:#f0c24b;--c5:#9ad0f5;
---good:#4fd6ab;--bad:#ff9b66;--heat:86,180,233;
+--c8:#8b94a0;--c10:#7b5fc0;--c11:#8f75d2;--c12:#a48de0;--c13:#b9a6ec;--c14:#cfc1f5;--c15:#e6defd;
+--good:#4fd6ab;--mild:#e0b84a;--bad:#ff9b66;--heat:130,138,150;--deep:#e8eaed;
 """.strip()
 
 
@@ -86,9 +90,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "",
     )
 
 
-def fold(summary: str, *content: Markup) -> Markup:
-    """Return content that is shown when its summary is clicked."""
-    return element("details", element("summary", summary), *content)
+def fold(summary: str, *content: Markup, is_open: bool = False) -> Markup:
+    """Return content that is shown when its summary is clicked; on paper it always is."""
+    return element("details", element("summary", summary), *content, open="" if is_open else None)
 
 
 def build_tiles(found: list[tuple[str, str, str]]) -> Markup:
@@ -153,19 +157,18 @@ def _hash_style(text: str) -> str:
 
 
 def _series_colors() -> str:
-    """Return the classes of colors: s strokes, f fills, b backgrounds; 9 is the color of text."""
-    return (
-        "".join(
-            f".s{k}{{stroke:var(--c{k})}}.f{k}{{fill:var(--c{k})}}.b{k}{{background:var(--c{k})}}" for k in range(6)
-        )
-        + ".s9{stroke:var(--ink)}.b9{background:var(--ink)}"
-    )
+    """Return the classes of colors: s strokes, f fills, b backgrounds. 0 to 5 are series, 8 is gray, 9 the color of text, 10 to 15
+    have an order.
+    """
+    colors = {k: "var(--ink)" if k == 9 else f"var(--c{k})" for k in (*range(6), *range(8, 16))}
+    return "".join(f".s{k}{{stroke:{c}}}.f{k}{{fill:{c}}}.b{k}{{background:{c}}}" for k, c in colors.items())
 
 
 def _heat_colors() -> str:
-    """Return the classes of a cell's depth, q0 to q9; text on dark cells has the color of paper."""
-    shades = "".join(f".q{k}{{background:rgba(var(--heat),{0.02 + 0.085 * k:.3f})}}" for k in range(10))
-    return shades + ".q8,.q9{color:var(--paper)}"
+    """Return the classes of a cell's depth, q0 to q9."""
+    depths = [0.02 + 0.07 * k for k in range(9)] + [0.72]
+    shades = "".join(f".q{k}{{background:rgba(var(--heat),{depth:.3f})}}" for k, depth in enumerate(depths))
+    return shades + ".q9{color:var(--deep)}"
 
 
 STYLE = (
@@ -184,10 +187,10 @@ p{margin:6px 0 12px;max-width:72ch}
 .sub,.lead,footer{color:var(--soft)}
 .sub{margin:0 0 18px;overflow-wrap:anywhere}
 a{color:var(--link)}
-a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--c0);outline-offset:2px}
+a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{position:static}
 .verdict{font-size:1.12rem;line-height:1.5;max-width:none;margin:14px 0 8px;padding:14px 18px;background:var(--panel);border-left:5px solid var(--good);border-radius:0 6px 6px 0}
-.verdict.open{border-color:var(--bad)}
+.verdict.open{border-color:var(--bad)}.verdict.mild{border-color:var(--mild)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(162px,1fr));gap:10px;margin:16px 0 4px;padding:0}
 .tiles div{background:var(--panel);border-radius:6px;padding:10px 12px}
 .tiles dt{font-size:.8rem;color:var(--soft)}
@@ -223,12 +226,13 @@ th:first-child,td:first-child,.words td,.words th{text-align:left}
 .bar svg{max-width:none;height:14px}
 .full{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
-.heat td{text-align:center;min-width:3.1em}.heat .best{outline:2px solid var(--c1);outline-offset:-2px;font-weight:600}
+.heat td{text-align:center;min-width:3.1em}.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
 pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
-details{margin:8px 0}summary{cursor:pointer;color:var(--link)}
+details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{color:var(--soft)}
 .warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
-.warn.mild{border-color:var(--c4)}
+.warn.mild{border-color:var(--mild)}
+.fill-good{fill:var(--good)}.fill-bad{fill:var(--bad)}.fill-kept{fill:var(--ink)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
 @media(max-width:480px){body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
 @media print{
@@ -237,7 +241,7 @@ footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
     f":root{{color-scheme:light;{LIGHT}}}"
     """
 body{font-size:10.5pt}main,header,footer{max-width:none;padding:0}
-nav,.skip{display:none}figure,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
+nav,.skip{display:none}details::details-content{content-visibility:visible;display:block}summary{color:var(--ink);font-weight:600}figure,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
 .row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """ + _series_colors() + _heat_colors()

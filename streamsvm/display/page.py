@@ -20,15 +20,10 @@ from streamsvm.display.chart import (
     log_axis,
     time_axis,
 )
-from streamsvm.display.fit_page import MIB, MIN_GAP, draw_held_out, draw_progress, draw_resources, summarize_fit
+from streamsvm.display.fit_page import MIB, MIN_GAP, draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
-from streamsvm.display.model_figures import (
-    draw_coefficients,
-    draw_drift,
-    draw_evaluation,
-    draw_margins,
-    draw_reliability,
-)
+from streamsvm.display.model_figures import draw_coefficients, draw_drift
+from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability
 from streamsvm.display.read_record import RunRecord
 from streamsvm.display.search_page import draw_error_tables, draw_path, summarize_search
 
@@ -54,14 +49,12 @@ def build_page(runs: Sequence[RunRecord]) -> str:
             run.name, "A search for settings by cross-validation", summarize_search(run.search), _keep_present(parts)
         )
     parts = [
-        draw_progress(run),
-        draw_held_out(run),
-        draw_resources(run),
-        draw_margins(run),
         draw_evaluation(run),
         draw_reliability(run),
+        draw_margins(run),
         draw_coefficients(run),
         draw_drift(run),
+        draw_training(run),
         list_provenance(run),
     ]
     return build_document(run.name, _describe_fit(run), summarize_fit(run), _keep_present(parts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,8 @@ MAX_FILE_BYTES = 16 << 20
 MAX_LOG_LINES, MAX_LINE_BYTES = 100_000, 1 << 20
 MAX_POINTS = 300
 """Points of a line that are drawn."""
+MAX_CLASSES = 6
+"""Classes that are drawn: there are as many colors that people can tell apart."""
 T = TypeVar("T")
 
 
@@ -297,6 +299,10 @@ class Evaluated(msgspec.Struct):
     """Of two classes the one that precision and recall are of."""
     roc: list[tuple[float, float]] = []
     precision_recall: list[tuple[float, float]] = []
+    thresholds: list[tuple[float, float, float]] = []
+    """Decision values, with precision and recall where rows from there on are taken for the positive class; those below there where it
+    is the first class.
+    """
     margins: Margins | None = None
     reliability: ReliabilityRecord | None = None
 
@@ -396,15 +402,32 @@ class RunRecord:
         return self.job if self.search is None else self.search.settings
 
     @property
+    def is_certified(self) -> bool:
+        """Whether the gap is as small as was asked for."""
+        return self.end is not None and self.end.gap <= self.end.tolerance
+
+    @property
+    def kept_pass(self) -> int | None:
+        """The pass whose model was kept because it was best on held-out rows, where a later one ended the training; else None."""
+        held = None if self.end is None else self.end.validation
+        number = None if held is None else held.get("pass")
+        return number if isinstance(number, int) and self.end is not None and number < self.end.passes else None
+
+    @property
     def is_regression(self) -> bool:
         """Whether the model predicts numbers."""
         return self.plan is not None and self.plan.task == REGRESSION
 
-    def in_class_order(self, names: Iterable[str]) -> list[str]:
-        """Return names of classes in the order of the model's classes, others after them: a class has one color on the whole page."""
+    def drawn_classes(self) -> list[str]:
+        """Return the classes that are drawn, in the order of their colors: as many as there are colors, those with most rows, in the
+        order of the model's classes. A class has one color on the whole page.
+        """
         recorded = None if self.facts is None else self.facts.model.get("classes")
-        classes = recorded if isinstance(recorded, list) else []
-        return sorted(dict.fromkeys(names), key=lambda name: classes.index(name) if name in classes else len(classes))
+        if not isinstance(recorded, list):
+            recorded = [] if self.evaluation is None else self.evaluation.classes
+        rows = {} if self.facts is None else dict(self.facts.store.classes)
+        most = sorted(recorded, key=lambda name: -rows.get(name, 0))[:MAX_CLASSES]
+        return [name for name in recorded if name in most]
 
     @property
     def measure(self) -> Measure:

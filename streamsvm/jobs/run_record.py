@@ -329,8 +329,8 @@ def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
 
 
 def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1) -> JsonObject:
-    """Return ROC and precision over recall of the positive class, and the margins of both; ``counts`` (2, bins) by
-    rising value.
+    """Return ROC and precision over recall of the positive class, both by threshold, and the margins of both; ``counts``
+    (2, bins) by rising value.
     """
     used = np.flatnonzero(counts.any(axis=0))
     if not counts.any(axis=1).all():
@@ -343,9 +343,12 @@ def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1) -> Js
     recalled = _evenly(shares[1])
     precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
     values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
+    edges = values[::-1] if positive == 1 else np.append(values[1:], 1e30)
+    found = [edges[recalled], precision, shares[1][recalled]]
     return {
         "roc": roc,
         "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
+        "thresholds": np.array(found).T.tolist(),
         "margins": _margins_of_counts(values, counts[:, used], classes),
     }
 

@@ -31,6 +31,11 @@ def name_by_number(
 
     recorded = (encoding or {}).get("schema")
     schema = schema_from({**recorded, "documents": {}}) if recorded else None
-    if schema is not None and schema.width == columns:
-        return schema.feature_name
-    return otherwise.format
+    if schema is None:
+        return otherwise.format
+    marked = ((encoding or {}).get("missing") or {}).get("indicators", ())
+    if schema.width + len(marked) != columns:
+        return otherwise.format
+    return lambda j: (
+        schema.feature_name(j) if j < schema.width else f"{schema.feature_name(marked[j - schema.width])} missing"
+    )

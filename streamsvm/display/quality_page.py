@@ -1,0 +1,492 @@
+"""What a page says of the quality of a model: its measures beside those of a baseline, errors, curves, probabilities, margins.
+
+The baseline says the same of every row: the most frequent class, the mean of the targets, or for probabilities and rankings the shares
+of the classes among the evaluated rows. A model that is no better has learned nothing, however well it was trained.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+from streamsvm.config.units import percent
+from streamsvm.display.chart import (
+    ACROSS,
+    INK,
+    ORDERED,
+    REFERENCE,
+    SERIES,
+    UPWARDS,
+    Chart,
+    group_digits,
+    linear_axis,
+    side_by_side,
+)
+from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
+from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, Reliability, RunRecord
+
+MAX_TABLE_CLASSES = 30
+"""Largest confusion table that can be read."""
+MAX_DIAGRAMS = 4
+"""Largest number of values of C whose calibration is drawn."""
+USEFUL = 0.01
+"""Share by which a model must be better than its baseline to be of use."""
+
+
+class MeasureRow(NamedTuple):
+    """A measure of a model on the evaluated rows."""
+
+    name: str
+    value: str
+    baseline: str
+    """The same of the baseline; empty where there is none."""
+    meaning: str
+
+
+class Quality(NamedTuple):
+    """What is known of the quality of a model."""
+
+    sentence: list[str | Markup]
+    """The sentence of the verdict."""
+    is_useful: bool
+    """Whether it is better than its baseline; True where that is unknown."""
+    tiles: list[tuple[str, str, str]]
+    """The measures that people ask for first, with their baselines."""
+
+
+def judge_quality(run: RunRecord) -> Quality:
+    """Return what the last evaluation says; without one, what the held-out rows say, or that nothing is known."""
+    if run.number_evaluation is not None:
+        return _judge_numbers(run.number_evaluation, run)
+    if run.evaluation is not None:
+        return _judge_classes(run.evaluation, run)
+    return _judge_held_out(run)
+
+
+def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
+    explained = "" if n.R2 is None else f"; it explains {percent(max(n.R2, 0.0), 3)} of the variance"
+    sentence: list[str | Markup] = [
+        "It is off by ",
+        element("strong", f"{n.RMSE:.4g}"),
+        f" (RMSE) on {group_digits(n.rows)} rows{_seen_before(n.data, run)}, where the mean of all is off by {n.target_spread:.4g}{explained}. ",
+    ]
+    is_useful = n.RMSE < (1.0 - USEFUL) * n.target_spread
+    tiles = [
+        ("test RMSE", f"{n.RMSE:.4g}", f"always the mean: {n.target_spread:.4g}"),
+        ("mean absolute error", f"{n.MAE:.4g}", f"{group_digits(n.rows)} rows"),
+        ("R2", "–" if n.R2 is None else f"{n.R2:.4f}", "always the mean: 0"),
+        ("largest error", f"{n.largest_error:.4g}", "of a single row"),
+    ]
+    return Quality([*sentence, *_useless(is_useful, "the mean")], is_useful, tiles)
+
+
+def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
+    base = find_baseline(e)
+    sentence: list[str | Markup] = [
+        "It is right on ",
+        element("strong", percent(e.accuracy, 4)),
+        f" of {group_digits(e.rows)} rows{_seen_before(e.data, run)}, where always ‘{shorten(base.name, 24)}’ is right on {percent(base.share, 4)}",
+        ". " if e.AUC is None else f"; area under the ROC curve {e.AUC:.4f}. ",
+    ]
+    chance = 1.0 / max(base.classes, 1)
+    is_useful = e.accuracy > base.share + USEFUL * (1.0 - base.share) or e.balanced_accuracy > chance + USEFUL
+    shown = list_measures(e)
+    first = ("accuracy", "AUC", "average precision", "balanced accuracy", "F1", "log loss")
+    tiles = [(row.name, row.value, row.baseline) for name in first for row in shown if row.name.startswith(name)]
+    return Quality([*sentence, *_useless(is_useful, f"always ‘{shorten(base.name, 24)}’")], is_useful, tiles)
+
+
+def _useless(is_useful: bool, baseline: str) -> list[str | Markup]:
+    return [] if is_useful else [element("strong", f"That is no better than {baseline}. ")]
+
+
+def _seen_before(data: list[str], run: RunRecord) -> str:
+    """Return a remark where the evaluated rows are those of the training."""
+    store = run.facts.store.path if run.facts is not None else run.job.get("store")
+    return " that it was trained on" if store in data else ""
+
+
+def _judge_held_out(run: RunRecord) -> Quality:
+    """Return what held-out rows say, which chose the pass and C; else that nothing is known."""
+    held = run.held_out_score()
+    said = None if run.end is None else run.end.validation
+    if held is None or said is None:
+        what = "Its quality is not known: it was not compared with rows that it has not seen (streamsvm evaluate). "
+        return Quality([what], True, [])
+    text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
+    baseline = _held_out_baseline(run)
+    base = "" if baseline is None else f"always ‘{shorten(baseline.name, 24)}’: {percent(1.0 - baseline.share, 4)}"
+    is_useful = baseline is None or held < (1.0 - USEFUL) * (1.0 - baseline.share)
+    chosen = f"which chose reading {said.get('pass', '?')} and C = {said.get('C', '?')}"
+    sentence: list[str | Markup] = [
+        f"Its {name} is ",
+        element("strong", text),
+        f" ({base}), {chosen}. " if base else f", {chosen}. ",
+    ]
+    tiles = [(name, text, base or f"C = {said.get('C', '?')}")]
+    return Quality([*sentence, *_useless(is_useful, "that")], is_useful, tiles)
+
+
+def _held_out_baseline(run: RunRecord) -> Baseline | None:
+    """Return the most frequent class of the training rows, where held-out rows judge by the share of wrong answers."""
+    if (
+        run.facts is None
+        or run.measure.kind != "error"
+        or run.settings.get("one_class")
+        or run.settings.get("positive")
+    ):
+        return None
+    counts = dict(run.facts.store.classes)
+    total = sum(counts.values())
+    if not total:
+        return None
+    name = max(counts, key=lambda one: counts[one])
+    return Baseline(name, counts[name] / total, [n / total for n in counts.values() if n])
+
+
+class Baseline(NamedTuple):
+    """The most frequent class of the evaluated rows."""
+
+    name: str
+    share: float
+    """The share of the rows it is right on."""
+    shares: list[float]
+    """The shares of all classes that occur."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes occur."""
+        return len(self.shares)
+
+
+def find_baseline(e: Evaluated) -> Baseline:
+    """Return what always saying the most frequent of the model's classes is worth on the evaluated rows."""
+    counts = [sum(row) for row in e.confusion]
+    total = max(sum(counts), 1)
+    known = [(n, name) for n, name in zip(counts, e.truths, strict=False) if name in e.classes]
+    most, name = max(known, default=(0, "–"), key=lambda one: one[0])
+    return Baseline(name, most / total, [n / total for n in counts if n])
+
+
+def list_measures(e: Evaluated) -> list[MeasureRow]:
+    """Return the measures of a classifier with what its baseline has."""
+    base = find_baseline(e)
+    entropy = -sum(share * math.log(share) for share in base.shares)
+    spread = 1.0 - sum(share * share for share in base.shares)
+    always = f"always ‘{shorten(base.name, 24)}’: "
+    rows = [
+        MeasureRow("accuracy", percent(e.accuracy, 4), f"{always}{percent(base.share, 4)}", "share of right answers"),
+        MeasureRow(
+            "balanced accuracy",
+            percent(e.balanced_accuracy, 4),
+            f"{always}{percent(1.0 / max(base.classes, 1), 4)}",
+            "mean over the classes of the share of right answers",
+        ),
+    ]
+    if e.AUC is not None and len(e.classes) == 2:
+        positive = e.classes.index(e.positive) if e.positive in e.classes else 1
+        name, counts = e.classes[positive], [sum(row) for row in e.confusion]
+        share = counts[positive] / max(e.rows, 1) if len(counts) > positive else 0.0
+        of = [one[positive] if len(one) > positive else 0.0 for one in (e.precision, e.recall)]
+        rows += [
+            MeasureRow(
+                f"F1 of {shorten(name, 20)}",
+                f"{_harmonic_mean(*of):.4f}",
+                f"always ‘{shorten(name, 24)}’: {2 * share / (1 + share):.4f}",
+                "harmonic mean of its precision and its recall",
+            ),
+            MeasureRow(
+                "AUC", f"{e.AUC:.4f}", "by chance: 0.5", "how often a row of it is ranked above one of the other class"
+            ),
+        ]
+        if e.average_precision is not None:
+            what = "area under precision over recall"
+            rows.append(MeasureRow("average precision", f"{e.average_precision:.4f}", f"by chance: {share:.4f}", what))
+    else:
+        rows.append(MeasureRow("F1, mean", f"{e.F1_macro:.4f}", "", "mean over the classes of their F1"))
+    if e.reliability is not None:
+        after = e.reliability.after
+        if after.log_loss is not None:
+            rows.append(
+                MeasureRow(
+                    "log loss", f"{after.log_loss:.4f}", f"shares of the classes: {entropy:.4f}", "of the probabilities"
+                )
+            )
+        if after.Brier is not None:
+            value = spread / 2 if len(e.classes) == 2 else spread
+            what = "mean squared error of the probabilities"
+            rows.append(MeasureRow("Brier score", f"{after.Brier:.4f}", f"shares of the classes: {value:.4f}", what))
+    return rows
+
+
+def _harmonic_mean(a: float, b: float) -> float:
+    return 2 * a * b / (a + b) if a + b > 0 else 0.0
+
+
+def draw_evaluation(run: RunRecord) -> PagePart | None:
+    """Return the section on the evaluated rows: measures, errors and curves; None where there was no evaluation."""
+    if run.number_evaluation is not None:
+        return _list_regression_scores(run.number_evaluation)
+    e = run.evaluation
+    if e is None:
+        return None
+    head = ("measure", "this model", "baseline", "what it is")
+    measures = table(head, list_measures(e), kind="words")
+    curves = [_draw_curve(e.roc, "ROC", ("false positives, %", "true positives, %"), _auc_text(e), chance=True)]
+    curves.append(
+        _draw_curve(
+            e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision_text(e), chance=False
+        )
+    )
+    shown = [measures, side_by_side(_confusion_table(e), _class_table(e))]
+    shown += [side_by_side(*curves)] if any(curves) else []
+    shown += _draw_thresholds(e)
+    return PagePart("evaluation", "Quality", _evaluated_lead(e), element("div", *shown))
+
+
+def _evaluated_lead(e: Evaluated | EvaluatedNumbers) -> str:
+    when = f", evaluated on {e.at} UTC" if e.at else ""
+    more = f" and {len(e.data) - 3} more" if len(e.data) > 3 else ""
+    return f"{group_digits(e.rows)} rows of {', '.join(shorten(d) for d in e.data[:3])}{more}{when}."
+
+
+def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
+    mean = f"{n.target_mean:.5g}".replace("-", "−")
+    figures = [
+        ("RMSE", f"{n.RMSE:.5g}", f"always the mean: {n.target_spread:.5g}", "root of the mean squared error"),
+        ("MAE", f"{n.MAE:.5g}", "", "mean absolute error"),
+        (
+            "R2",
+            "–" if n.R2 is None else f"{n.R2:.5g}".replace("-", "−"),
+            "always the mean: 0",
+            "share of the variance that is explained",
+        ),
+        ("largest error", f"{n.largest_error:.5g}", "", "of a single row"),
+        ("targets", mean, f"standard deviation {n.target_spread:.5g}", "their mean"),
+    ]
+    lead = _evaluated_lead(n) + " All but R2 is in the units of the target."
+    shown = table(("measure", "this model", "baseline", "what it is"), figures, kind="words")
+    return PagePart("evaluation", "Quality", lead, shown)
+
+
+def _draw_thresholds(e: Evaluated) -> list[Markup]:
+    """Return the drawing of precision, recall and F1 over the threshold, and a table of some; nothing where not recorded."""
+    known = sorted(e.thresholds)
+    if len(known) < 3:
+        return []
+    inner = known[len(known) // 100 : -(len(known) // 100) or None]
+    low, high = inner[0][0], inner[-1][0]
+    if not high > low:
+        return []
+    x, y = linear_axis(low, high, ACROSS), linear_axis(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
+    best = max(known, key=lambda one: _harmonic_mean(one[1], one[2]))
+    F1 = _harmonic_mean(best[1], best[2])
+    says = f"Precision, recall and F1 over the threshold: F1 is largest, {F1:.4f}, at {best[0]:.4g}."
+    labels = ("threshold of the decision value", "%")
+    chart = Chart(f"Thresholds for class {shorten(e.positive or e.classes[-1], 24)}", says, x, y, labels)
+    chart.line([(t, r) for t, _, r in inner], REFERENCE, "recall")
+    chart.line([(t, p) for t, p, _ in inner], ORDERED + 1, "precision")
+    chart.line([(t, _harmonic_mean(p, r)) for t, p, r in inner], INK, "F1")
+    if low < 0.0 < high:
+        chart.upright(0.0)
+    wanted = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
+    rows = [
+        (name, f"{t:.4g}".replace("-", "−"), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
+        for name, (t, p, r) in [("the best F1", best), *wanted]
+    ]
+    on = "below" if e.positive == e.classes[0] else "from"
+    caption = f"Rows are taken for the class {on} this decision value"
+    caption += "" if on == "below" else " on"
+    numbers = table(("for", "threshold", "precision", "recall", "F1"), rows, caption=caption)
+    return [side_by_side(chart.render(), numbers)]
+
+
+def _reaching(known: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
+    """Return the threshold of largest precision with at least this recall; ``known``: threshold, precision and recall."""
+    return max((one for one in known if one[2] >= recall), key=lambda one: one[1], default=known[0])
+
+
+def _auc_text(e: Evaluated) -> str:
+    return "" if e.AUC is None else f"area {e.AUC:.5f}, within {e.AUC_error or 0:.1g}"
+
+
+def _precision_text(e: Evaluated) -> str:
+    of = "" if e.positive is None else f" of {shorten(e.positive, 24)}"
+    return "" if e.average_precision is None else f"average precision {e.average_precision:.5f}{of}"
+
+
+def _draw_curve(
+    points: list[tuple[float, float]], title: str, labels: tuple[str, str], says: str, *, chance: bool
+) -> Markup | None:
+    if not points:
+        return None
+    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
+    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
+    chart = Chart(title, f"{title}: {says}", x, y, labels)
+    if chance:
+        chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, "by chance", kind="dashed")
+    chart.band([(a, 0.0) for a, _ in points], points, REFERENCE)
+    chart.line(points, INK, says)
+    return chart.render()
+
+
+def _class_table(e: Evaluated) -> Markup:
+    counts = [sum(row_) for row_ in e.confusion]
+    rows = [
+        (shorten(name, 24), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}", group_digits(n))
+        for name, p, r, n in zip(e.truths, e.precision, e.recall, counts, strict=False)
+    ]
+    return table(("class", "precision", "recall", "F1", "rows"), rows[:MAX_TABLE_CLASSES], caption="By class")
+
+
+def _confusion_table(e: Evaluated) -> Markup:
+    """Return the table of true by predicted classes; the larger its share of the row, the darker a cell."""
+    if len(e.classes) > MAX_TABLE_CLASSES or len(e.truths) > MAX_TABLE_CLASSES:
+        return element("p", f"{len(e.classes)} classes: their confusion table is in evaluation.json.", class_="lead")
+    rows = []
+    for name, counts in zip(e.truths, e.confusion, strict=False):
+        total = max(sum(counts), 1)
+        cells = [element("td", group_digits(n), class_=f"q{min(9, int(10 * n / total))}") for n in counts]
+        rows.append([element("th", shorten(name, 20), scope="row"), *cells])
+    head = ["true / predicted", *(shorten(name, 12) for name in e.classes)]
+    where = (
+        f", which is class {shorten(e.classes[1], 20)} where f(x) > 0"
+        if e.AUC is not None and len(e.classes) == 2
+        else ""
+    )
+    caption = f"Confusion: rows by true class (down) and by predicted class (across){where}"
+    return table(head, rows, kind="heat", caption=caption)
+
+
+def draw_reliability(run: RunRecord) -> PagePart | None:
+    """Return the section on probabilities: on the evaluated rows, and on the scores they were learned from."""
+    figures, counts = [], []
+    if run.evaluation is not None and run.evaluation.reliability is not None:
+        found = run.evaluation.reliability
+        figures.append(_draw_diagram(found.before, found.after, "Reliability on the evaluated rows"))
+        counts.append(_reliability_table(found.after, "Rows of the evaluation by predicted probability"))
+    for one in run.calibrations[:MAX_DIAGRAMS]:
+        title = f"Reliability of {one.scores} scores" + (f", C = {one.C:g}" if len(run.calibrations) > 1 else "")
+        figures.append(_draw_diagram(one.before, one.after, title))
+        counts.append(
+            _reliability_table(one.after, f"Weight of the training rows by predicted probability, C = {one.C:g}")
+        )
+    if not figures:
+        return None
+    methods = {one.method for one in run.calibrations}
+    lead = "On the diagonal, a predicted probability equals the share of positive rows. Before: decision values read as log odds."
+    if methods:
+        lead += f" After: {' and '.join(sorted(methods))} calibration, judged in the second drawing by the scores it was made of."
+    return PagePart(
+        "reliability", "Probabilities", lead, element("div", side_by_side(*figures), fold("Counts", *counts))
+    )
+
+
+def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup:
+    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
+    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
+    says = f"{title}: calibration error {_format_or_dash(before.ECE)} before, {_format_or_dash(after.ECE)} after."
+    chart = Chart(title, says, x, y, ("said, %", "came true, %"))
+    chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, kind="dashed")
+    for number, name, found in ((REFERENCE, "before", before), (INK, "after", after)):
+        points = list(zip(found.said, found.came_true, strict=False))
+        chart.line(
+            points,
+            number,
+            f"{name}: ECE {_format_or_dash(found.ECE)}, log loss {_format_or_dash(found.log_loss)}",
+            dots=True,
+        )
+    return chart.render()
+
+
+def _reliability_table(found: Reliability, caption: str) -> Markup:
+    rows = [
+        (f"{100 * said:.1f} %", f"{100 * true:.1f} %", group_digits(round(weight)))
+        for said, true, weight in zip(found.said, found.came_true, found.weight, strict=False)
+    ]
+    return table(("said", "came true", "rows"), rows, caption=caption)
+
+
+def _format_or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def draw_margins(run: RunRecord) -> PagePart | None:
+    """Return the section on margins: of the evaluated rows and of a sample of the training rows."""
+    evaluated = None if run.evaluation is None else run.evaluation.margins
+    trained = None if run.facts is None else run.facts.margins
+    titles = ("Margins of the evaluated rows", "Margins of a sample of the training rows")
+    known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
+    if not known:
+        return None
+    if run.is_regression:
+        return _draw_residuals(known[0][0], run)
+    binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
+    what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
+    lead = (
+        f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
+    )
+    classes = max(len(found.counts) for found, _ in known)
+    if classes > SERIES:
+        lead += f" The {SERIES} largest of {classes} classes are drawn."
+    figures = side_by_side(*(_draw_margin_histogram(found, title, run) for found, title in known))
+    return PagePart("margins", "Margins", lead, figures)
+
+
+def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:
+    lead = "A residual is f(x) less the target; only rows whose loss is not 0 shape the model."
+    low, high = found.range
+    says = f"Histogram of the residuals of {found.rows} rows, from {low:.3g} to {high:.3g}."
+    labels = ("Residuals of a sample of the training rows", says, "residual", "share of the rows, %")
+    drawn = _draw_histogram(found, labels, run, dict.fromkeys(found.counts, INK))
+    return PagePart("margins", "Residuals", lead, side_by_side(drawn))
+
+
+def _draw_margin_histogram(found: Margins, title: str, run: RunRecord) -> Markup:
+    """Draw a histogram by class."""
+    bins = max((len(c) for c in found.counts.values()), default=1)
+    low, high = found.range
+    ends = [low + (high - low) * k / bins for k in range(1, bins + 1)]
+    wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in found.counts.values())
+    says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
+    colors = {name: number for number, name in enumerate(run.drawn_classes())}
+    return _draw_histogram(found, (title, says, "margin", "share of the class, %"), run, colors)
+
+
+def _draw_histogram(
+    found: Margins, labels: tuple[str, str, str, str], run: RunRecord, colors: dict[str, int]
+) -> Markup:
+    """Draw a histogram; ``labels``: the title, the description, and the names of both axes; ``colors``: the series of each name."""
+    title, says, across, upwards = labels
+    low, high = found.range
+    if len(found.counts) > 2:
+        found = _merge_bins(found)
+    bins = max((len(c) for c in found.counts.values()), default=1)
+    edges = [low + (high - low) * k / bins for k in range(bins + 1)]
+    heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in found.counts.items()}
+    top = max((max(h) for h in heights.values() if h), default=1.0)
+    x, y = linear_axis(low, high, ACROSS), linear_axis(0.0, top * 1.08, UPWARDS, text=lambda v: f"{100 * v:.3g}")
+    chart = Chart(title, says, x, y, (across, upwards))
+    for name, number in colors.items():
+        if name not in heights:
+            continue
+        shares = heights[name]
+        if len(heights) <= 2:
+            chart.bars(edges, shares, number, shorten(name, 24))
+        else:
+            middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+            chart.line(zip(middles, shares, strict=False), number, shorten(name, 24))
+    chart.upright(0.0)
+    if len(found.loss) > 1:
+        most = max(found.loss) or 1.0
+        points = [(low + (high - low) * k / (len(found.loss) - 1), v / most * top) for k, v in enumerate(found.loss)]
+        name = str((run.facts.loss if run.facts is not None else {}).get("name", ""))
+        chart.line(points, INK, f"loss {name.replace('_', ' ')}, not to scale", kind="dashed")
+    return chart.render()
+
+
+def _merge_bins(found: Margins) -> Margins:
+    """Return the histogram with a third of the bins: several lines can only be told apart where they are smooth."""
+    counts = {name: [sum(c[k : k + 3]) for k in range(0, len(c), 3)] for name, c in found.counts.items()}
+    return Margins(found.range, counts, found.rows, found.loss)
