@@ -44,8 +44,25 @@ class Watched(NamedTuple):
     complaint: str
 
 
+PAUSING = """
+import time
+from streamsvm.engine.block import BlockVisitor
+from streamsvm.__main__ import main
+plain, visits = BlockVisitor.visit, []
+def pausing(*values):
+    plain(*values)
+    visits.append(None)
+    if len(visits) == 40:
+        time.sleep(0.3)
+BlockVisitor.visit = pausing
+main()
+"""
+"""The program, which pauses once while it holds its rows: however fast it is, who watches it has seen them."""
+
+
 def watched(*arguments: object) -> Watched:
-    command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
+    program = ["-c", PAUSING] if arguments[0] == "fit" else ["-m", "streamsvm"]
+    command = [sys.executable, *program, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = 0
