@@ -12,7 +12,6 @@ import os
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +20,6 @@ import numpy as np
 
 from streamsvm.aliases import ByName
 from streamsvm.api.rows import (
-    INGEST_NOTICES,
     choose_ingest,
     model_options,
     place_evaluation_rows,
@@ -129,7 +127,9 @@ WITH_ROWS = {
 """Parameters that take rows and models of a program, by step."""
 
 
-WRITING_OPTIONS = ("model", "resume", "overwrite", "checkpoint_every", "dual")
+MORE_FILES = ("more",)
+"""The option for further files, which a function takes in one list."""
+WRITING_OPTIONS = (*MORE_FILES, "model", "resume", "overwrite", "checkpoint_every", "dual")
 """Options of a fit on its output and resumption, which a plan does not have."""
 
 
@@ -171,9 +171,7 @@ def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., 
         given = bind_arguments(step, declared, arguments, options)
         asked = _take_python_options(step, given)
         with place_models(given, model_options(step)) as known, placed(known) as known:
-            notices = known.pop(INGEST_NOTICES, ())
-            result = run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
-            return replace(result, notices=(*notices, *result.notices)) if notices else result
+            return run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
 
     return _name_function(
         call, step, declared, make_docstring(step, STEPS[step].summary, declared, COMMANDS[step].example)
@@ -236,11 +234,12 @@ def _make_plan() -> Callable[..., Any]:
     example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
 
     def call(*arguments: Any, **options: Any) -> Any:
+        from streamsvm.jobs.fit.files import job_of_store
         from streamsvm.jobs.fit.plan import make_plan
         from streamsvm.jobs.fit.validate import open_training_store
 
         with place_models(bind_arguments("plan", declared, arguments, options), model_options("fit")) as given:
-            job = _build_job("fit", "plan", given, WRITING_OPTIONS, model="")
+            job = job_of_store(_build_job("fit", "plan", given, WRITING_OPTIONS, model=""))
             return make_plan(job, open_training_store(job)[0])
 
     return _name_function(call, "plan", declared, make_docstring("fit", summary, declared, example))
@@ -417,11 +416,22 @@ def _format_label(key: object) -> str:
     return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)
 
 
-ingest, plan = _make_ingest(), _make_plan()
+def _make_fit() -> Callable[..., Any]:
+    """Return ``fit``: of a store or of files, as the command, and of rows of a program."""
+    declared = add_row_parameters("fit", make_signature("fit", COMMANDS["fit"].result, MORE_FILES))
+    text = make_docstring("fit", STEPS["fit"].summary, declared, COMMANDS["fit"].example)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = bind_arguments("fit", declared, arguments, options)
+        asked = _take_python_options("fit", given)
+        with place_models(given, model_options("fit")) as known, place_fit_rows(known) as (known, action):
+            return run_job(action or load(STEPS["fit"].action), _build_job("fit", "fit", known), **asked)
+
+    return _name_function(call, "fit", declared, text)
+
+
+ingest, plan, fit = _make_ingest(), _make_plan(), _make_fit()
 synth, embed, tune, predict, export, report = map(
     _make_function, ("synth", "embed", "tune", "predict", "export", "report")
 )
-fit, evaluate = (
-    _make_function("fit", partial(place_fit_rows, ingest)),
-    _make_function("evaluate", partial(place_evaluation_rows, ingest)),
-)
+evaluate = _make_function("evaluate", partial(place_evaluation_rows, ingest))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from streamsvm.aliases import ByName
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.kinds_of_rows import DASK, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
+from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
 from streamsvm.model import Model
-from streamsvm.regular import is_file
 from streamsvm.types import Report, StoredFiles
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.fit.files import FitFilesJob
 
 
 def open_store(
@@ -98,10 +100,6 @@ def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) ->
     if isinstance(y, str):
         job, y = replace(job, label=y), None
     return ingest_collection(job, X, y, weight, report=report)
-
-
-INGEST_NOTICES = "ingest_notices"
-"""Not an option: the notices of the ingest that stored the rows of a call."""
 
 
 def find_or_make_store(
@@ -190,10 +188,10 @@ def _run_folder(value: Any) -> Any:
 
 
 @contextmanager
-def place_fit_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
-    """Provide the options of a fit with a store in place of files or rows; it is removed at the end.
+def place_fit_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
+    """Provide the options of a fit, and the function that does it where rows of a program are fitted.
 
-    So is the model where no file was named for it. Raises UsageError, and what ``ingest`` raises.
+    Where no file is named for the model it is written to a temporary folder, as are rows. Raises UsageError.
     """
     y, weight = given.pop("y", None), given.pop("weight", None)
     if "model" in given and not isinstance(given["model"], str | PathLike | None):
@@ -201,14 +199,55 @@ def place_fit_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName
             raise UsageError("labels are given twice", hint="name the model's file second, and pass y=LABELS")
         y = given.pop("model")
     X = given.get("store")
+    if kind_of(X) is RowKind.FILES and isinstance(X, list | tuple):
+        X, given["more"] = X[0], tuple(X[1:])
+        given["store"] = X
     files = isinstance(X, str | PathLike)
-    if X is None or (files and y is None and weight is None and not is_file(Path(X))):
-        yield given
+    if isinstance(X, str | PathLike):
+        given |= _name_columns(Path(X), y, weight)
+        kept = given.get("model") is not None or _is_stored(Path(X))
+    if X is None or (files and kept):
+        yield given, None
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(given.get("model")):
-        place, notices = find_or_make_store(ingest, X, y, weight, Path(folder))
-        kept = {} if given.get("model") is not None or str(place) == str(X) else {"model": Path(folder) / "model.ssvm"}
-        yield given | {"store": place, INGEST_NOTICES: notices} | kept
+        if given.get("model") is None:
+            given["model"] = Path(folder) / "model.ssvm"
+        if files:
+            yield given, None
+            return
+        check_readable(X)
+        given["store"] = Path(folder) / "rows.zarr"
+        yield given, partial(_fit_rows, X, y, weight)
+
+
+def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
+    """Return the options for columns of files that are named as labels and weights. Raises UsageError for arrays, and
+    for a store, which has them.
+    """
+    named = {name: value for name, value in {"label": y, "weight": weight}.items() if value is not None}
+    from streamsvm.store.foreign import foreign_format
+
+    if named and (_is_stored(path) or foreign_format(path) is not None):
+        raise UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
+    if not all(isinstance(value, str) for value in named.values()):
+        raise UsageError("labels and weights beside files", hint="name their columns: label=NAME, weight=NAME")
+    return named
+
+
+def _is_stored(path: Path) -> bool:
+    from streamsvm.jobs.apply.rows import is_store
+
+    return is_store(path)
+
+
+def _fit_rows(X: Any, y: Any, weight: Any, job: FitFilesJob, report: Report) -> JobResult:
+    """Store rows of a program and fit them: a table with its labels in it as files of a table, others as arrays."""
+    from streamsvm.jobs.fit.files import fit_rows
+
+    raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
+    ingest_rows = _choose_action(X, y, weight)
+    assert ingest_rows is not None
+    return fit_rows(job, ingest_rows, report, table=raw)
 
 
 @contextmanager

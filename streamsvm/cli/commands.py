@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamsvm.config.options import Checked, OptionValue
     from streamsvm.jobs import JobResult
-    from streamsvm.jobs.fit.job import FitJob
+    from streamsvm.jobs.fit.files import FitFilesJob
     from streamsvm.jobs.ingest.job import IngestJob
 
 
@@ -306,8 +306,9 @@ def build_job(name: str, values: ByName, config: Path | None, settings: Sequence
         found |= tables[0]
     found |= {key: value for key, value in values.items() if value not in (None, ())}
     override(name, found, settings)
+    required = {field.name for field in STEPS[name].fields if field.required}
     for positional in STEPS[name].positional:
-        if positional not in found:
+        if positional in required and positional not in found:
             raise click.UsageError(f"Missing argument '{positional.upper()}'.")
     return make_job(name, found)
 
@@ -464,13 +465,15 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
     show_plan(build_job("fit", {**values, "model": ""}, config, settings), as_json=as_json)
 
 
-def show_plan(job: FitJob, *, as_json: bool) -> None:
+def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.show import describe_plan
+    from streamsvm.jobs.fit.files import job_of_store
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
 
+    job = job_of_store(asked)
     store, _ = open_training_store(job)
     plan = make_plan(job, store)
     facts = plan.facts()

@@ -319,6 +319,9 @@ def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
         yield from draw_fit_card(end)
     else:
         yield describe_fit(end)
+    if result.evaluation is not None:
+        yield "on the rows that were held out:"
+        yield from describe_evaluation(result.evaluation)
 
 
 def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:

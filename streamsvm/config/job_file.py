@@ -61,10 +61,10 @@ STEPS = {
         ("store", "embedding"),
     ),
     "fit": JobStep(
-        "Train a model on STORE within a memory budget, with a certificate.",
-        "streamsvm.jobs.fit.job:FitJob",
-        "streamsvm.jobs.fit.driver:fit",
-        ("store", "model"),
+        "Train a model on a store, or on files of rows, within a memory budget, with a certificate.",
+        "streamsvm.jobs.fit.files:FitFilesJob",
+        "streamsvm.jobs.fit.files:fit_files",
+        ("store", "more", "model"),
     ),
     "tune": JobStep(
         "Cross-validate a grid of landmarks, gamma and C: tables and a heat map.",
@@ -259,13 +259,14 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     """Return the command that repeats a job, complete and quoted for a shell, with some fields ``changed``."""
     import shlex
 
-    step = STEPS[name]
-    values = field_values(job, (field.name for field in step.fields)) | changed
+    step, kind = STEPS[name], type(job)
+    fields = options_of(kind)
+    values = field_values(job, (field.name for field in fields)) | changed
     words = ["streamsvm", name]
-    for field in step.fields:
+    for field in fields:
         if field.name not in step.positional and _is_stated(field, values[field.name]):
             words += _format_option(field, values[field.name])
-    positional = [str(word) for place in step.positional for word in _as_tuple(values[place])]
+    positional = [str(word) for place in step.positional for word in _as_tuple(values.get(place, ()))]
     if any(word.startswith("-") for word in positional):
         words.append("--")
     return shlex.join([*words, *positional])

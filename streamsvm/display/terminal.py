@@ -258,7 +258,7 @@ def describe_event(event: JsonObject) -> list[str]:
         return [describe_fallback(event)]
     if event["event"] == "features":
         return [f"going on with kernel features in {event['arithmetic']}: {event['why']}"]
-    return list(event["decided"]) if event["event"] == "columns" else []
+    return list(event["decided"]) if event["event"] in ("columns", "files") else []
 
 
 def describe_plan(plan: JsonObject) -> str:

@@ -199,18 +199,18 @@ OVR, OVO, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "ovo", "crammer_singer")
 """What is done with several classes."""
 
 
+STANDARDIZE = Option(
+    "Give every column of numbers mean 0 and standard deviation 1 before it is used; those made of categories, dates and "
+    "text stay as they are.",
+    "model",
+)
+
+
 @option_group
 class ScalingOptions(Checked):
     """What is done to the columns first."""
 
-    standardize: Annotated[
-        bool,
-        Option(
-            "Give every column of numbers mean 0 and standard deviation 1 before it is used; those made of categories, dates "
-            "and text stay as they are.",
-            "model",
-        ),
-    ] = False
+    standardize: Annotated[bool, STANDARDIZE] = False
     # None where it is not given: what a run of before was made with has no such setting
     standardize_all: Annotated[
         bool | None, Option("With --standardize: columns made of categories, dates and text, too.", "model")

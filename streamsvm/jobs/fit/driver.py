@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
@@ -35,6 +35,7 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.job_file import format_command
+from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
@@ -116,6 +117,9 @@ from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent
 
+if TYPE_CHECKING:
+    from streamsvm.jobs.apply.evaluate import EvaluateResult
+
 STOP = "stop"
 """The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
 MAX_WHOLE_GROUP_BYTES = CACHED_MOST
@@ -173,6 +177,8 @@ class FitResult(JobResult):
     """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
     """All models, by C."""
+    evaluation: EvaluateResult | None = None
+    """Of a fit of files: the figures on the rows that were held out; None where there are none."""
 
     def summary(self) -> dict[str, str]:
         """Return where the model is, how it was trained, and how far its objective can be from the optimum."""
@@ -224,6 +230,12 @@ class FitContext:
     """The checkpoints a resumed run found, the newest first; empty for a run that begins."""
     notices: tuple[str, ...] = ()
     """Notices about an earlier run."""
+    asked: Checked | None = None
+    """The job as it was given, where it is not ``job``."""
+
+    def command(self, **changed: bool) -> str:
+        """Return the command that repeats the fit."""
+        return format_command("fit", self.job if self.asked is None else self.asked, **changed)
 
     @property
     def run(self) -> Path:
@@ -245,20 +257,24 @@ class TrainedFit(NamedTuple):
     """Certificates of the solver's last pass; empty where it stalled and was not evaluated."""
 
 
-def fit(job: FitJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
+def fit(
+    job: FitJob, report: Report = silent, executor: Executor | None = None, asked: Checked | None = None
+) -> FitResult:
     """Train and save a model, through ``executor`` or the cluster the job names.
 
-    Raises StreamSVMError of every kind: BudgetError before the first read; InterruptedRun when the run was stopped from
+    ``asked``: the job as it was given, which the command to repeat it is made of; None: ``job``. Raises StreamSVMError of every kind: BudgetError before the first read; InterruptedRun when the run was stopped from
     outside, whose message says how to go on.
     """
     began = time.monotonic()
     with executor_for(job, executor) as workers:
         if workers is not None:  # a task is one thread
             job = replace(job, memory=task_limit(workers, job.memory), threads=1)
-        return _plan_and_fit(job, report, workers, began)
+        return _plan_and_fit(job, report, workers, began, asked)
 
 
-def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began: float) -> FitResult:
+def _plan_and_fit(
+    job: FitJob, report: Report, executor: Executor | None, began: float, asked: Checked | None
+) -> FitResult:
     """Plan, check that the outputs can be written, and fit; of a resumed run that had ended already the recorded result
     is returned.
     """
@@ -269,7 +285,9 @@ def _plan_and_fit(job: FitJob, report: Report, executor: Executor | None, began:
         checkpoints.check_absent()
     saved = checkpoints.read() if job.resume else []
     job, plan = plan_fit(job, store, saved, executor)
-    context = FitContext(job, store, plan, report, began, held_out, executor, checkpoints.directory, checkpoints, saved)
+    context = FitContext(
+        job, store, plan, report, began, held_out, executor, checkpoints.directory, checkpoints, saved, asked=asked
+    )
     earlier = read_finished_run(job, store, plan) if job.resume and not job.overwrite else None
     if earlier is not None:
         training, models = earlier
@@ -294,20 +312,20 @@ def _fit_planned(context: FitContext) -> FitResult:
     assert context.checkpoints is not None
     with ExitStack() as stack:
         watch = stack.enter_context(PeakWatch())
-        began = {"command": format_command("fit", job), "resumed": bool(context.saved)}
+        began = {"command": context.command(), "resumed": bool(context.saved)}
         record = stack.enter_context(run_log(context.report, context.run / EVENTS, began))
         context = replace(context, report=record)
         record({"event": "plan", **context.plan.facts()})
         stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
-        with signals.set_resume_command(format_command("fit", job, resume=True)):
+        with signals.set_resume_command(context.command(resume=True)):
             limit.enter_context(signals.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
             seen, planned = with_features(job, store, context.plan, context.run, record, context.executor)
         following = plan_fallback(job, store, planned)
         trained = stack.enter_context(train_to_certificate(context, seen, planned, following))
         plan, training = trained.plan, trained.training
-        stack.enter_context(signals.set_resume_command(format_command("fit", job, resume=True)))
+        stack.enter_context(signals.set_resume_command(context.command(resume=True)))
         with limit:  # ends here: writing has no time limit
             calibrations = _calibrate(context, planned, trained)
         models = add_calibrations(models_of(job, store, plan, training), calibrations)
@@ -444,7 +462,7 @@ def _train(
                 plan, training = evaluator.choose_best(plan, training, loop)
         closed = [run.certificate for run in training.runs]
         try:
-            with signals.set_resume_command(format_command("fit", job, resume=True)):
+            with signals.set_resume_command(context.command(resume=True)):
                 yield plan, training
         except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
             if evaluator is not None:
@@ -466,7 +484,7 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
         StoreGuard(context.store),
         interruption,
         job.checkpoint_every,
-        format_command("fit", job, resume=True),
+        context.command(resume=True),
         context.report,
         context.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing_seconds(job.time_limit)),
         context.saved,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.config.options import Bounds, Option, field_values, options_of
+from streamsvm.aliases import JsonObject
+from streamsvm.config.options import Bounds, Option, field_values, option_group, options_of
 from streamsvm.errors import UsageError, quote
 from streamsvm.jobs.options import (
     CHUNK,
@@ -19,56 +20,18 @@ from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
 from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 
-@dataclass(frozen=True, kw_only=True)
-class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
-    """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
+@option_group
+class RowsOptions(ReadOptions):
+    """What becomes of the rows of files, which ``ingest`` and a fit of files are asked for alike."""
 
-    sources: Annotated[
-        tuple[Path, ...],
-        Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
-    ]
-    store: Annotated[Path, Option("Where the store is written.")]
     task: Annotated[
         str,
         Option("What labels are: classes, or, for regression, numbers to predict.", "labels", choices=TASKS),
     ] = CLASSIFICATION
-    positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
-        None
-    )
     label_threshold: Annotated[
         float | None,
         Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", bounds=Bounds()),
     ] = None
-    # a chunk of less than a page is mostly overhead
-    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
-    layout: Annotated[
-        str,
-        Option(
-            "How rows are stored; auto: csr for svmlight that is mostly empty and for tables with many one-hot columns.",
-            "output",
-            choices=("auto", "dense", "csr"),
-        ),
-    ] = "auto"
-    test_store: Annotated[
-        Path | None, Option("Where the test store is written.", "output", default="NAME.test.zarr beside NAME.zarr")
-    ] = None
-    store_format: Annotated[
-        str | None,
-        Option(
-            "Format of the store.",
-            "output",
-            choices=("zarr", "hdf5"),
-            default="by its name, HDF5 for NAME.h5, else Zarr",
-        ),
-    ] = None
-    compression: Annotated[
-        str,
-        Option(
-            "Compress the arrays of a Zarr store; auto: with lz4 those it makes much smaller, by trying the first rows.",
-            "output",
-            choices=("none", "auto", "lz4"),
-        ),
-    ] = "none"
     shuffle: Annotated[
         bool,
         Option(
@@ -81,14 +44,6 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
         int | None,
         Option("How many rows the sources hold together; anything else is an error.", "faults", bounds=Bounds(least=0)),
     ] = None
-    repair: Annotated[
-        bool,
-        Option(
-            "Write again only the damaged chunks of a store, from the sources and with the options it was made with.",
-            "output",
-        ),
-    ] = False
-
     stratify: Annotated[
         bool,
         Option("With --test-fraction: the same share of the rows of every class.", "output"),
@@ -129,6 +84,59 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, ReadOptions):
             formats=TABLES,
         ),
     ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
+    """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
+
+    sources: Annotated[
+        tuple[Path, ...],
+        Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
+    ]
+    store: Annotated[Path, Option("Where the store is written.")]
+    positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
+        None
+    )
+    # a chunk of less than a page is mostly overhead
+    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
+    layout: Annotated[
+        str,
+        Option(
+            "How rows are stored; auto: csr for svmlight that is mostly empty and for tables with many one-hot columns.",
+            "output",
+            choices=("auto", "dense", "csr"),
+        ),
+    ] = "auto"
+    test_store: Annotated[
+        Path | None, Option("Where the test store is written.", "output", default="NAME.test.zarr beside NAME.zarr")
+    ] = None
+    store_format: Annotated[
+        str | None,
+        Option(
+            "Format of the store.",
+            "output",
+            choices=("zarr", "hdf5"),
+            default="by its name, HDF5 for NAME.h5, else Zarr",
+        ),
+    ] = None
+    compression: Annotated[
+        str,
+        Option(
+            "Compress the arrays of a Zarr store; auto: with lz4 those it makes much smaller, by trying the first rows.",
+            "output",
+            choices=("none", "auto", "lz4"),
+        ),
+    ] = "none"
+    cache: JsonObject | None = None
+    """What the store is made of, of one that a fit makes of files; it is recorded in the manifest."""
+    repair: Annotated[
+        bool,
+        Option(
+            "Write again only the damaged chunks of a store, from the sources and with the options it was made with.",
+            "output",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""

@@ -69,6 +69,8 @@ CHUNKS_PER_WRITER = 3
 Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
 PARSER_BYTES = 16 << 20
 """Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
+CACHE = "cache"
+"""The fact of a store that a fit has made of files: what it is made of."""
 DENSE_FROM = 0.5
 """From this share of entries on dense rows are smaller: 4 bytes for each against 8."""
 ELSEWHERE = (
@@ -82,6 +84,7 @@ ELSEWHERE = (
     "schema",
     "cluster",
     "insecure_network",
+    "cache",
 )
 """The fields of a job that say nothing of what the store will hold."""
 
@@ -366,6 +369,8 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels)
     }
     if "schema" in encoding:
         facts["indicators"] = schema_from(encoding["schema"]).indicators
+    if job.cache is not None:
+        facts[CACHE] = job.cache
     if source.id_column is not None:
         facts["ids"] = {"column": source.id_column}
     return facts

@@ -36,7 +36,7 @@ from streamsvm.store.sources.encoding import TEXT_WITH_MEANING, TableEncoder, ba
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import ALL_TEXT, NUMBER, Schema, label_of
-from streamsvm.store.sources.schema_inference import Samples, plan_schema, stated_columns
+from streamsvm.store.sources.schema_inference import Samples, plan_schema, recognize, stated_columns
 from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
 
@@ -135,7 +135,7 @@ class CSVSource(TableSource):
         except DataError as error:
             if error.code != "E-PARSE":
                 raise
-            fault = self._not_a_number(types) or error
+            fault = self._not_a_number(types, samples or {}) or error
             hint = error.hint if fault.hint == LINE_HINT and not self._is_mostly_numbers() else fault.hint
             raise DataError(fault.message, code=fault.code, hint=hint) from error
         self._column_types = self._types_to_read(self.schema)
@@ -152,7 +152,7 @@ class CSVSource(TableSource):
                 raise self._fault(path, nothing) or _unexplained_error(path, error) from error
         return self._inferred_types
 
-    def _not_a_number(self, types: Mapping[str, pa.DataType]) -> DataError | None:
+    def _not_a_number(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any]) -> DataError | None:
         """The first line with something else than a number in a column that should hold numbers."""
         options, path = self._options, self._paths[0]
         label = label_of(list(types), options.label, str(path))
@@ -166,7 +166,8 @@ class CSVSource(TableSource):
         }
         if ALL_TEXT in others:
             return None
-        numbers = frozenset(name for name in types if name not in others)
+        recognized = {name for name in samples if recognize(name, samples[name], options)}
+        numbers = frozenset(name for name in types if name not in others | recognized)
         missing = options.missing != "error"
         expected = ExpectedColumns(
             numbers, frozenset(), None, missing=missing, multiline=options.multiline, words=options.words

@@ -7,6 +7,7 @@ holds tables of all the ways to write a missing value for each column it convert
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import zip_longest
@@ -25,7 +26,7 @@ from streamsvm.store.sources.byte_stream import UTF16_MARKS, Input, end_of_last_
 from streamsvm.store.sources.cell_parsing import NUMBER_WORDS, Arrow, MissingWords, is_text
 from streamsvm.store.sources.csv_dialect import Dialect
 from streamsvm.store.sources.read_ahead import map_in_order
-from streamsvm.store.sources.schema_inference import Samples
+from streamsvm.store.sources.schema_inference import LEADING_ZERO, Samples
 from streamsvm.store.sources.svmlight import NUMBER_PATTERN
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -286,13 +287,26 @@ class Head(NamedTuple):
 
 
 def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbers: Conversion | None) -> pa.Table:
-    """Parse columns of the types that pyarrow infers; ``numbers`` is tried first, as it is seven times as fast."""
+    """Parse columns of the types that pyarrow infers, codes such as 01234 as text; ``numbers`` is tried first, as it is
+    seven times as fast.
+    """
     if numbers is not None:
         try:
             return parse_block(lines, options, [numbers])
         except pa.ArrowInvalid:
             pass
-    return parse_block(lines, options, [inferring])
+    table = parse_block(lines, options, [inferring])
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    before = re.escape(options["parse_options"].delimiter.encode())
+    if not whole or not re.search(rb'(?:^|["\s]|%b)0[0-9]' % before, lines):
+        return table
+    (as_text,) = group_conversions(whole, dict.fromkeys(whole, TEXT))
+    codes = parse_block(lines, options, [as_text])
+    for name in whole:
+        column = codes.column(name).combine_chunks()
+        if pc.any(pc.match_substring_regex(column.dictionary, LEADING_ZERO)).as_py():
+            table = table.set_column(table.column_names.index(name), name, codes.column(name))
+    return table
 
 
 def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:

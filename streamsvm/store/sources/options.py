@@ -74,6 +74,12 @@ ALLOW_FILL = Option(
     "faults",
     formats=KEYED,
 )
+MISSING = Option(
+    "Missing values: refuse them (error), replace them by the mean of the column or by zero, or by zero with a "
+    "column more that says so (indicator).",
+    "faults",
+    choices=("error", "mean", "zero", "indicator"),
+)
 MISSING_WORDS = Option(
     "Tables: more words that stand for a missing value, beside those that are known (NA, n/a, NULL, ?, NaN, #N/A, ...; among "
     "numbers also -, . and none).",
@@ -243,15 +249,7 @@ class ReadOptions(TextEndOptions):
     features_key: Annotated[str, FEATURES_KEY] = "X"
     labels_key: Annotated[str, LABELS_KEY] = "y"
     allow_fill: Annotated[bool, ALLOW_FILL] = False
-    missing: Annotated[
-        str,
-        Option(
-            "Missing values: refuse them (error), replace them by the mean of the column or by zero, or by zero with a "
-            "column more that says so (indicator).",
-            "faults",
-            choices=("error", "mean", "zero", "indicator"),
-        ),
-    ] = "error"
+    missing: Annotated[str, MISSING] = "error"
     missing_words: Annotated[tuple[str, ...], MISSING_WORDS] = ()
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     missing_label: Annotated[str, MISSING_LABEL] = "error"

@@ -62,14 +62,16 @@ from streamsvm.store.sources.text_features import is_form
 from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
-SOME_NUMBERS = 0.1
-"""From this share of numbers on a column of text is not taken for categories."""
+MOSTLY_NUMBERS = 0.9
+"""From this share of numbers on a column of text is one of numbers with mistakes in it, and not of categories."""
 SOME_WRONG_DAYS = 0.5
 """From this share of impossible dates on a column of text is not taken for dates."""
 SHAPES = {
     form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
 } | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
 """By form, a pattern of texts that may be dates, whether there is such a day or not."""
+LEADING_ZERO = r"^0\d+$"
+"""A number that is written like this is a code, such as a zip code: it stays text."""
 FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
 """Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
 LEAST_ID = 1000
@@ -116,7 +118,7 @@ def plan_schema(
     columns: list[Column] = []
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
-        stated = stated_kinds.get(name) or (() if sample is None else _recognize(name, sample, options))
+        stated = stated_kinds.get(name) or (() if sample is None else recognize(name, sample, options))
         try:
             if DROP not in stated:
                 _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
@@ -257,8 +259,8 @@ def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None
     return {options.split_by} - {*stated, *options.categorical}
 
 
-def _recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
-    """The kind of a column by its values; empty where its type or an option decides."""
+def recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
+    """Return the kind of a column by its values; empty where its type or an option decides."""
     if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
         return ()
     if str(sample.type) == "bool":
@@ -281,7 +283,8 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     if not len(texts):
         return (CATEGORY, "") if len(every) else ("", "")
     if amounts_of(texts).null_count == 0:
-        return AMOUNT, ""
+        is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
+        return (CATEGORY if is_code else AMOUNT), ""
     commas = pc.any(pc.match_substring(texts, ",")).as_py()
     if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
         return AMOUNT, DECIMAL_COMMA
@@ -289,8 +292,14 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     if forms:
         return (DATE, forms[0]) if len(_day_orders(forms)) == 1 else (CATEGORY, "")
-    numbers = pc.sum(pc.match_substring_regex(every, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py()
-    return (CATEGORY, "") if numbers < SOME_NUMBERS * len(every) else ("", "")
+    return ("", "") if _share_of_numbers(sample, texts) >= MOSTLY_NUMBERS else (CATEGORY, "")
+
+
+def _share_of_numbers(sample: Any, texts: Any) -> float:
+    """The share of numbers among the values of a column that are one of ``texts``."""
+    values = pc.utf8_trim_whitespace(sample.cast(pa.string()))
+    values = values.filter(pc.is_in(values, value_set=texts))
+    return float(pc.mean(pc.match_substring_regex(values, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py())
 
 
 def _without(texts: Any, words: tuple[str, ...]) -> Any:

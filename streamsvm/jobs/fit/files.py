@@ -1,0 +1,350 @@
+"""fit of files: a raw table in, a certified and evaluated model out, in one command.
+
+The files are ingested once, into a store that is kept beside the model and used again by later fits of the same files:
+the cache. What a raw table has is dealt with by defaults, of which each is told and can be undone by an option: missing
+values are filled and marked, rows without a label are left out and counted, numbers are standardized, and a tenth of
+the rows is held out, on which the model is evaluated. Arrays and svmlight, which programs have written, keep the strict
+defaults of ``ingest``: a missing number there is more likely a mistake than a fact.
+
+**The cache is never silently out of date.** It records what it was made of before the first byte was read: the settings,
+the version of the program, and path, size and time of each file. A file that looks the same is taken to be the same,
+unless it was written so shortly before that its time cannot tell; then, and where only path or time differ, the sha256
+of its bytes decides. Anything else makes the cache anew. A store that was not made by a fit is never replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from streamsvm import __version__
+from streamsvm.aliases import JsonObject
+from streamsvm.config.options import Bounds, Option, field_values, options_of
+from streamsvm.engine.executor import Executor
+from streamsvm.errors import ExistsError, StreamSVMError, UsageError
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.apply.evaluate import evaluate
+from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.rows import is_store
+from streamsvm.jobs.fit.driver import FitResult, fit
+from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.outputs import path_names
+from streamsvm.jobs.ingest.job import IngestJob, RowsOptions
+from streamsvm.jobs.ingest.run import CACHE, ingest, rejects_path, settings_of
+from streamsvm.jobs.options import STANDARDIZE
+from streamsvm.jobs.without_effect import without_effect
+from streamsvm.outputs import MODEL, Output, claim, output_path
+from streamsvm.regular import is_there
+from streamsvm.store.foreign import foreign_format
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+from streamsvm.store.sources.files import WILDCARDS, detect, expand
+from streamsvm.store.sources.missing import FILLED
+from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE, TABLES
+from streamsvm.store.sources.source import UNLABELED
+from streamsvm.types import Report, silent
+
+HELD_OUT = 0.1
+"""The share of the rows of files that is held out where nothing is said."""
+CLOCK_NANOSECONDS = 2_000_000_000
+"""A file that was written so shortly before it was read may have been written again with the same time."""
+IngestRows = Callable[[IngestJob, Report], JobResult]
+"""Writes rows of a program to the store of a job."""
+MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
+STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
+BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
+INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
+
+
+@dataclass(frozen=True)
+class FitFilesJob(FitJob, RowsOptions):
+    """What ``streamsvm fit`` is asked for: a fit of a store, or of files and how they are read."""
+
+    store: Annotated[
+        str,
+        Option(
+            "What to train on: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such "
+            "files or a pattern, which are ingested first.",
+            metavar="STORE|FILE",
+        ),
+    ]
+    _: KW_ONLY
+    more: Annotated[tuple[str, ...], Option("More files of the same kind.", metavar="FILE")] = ()
+    cache: Annotated[
+        str | None,
+        Option(
+            "Files: where the store made of them is kept, which later fits of the same files use again.",
+            "output",
+            metavar="PATH",
+            default="FILE.zarr beside the model",
+        ),
+    ] = None
+    test_fraction: Annotated[
+        float | None,
+        Option(
+            "Files: share of the rows that is held out, on which the model is evaluated at the end.",
+            "output",
+            bounds=Bounds(least=0, below=1),
+            default="0.1",
+        ),
+    ] = None
+    # None: what the kind of files wants
+    missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
+    missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
+    on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
+    standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check the options, also those of the ingest; raises UsageError."""
+        super().__post_init__()
+        self.ingest_job((), Path(self.store), table=True)
+
+    @property
+    def is_of_files(self) -> bool:
+        """Whether files are named, and not a store or arrays that are read in place."""
+        path = Path(self.store)
+        if self.more or self.store == STANDARD_INPUT:
+            return True
+        if not is_there(path):
+            return bool(WILDCARDS & set(self.store))
+        return not is_store(path) and foreign_format(path) is None
+
+    def store_job(self, store: Path | str, *, table: bool = False) -> FitJob:
+        """Return the fit of a store; ``table``: it was made of a table in files."""
+        values = field_values(self, (field.name for field in options_of(FitJob)))
+        standardize = table if self.standardize is None else self.standardize
+        return FitJob(**{**values, "store": str(store), "standardize": standardize})
+
+    def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
+        """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
+        where nothing is said.
+        """
+        shared = {field.name for field in options_of(RowsOptions)}
+        shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
+        values = field_values(self, shared)
+        missing = (INDICATOR if table else ERROR) if self.missing is None else self.missing
+        bad = (SKIP if table else ERROR) if self.on_bad_line is None else self.on_bad_line
+        fraction = 0.0 if self.split_after else held_out
+        fraction = fraction if self.test_fraction is None else self.test_fraction
+        return IngestJob(
+            **{**values, "missing": missing, "on_bad_line": bad, "test_fraction": fraction},
+            sources=tuple(sources),
+            store=store,
+        )
+
+
+class Cached(NamedTuple):
+    """The rows of files as a store."""
+
+    job: IngestJob
+    """What the store is made by."""
+    table: bool
+    """Whether the files are tables."""
+    facts: JsonObject
+    """Of its manifest."""
+    rows: int
+    notices: tuple[str, ...]
+    """Of its ingest; empty where it was there already."""
+    kept: bool = True
+    """Whether it is there after the fit."""
+
+    @property
+    def test_store(self) -> Path | None:
+        """The store of the rows that are held out; None where none are."""
+        return self.job.test_path() if self.job.holds_out else None
+
+
+def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
+    """Fit a store, or files: these are ingested, unless a store of them is there, and the model is evaluated on rows
+    that were held out.
+
+    Raises what ``ingest``, ``fit`` and ``evaluate`` raise, UsageError for tables without a label.
+    """
+    if not job.is_of_files:
+        result = fit(job.store_job(job.store), report, executor)
+        return replace(result, notices=(*result.notices, *without_effect(job, _idle_on_stores())))
+    _check_model(job)
+    return fit_cached(job, cache_files(job, report, executor), report, executor)
+
+
+def fit_cached(
+    job: FitFilesJob, cached: Cached, report: Report = silent, executor: Executor | None = None
+) -> FitResult:
+    """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
+    report({"event": "files", "decided": list(describe_decisions(job, cached))})
+    given = job if cached.kept else None  # rows of a program are not there again
+    result = fit(job.store_job(cached.job.store, table=cached.table), report, executor, given)
+    notices = [*cached.notices, *result.notices]
+    if cached.test_store is not None and not job.one_class:
+        model, data = str(_best_path(job, result)), (str(cached.test_store),)
+        asked = EvaluateJob(model=model, data=data, memory=job.memory, threads=job.threads)
+        evaluated = evaluate(asked, report)
+        report({"event": "evaluation", **evaluated.facts()})
+        result = replace(result, evaluation=evaluated)
+        notices += evaluated.notices
+    return replace(result, notices=tuple(notices))
+
+
+def fit_rows(job: FitFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool) -> FitResult:
+    """Fit rows of a program, which ``ingest_rows`` writes to the store that the job names; ``table``: as a raw table,
+    of which a part is held out, and not as arrays.
+    """
+    asked = job.ingest_job((), Path(job.store), table=table, held_out=HELD_OUT if table else 0.0)
+    made = ingest_rows(asked, report)
+    there = manifests.read(asked.store)
+    cached = Cached(asked, table, there.facts, there.layout().rows, made.notices, kept=False)
+    return fit_cached(job, cached, report)
+
+
+def job_of_store(job: FitFilesJob) -> FitJob:
+    """Return the fit of the store of a job, or of the one that was made of its files. Raises UsageError where there is
+    none yet.
+    """
+    if not job.is_of_files:
+        return job.store_job(job.store)
+    asked, table = plan_ingest(job)
+    if read_cache(asked, table=table) is None:
+        raise UsageError(
+            f"{job.store} is not ingested yet, and a plan needs to know its rows",
+            hint="fit it, or ingest it and plan the fit of the store",
+        )
+    return job.store_job(asked.store, table=table)
+
+
+def _idle_on_stores() -> Mapping[str, Sequence[str]]:
+    """The options that say how files are read, by the reason why they have no effect."""
+    of_files = {field.name for field in options_of(FitFilesJob)} - {field.name for field in options_of(FitJob)}
+    return {"a store is fitted, whose rows are as they were ingested": sorted(of_files)}
+
+
+def _check_model(job: FitFilesJob) -> None:
+    """Raise ExistsError before the files are read for a model that must not be replaced."""
+    costs = list(job.C) if isinstance(job.C, tuple) else [1.0]
+    if not job.resume:
+        claim([Output(path, MODEL) for path in path_names(Path(job.model), costs).values()], overwrite=job.overwrite)
+
+
+def _best_path(job: FitFilesJob, result: FitResult) -> Path:
+    """The file of the model that the result is of."""
+    paths = path_names(Path(job.model), list(result.models))
+    return next(paths[C] for C, model in result.models.items() if model is result.model)
+
+
+# -- the cache ---------------------------------------------------------------------------------------------------------
+
+
+def cache_files(job: FitFilesJob, report: Report = silent, executor: Executor | None = None) -> Cached:
+    """Return the store of the files of a job: the one that is there, if it is of these files as they are now, or a new
+    one. Raises ExistsError for a store that no fit has made, and what ``ingest`` raises.
+    """
+    asked, table = plan_ingest(job)
+    found = read_cache(asked, table=table)
+    if found is not None:
+        return found
+    for path in asked.targets():
+        if is_there(path) and not _is_cache(path):
+            raise ExistsError(f"{path} is there already, and no fit has made it", hint="pass --cache PATH")
+    made = ingest(replace(asked, cache=describe_contents(asked), overwrite=True), report, executor)
+    there = manifests.read(asked.store)
+    return Cached(asked, table, there.facts, made.rows, made.notices)
+
+
+def plan_ingest(job: FitFilesJob) -> tuple[IngestJob, bool]:
+    """Return the ingest of the files of a job, and whether they are tables. Raises MissingError, DataError, UsageError
+    for a table without a label.
+    """
+    sources = expand((job.store, *job.more))
+    piped = STANDARD_INPUT in map(str, sources)
+    form = job.format if job.format != "auto" else "csv" if piped else detect(sources)
+    name = "standard-input" if piped else sources[0].name
+    place = Path(job.model or name).with_name(f"{name}.zarr") if job.cache is None else Path(job.cache)
+    asked = job.ingest_job(sources, output_path(place), table=form in TABLES).with_schema()
+    return asked, form in TABLES
+
+
+def describe_contents(job: IngestJob) -> JsonObject:
+    """Return what the store of an ingest is made of, as plain JSON: settings, version and files as the disk knows them."""
+    settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
+    files = [[str(path.resolve()), found.st_size, found.st_mtime_ns] for path in _files(job) for found in [path.stat()]]
+    return {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
+
+
+def read_cache(job: IngestJob, *, table: bool) -> Cached | None:
+    """Return the store that is there if it is made of the same files by the same settings; None if not."""
+    try:
+        there = [manifests.read(path) for path in job.targets()]
+    except StreamSVMError:
+        return None
+    then, now = there[0].facts.get(CACHE), json.loads(json.dumps(describe_contents(job)))
+    if then is None or any(other.facts.get(CACHE) != then for other in there):
+        return None
+    if (then["settings"], then["version"]) != (now["settings"], now["version"]):
+        return None
+    if not _files(job) or not _are_same_files(then, now, there[0].facts["sources"]):
+        return None
+    return Cached(job, table, there[0].facts, there[0].layout().rows, ())
+
+
+def _files(job: IngestJob) -> list[Path]:
+    """The files of an ingest, without standard input, which cannot be read again."""
+    return [path for path in job.sources if str(path) != STANDARD_INPUT]
+
+
+def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonObject]) -> bool:
+    """Whether the files are those that a store is made of, by size, and by path and time or by their bytes."""
+    if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
+        return False
+    times_tell = all(changed < then["at"] - CLOCK_NANOSECONDS for _, _, changed in then["files"])
+    if times_tell and then["files"] == now["files"]:
+        return True
+    digests = [source["sha256"] for source in recorded]
+    return all(digests) and digests == [_digest(path) for path, _, _ in now["files"]]
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_cache(path: Path) -> bool:
+    """Whether a path is a store that a fit has made of files, or what is left of one that was stopped."""
+    try:
+        return CACHE in manifests.read(path).facts
+    except StreamSVMError:
+        return is_store(path) and not (path / manifests.FILE).exists()
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def describe_decisions(job: FitFilesJob, cached: Cached) -> Iterator[str]:
+    """Yield a line for each decision that a user has not made, with the option that undoes it."""
+    noticed, asked = cached.facts.get("notices", {}), cached.job
+    if filled := noticed.get(FILLED):
+        done = (
+            "filled with 0 and marked by columns of their own"
+            if asked.missing == INDICATOR
+            else f"filled: {asked.missing}"
+        )
+        yield f"missing values: {filled} {done}" + (
+            "; --missing error, mean or zero does otherwise" if job.missing is None else ""
+        )
+    if unlabeled := noticed.get(UNLABELED):
+        yield f"labels: {unlabeled} rows without one are left out; --missing-label error refuses them"
+    if rejected := cached.facts.get("rejected"):
+        undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
+        yield f"bad lines: {rejected} are left out, listed in {rejects_path(asked.store)}{undo}"
+    if cached.table and job.standardize is None:
+        yield "numbers: given mean 0 and standard deviation 1; --no-standardize leaves them as they are"
+    if asked.holds_out:
+        held = manifests.read(asked.test_path()).layout().rows
+        undo = "; --test-fraction 0 trains on all" if job.test_fraction is None and not job.split_after else ""
+        yield f"held out: {held} of {held + cached.rows} rows, to evaluate the model on{undo}"
+    if cached.kept:
+        elsewhere = "; --cache PATH keeps them elsewhere" if job.cache is None else ""
+        yield f"rows: kept in {asked.store} for later fits of these files{elsewhere}"
