@@ -313,7 +313,7 @@ def test_config_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
     import msgspec
 
     made = job_file.make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
-    assert msgspec.to_builtins(made) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))
+    assert msgspec.to_builtins(made.store_job("s")) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))
 
 
 @pytest.mark.parametrize("value", ["3", "true", "[]", "{a = 1}", "1.5"])

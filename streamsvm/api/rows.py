@@ -26,7 +26,7 @@ from streamsvm.model import Model
 from streamsvm.types import Report, StoredFiles
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.fit.files import FitFilesJob
+    from streamsvm.jobs.fit.job import FitFilesJob
 
 
 def open_store(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from streamsvm.config.options import Checked, OptionValue
     from streamsvm.jobs import JobResult
-    from streamsvm.jobs.fit.files import FitFilesJob
+    from streamsvm.jobs.fit.job import FitFilesJob
     from streamsvm.jobs.ingest.job import IngestJob
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from streamsvm.aliases import ByName
 from streamsvm.config.options import Checked, Field, OptionValue, Quantity, field_values, options_of, parse
@@ -62,7 +62,7 @@ STEPS = {
     ),
     "fit": JobStep(
         "Train a model on a store, or on files of rows, within a memory budget, with a certificate.",
-        "streamsvm.jobs.fit.files:FitFilesJob",
+        "streamsvm.jobs.fit.job:FitFilesJob",
         "streamsvm.jobs.fit.files:fit_files",
         ("store", "more", "model"),
     ),
@@ -259,7 +259,7 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     """Return the command that repeats a job, complete and quoted for a shell, with some fields ``changed``."""
     import shlex
 
-    step, kind = STEPS[name], type(job)
+    step, kind = STEPS[name], cast(type, type(job))
     fields = options_of(kind)
     values = field_values(job, (field.name for field in fields)) | changed
     words = ["streamsvm", name]

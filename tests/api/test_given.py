@@ -234,8 +234,9 @@ def test_api_rows_tables_and_files_are_fitted_and_judged_by_the_name_of_their_la
     known = frame().drop(columns="when").dropna()
     known.to_parquet(tmp_path / "t.parquet", index=False)
     found = sv.fit(known, y="left", standardize=True).model
+    whole = sv.fit(known, y="left", test_fraction=0).model
     beside = sv.fit(known.drop(columns="left"), known["left"], standardize=True).model  # its label has another name
-    assert np.array_equal(beside.weights, found.weights)
+    assert np.array_equal(beside.weights, whole.weights)
     assert found == sv.fit(tmp_path / "t.parquet", y="left", standardize=True).model
     found.save(tmp_path / "m.ssvm")
     expected = sv.evaluate(tmp_path / "m.ssvm", str(tmp_path / "t.parquet"), label="left").evaluation

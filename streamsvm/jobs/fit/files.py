@@ -18,13 +18,13 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from streamsvm import __version__
 from streamsvm.aliases import JsonObject
-from streamsvm.config.options import Bounds, Option, field_values, options_of
+from streamsvm.config.options import field_values, options_of
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ExistsError, StreamSVMError, UsageError
 from streamsvm.jobs import JobResult
@@ -32,110 +32,27 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.job import HELD_OUT, INDICATOR, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
-from streamsvm.jobs.ingest.job import IngestJob, RowsOptions
+from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest, rejects_path, settings_of
-from streamsvm.jobs.options import STANDARDIZE
+from streamsvm.jobs.report import write_page
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, Output, claim, output_path
 from streamsvm.regular import is_there
-from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format import manifest as manifests
+from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
-from streamsvm.store.sources.files import WILDCARDS, detect, expand
+from streamsvm.store.sources.files import detect, expand
 from streamsvm.store.sources.missing import FILLED
-from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE, TABLES
+from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import UNLABELED
 from streamsvm.types import Report, silent
 
-HELD_OUT = 0.1
-"""The share of the rows of files that is held out where nothing is said."""
 CLOCK_NANOSECONDS = 2_000_000_000
 """A file that was written so shortly before it was read may have been written again with the same time."""
 IngestRows = Callable[[IngestJob, Report], JobResult]
 """Writes rows of a program to the store of a job."""
-MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
-STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
-BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
-INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
-
-
-@dataclass(frozen=True)
-class FitFilesJob(FitJob, RowsOptions):
-    """What ``streamsvm fit`` is asked for: a fit of a store, or of files and how they are read."""
-
-    store: Annotated[
-        str,
-        Option(
-            "What to train on: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such "
-            "files or a pattern, which are ingested first.",
-            metavar="STORE|FILE",
-        ),
-    ]
-    _: KW_ONLY
-    more: Annotated[tuple[str, ...], Option("More files of the same kind.", metavar="FILE")] = ()
-    cache: Annotated[
-        str | None,
-        Option(
-            "Files: where the store made of them is kept, which later fits of the same files use again.",
-            "output",
-            metavar="PATH",
-            default="FILE.zarr beside the model",
-        ),
-    ] = None
-    test_fraction: Annotated[
-        float | None,
-        Option(
-            "Files: share of the rows that is held out, on which the model is evaluated at the end.",
-            "output",
-            bounds=Bounds(least=0, below=1),
-            default="0.1",
-        ),
-    ] = None
-    # None: what the kind of files wants
-    missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
-    missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
-    on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
-    standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        """Check the options, also those of the ingest; raises UsageError."""
-        super().__post_init__()
-        self.ingest_job((), Path(self.store), table=True)
-
-    @property
-    def is_of_files(self) -> bool:
-        """Whether files are named, and not a store or arrays that are read in place."""
-        path = Path(self.store)
-        if self.more or self.store == STANDARD_INPUT:
-            return True
-        if not is_there(path):
-            return bool(WILDCARDS & set(self.store))
-        return not is_store(path) and foreign_format(path) is None
-
-    def store_job(self, store: Path | str, *, table: bool = False) -> FitJob:
-        """Return the fit of a store; ``table``: it was made of a table in files."""
-        values = field_values(self, (field.name for field in options_of(FitJob)))
-        standardize = table if self.standardize is None else self.standardize
-        return FitJob(**{**values, "store": str(store), "standardize": standardize})
-
-    def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
-        """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
-        where nothing is said.
-        """
-        shared = {field.name for field in options_of(RowsOptions)}
-        shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
-        values = field_values(self, shared)
-        missing = (INDICATOR if table else ERROR) if self.missing is None else self.missing
-        bad = (SKIP if table else ERROR) if self.on_bad_line is None else self.on_bad_line
-        fraction = 0.0 if self.split_after else held_out
-        fraction = fraction if self.test_fraction is None else self.test_fraction
-        return IngestJob(
-            **{**values, "missing": missing, "on_bad_line": bad, "test_fraction": fraction},
-            sources=tuple(sources),
-            store=store,
-        )
 
 
 class Cached(NamedTuple):
@@ -179,7 +96,8 @@ def fit_cached(
     report({"event": "files", "decided": list(describe_decisions(job, cached))})
     given = job if cached.kept else None  # rows of a program are not there again
     result = fit(job.store_job(cached.job.store, table=cached.table), report, executor, given)
-    notices = [*cached.notices, *result.notices]
+    told = (UNLABELED, FILLED, SKIPPED)
+    notices = [*(notice for notice in cached.notices if not any(what in notice for what in told)), *result.notices]
     if cached.test_store is not None and not job.one_class:
         model, data = str(_best_path(job, result)), (str(cached.test_store),)
         asked = EvaluateJob(model=model, data=data, memory=job.memory, threads=job.threads)
@@ -187,6 +105,8 @@ def fit_cached(
         report({"event": "evaluation", **evaluated.facts()})
         result = replace(result, evaluation=evaluated)
         notices += evaluated.notices
+        if job.report is not None:  # drawn before without these figures
+            write_page([result.run], output_path(job.report))
     return replace(result, notices=tuple(notices))
 
 
@@ -249,7 +169,8 @@ def cache_files(job: FitFilesJob, report: Report = silent, executor: Executor | 
     for path in asked.targets():
         if is_there(path) and not _is_cache(path):
             raise ExistsError(f"{path} is there already, and no fit has made it", hint="pass --cache PATH")
-    made = ingest(replace(asked, cache=describe_contents(asked), overwrite=True), report, executor)
+    values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
+    made = ingest(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
     there = manifests.read(asked.store)
     return Cached(asked, table, there.facts, made.rows, made.notices)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group
+from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group, options_of
 from streamsvm.errors import UsageError
+from streamsvm.jobs.ingest.job import IngestJob, RowsOptions
 from streamsvm.jobs.options import (
     AT_LEAST_ONE,
     COST,
     OVO,
     SHARE,
+    STANDARDIZE,
     TIME,
     ClusterOptions,
     Dtype,
@@ -29,6 +32,8 @@ from streamsvm.jobs.options import (
     Tolerance,
     check_score,
 )
+from streamsvm.regular import is_there
+from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE
 
 NO_CALIBRATION = "none"
 """The other way to say that a model is to have no probabilities."""
@@ -288,3 +293,93 @@ class FitJob(
                     f"--{name.rstrip('_').replace('_', '-')} cannot be combined with {beside}: {why}",
                     hint="leave one of them out",
                 )
+
+
+HELD_OUT = 0.1
+"""The share of the rows of files that is held out where nothing is said."""
+MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
+STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
+BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
+INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
+
+
+@dataclass(frozen=True)
+class FitFilesJob(FitJob, RowsOptions):
+    """What ``streamsvm fit`` is asked for: a fit of a store, or of files and how they are read."""
+
+    store: Annotated[
+        str,
+        Option(
+            "What to train on: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such "
+            "files or a pattern, which are ingested first.",
+            metavar="STORE|FILE",
+        ),
+    ]
+    _: KW_ONLY
+    more: Annotated[tuple[str, ...], Option("More files of the same kind.", metavar="FILE")] = ()
+    cache: Annotated[
+        str | None,
+        Option(
+            "Files: where the store made of them is kept, which later fits of the same files use again.",
+            "output",
+            metavar="PATH",
+            default="FILE.zarr beside the model",
+        ),
+    ] = None
+    test_fraction: Annotated[
+        float | None,
+        Option(
+            "Files: share of the rows that is held out, on which the model is evaluated at the end.",
+            "output",
+            bounds=Bounds(least=0, below=1),
+            default="0.1",
+        ),
+    ] = None
+    # None: what the kind of files wants
+    missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
+    missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
+    on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
+    standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check the options, also those of the ingest; raises UsageError."""
+        super().__post_init__()
+        self.ingest_job((), Path(self.store), table=True)
+
+    @property
+    def is_of_files(self) -> bool:
+        """Whether files are named, and not a store or arrays that are read in place."""
+        from streamsvm.jobs.apply.rows import is_store
+        from streamsvm.store.foreign import foreign_format
+        from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+        from streamsvm.store.sources.files import WILDCARDS
+
+        path = Path(self.store)
+        if self.more or self.store == STANDARD_INPUT:
+            return True
+        if not is_there(path):
+            return bool(WILDCARDS & set(self.store))
+        return not is_store(path) and foreign_format(path) is None
+
+    def store_job(self, store: Path | str, *, table: bool = False) -> FitJob:
+        """Return the fit of a store; ``table``: it was made of a table in files."""
+        values = field_values(self, (field.name for field in options_of(FitJob)))
+        standardize = table if self.standardize is None else self.standardize
+        return FitJob(**{**values, "store": str(store), "standardize": standardize})
+
+    def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
+        """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
+        where nothing is said.
+        """
+        shared = {field.name for field in options_of(RowsOptions)}
+        shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
+        values = field_values(self, shared)
+        missing = (INDICATOR if table else ERROR) if self.missing is None else self.missing
+        bad = (SKIP if table else ERROR) if self.on_bad_line is None else self.on_bad_line
+        fraction = 0.0 if self.split_after else held_out
+        fraction = fraction if self.test_fraction is None else self.test_fraction
+        return IngestJob(
+            **{**values, "missing": missing, "on_bad_line": bad, "test_fraction": fraction},
+            sources=tuple(sources),
+            store=store,
+        )

@@ -128,8 +128,6 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
             choices=("none", "auto", "lz4"),
         ),
     ] = "none"
-    cache: JsonObject | None = None
-    """What the store is made of, of one that a fit makes of files; it is recorded in the manifest."""
     repair: Annotated[
         bool,
         Option(
@@ -206,3 +204,11 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
     def targets(self) -> list[Path]:
         """Return the store and, if rows are held out, the test store."""
         return [self.store, self.test_path()] if self.holds_out else [self.store]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheIngestJob(IngestJob):
+    """The ingest of a store that a fit makes of files for itself."""
+
+    contents: JsonObject
+    """What the store is made of, which its manifest records."""

@@ -28,7 +28,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.hold_out import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
@@ -84,7 +84,7 @@ ELSEWHERE = (
     "schema",
     "cluster",
     "insecure_network",
-    "cache",
+    "contents",
 )
 """The fields of a job that say nothing of what the store will hold."""
 
@@ -369,8 +369,8 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels)
     }
     if "schema" in encoding:
         facts["indicators"] = schema_from(encoding["schema"]).indicators
-    if job.cache is not None:
-        facts[CACHE] = job.cache
+    if isinstance(job, CacheIngestJob):
+        facts[CACHE] = job.contents
     if source.id_column is not None:
         facts["ids"] = {"column": source.id_column}
     return facts

@@ -9,6 +9,7 @@ from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.outputs import REJECTS_HEADER
 
+SKIPPED = "lines could not be read and were skipped"
 LISTED_REJECTS = 100_000
 """The most bad lines that are listed; more are only counted."""
 LINES_BEFORE_JUDGING = 1000
@@ -52,7 +53,7 @@ class Rejects:
 
     def summary(self) -> str:
         """Return how many lines were left out, as a notice."""
-        return f"{self.count} lines could not be read and were skipped"
+        return f"{self.count} {SKIPPED}"
 
     def clear(self) -> None:
         """Forget all lines, because the files are read again."""

@@ -62,8 +62,10 @@ from streamsvm.store.sources.text_features import is_form
 from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
-MOSTLY_NUMBERS = 0.9
-"""From this share of numbers on a column of text is one of numbers with mistakes in it, and not of categories."""
+MOSTLY_NUMBERS, SOME_NUMBERS, SEVERAL_WORDS = 0.9, 0.1, 3
+"""From the first share of numbers on a column of text is one of numbers with mistakes in it, and not of categories; from
+the second one on where it has fewer other words than so many: one wrong value must not make a number a category."""
+_LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
 SOME_WRONG_DAYS = 0.5
 """From this share of impossible dates on a column of text is not taken for dates."""
 SHAPES = {
@@ -292,14 +294,11 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     if forms:
         return (DATE, forms[0]) if len(_day_orders(forms)) == 1 else (CATEGORY, "")
-    return ("", "") if _share_of_numbers(sample, texts) >= MOSTLY_NUMBERS else (CATEGORY, "")
-
-
-def _share_of_numbers(sample: Any, texts: Any) -> float:
-    """The share of numbers among the values of a column that are one of ``texts``."""
+    words = texts.filter(pc.invert(pc.match_substring_regex(texts, _LIKE_A_NUMBER)))
     values = pc.utf8_trim_whitespace(sample.cast(pa.string()))
-    values = values.filter(pc.is_in(values, value_set=texts))
-    return float(pc.mean(pc.match_substring_regex(values, r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$")).as_py())
+    share = 1 - pc.mean(pc.is_in(values.filter(pc.is_in(values, value_set=texts)), value_set=words)).as_py()
+    least = MOSTLY_NUMBERS if len(words) >= SEVERAL_WORDS else SOME_NUMBERS
+    return ("", "") if share >= least else (CATEGORY, "")
 
 
 def _without(texts: Any, words: tuple[str, ...]) -> Any:

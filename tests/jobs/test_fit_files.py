@@ -1,0 +1,118 @@
+"""fit of files: one command from a raw table to an evaluated model, and the store in between."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import streamsvm as sv
+from streamsvm.cli import cli
+from tests.tables import NAMES, passengers, write_csv
+
+LATE = 60 * 10**9
+"""Nanoseconds after which the time of a file tells that it was not written again."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table with missing values, a few rows without a label, and one value that is no number."""
+    rows = passengers(600, 0)
+    for row in rows[40:45]:
+        row["left"] = ""
+    rows[100]["charged"] = "oops"
+    path = write_csv(tmp_path / "train.csv", rows, (*NAMES, "left"))
+    os.utime(path, ns=(path.stat().st_mtime_ns - LATE,) * 2)
+    return path
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_fit_of_a_raw_table_is_one_command_whose_decisions_are_told(table: Path) -> None:
+    model = table.with_name("m.ssvm")
+    done = run("fit", table, model, "--label", "left", "--report", table.with_name("m.html"))
+    assert done.exit_code == 0, done.output
+    for told in (
+        "filled with 0 and marked",
+        "5 rows without one are left out",
+        "bad lines: 1",
+        "mean 0 and standard deviation 1",
+        "held out: ",
+        "train.csv.zarr",
+        "on the rows that were held out",
+    ):
+        assert told in done.output
+    assert (table.parent / "m.ssvm.run" / "evaluation.json").is_file()
+    assert model.is_file()
+    assert "average precision" in table.with_name("m.html").read_text()
+    again = run("evaluate", model, table.with_name("train.csv.test.zarr"))
+    assert again.exit_code == 0
+
+
+def test_fit_of_files_uses_its_store_again_until_files_or_options_change(table: Path) -> None:
+    def store_made_by(*options: str) -> int:
+        done = run("fit", table, table.with_name("m.ssvm"), "--label", "left", "--overwrite", *options)
+        assert done.exit_code == 0, done.output
+        return (table.with_name("train.csv.zarr") / "manifest.json").stat().st_mtime_ns
+
+    first = store_made_by()
+    assert store_made_by("--C", "3") == first
+    os.utime(table)  # the same bytes with another time
+    assert store_made_by() == first
+    changed = table.read_text().replace("yes", "nay")
+    table.write_text(changed)  # as many bytes
+    second = store_made_by()
+    assert second != first
+    assert store_made_by("--missing", "mean") != second
+
+
+def test_fit_of_files_replaces_no_store_but_its_own(table: Path) -> None:
+    store = table.with_name("train.csv.zarr")
+    sv.ingest(table, store, label="left", missing="mean", missing_label="skip", on_bad_line="skip")
+    before = (store / "manifest.json").read_bytes()
+    done = run("fit", table, table.with_name("m.ssvm"), "--label", "left")
+    assert done.exit_code != 0
+    assert "no fit has made it" in done.output
+    assert (store / "manifest.json").read_bytes() == before
+
+
+def test_fit_of_files_every_default_can_be_undone(table: Path, tmp_path: Path) -> None:
+    clean = write_csv(tmp_path / "clean.csv", passengers(300, 1), ("zone", "charged", "left"))
+    strict: dict[str, Any] = {"missing": "error", "missing_label": "error", "on_bad_line": "error"}
+    whole = sv.fit(clean, tmp_path / "m.ssvm", label="left", standardize=False, test_fraction=0, **strict)
+    sv.ingest(clean, tmp_path / "s.zarr", label="left")
+    stored = sv.fit(tmp_path / "s.zarr", tmp_path / "n.ssvm")
+    assert (whole.model.weights == stored.model.weights).all()
+    assert whole.evaluation is None
+    for option in ("--missing", "--missing-label", "--on-bad-line"):
+        options = dict.fromkeys((option, "--on-bad-line"), "error")  # a row that is skipped is not looked at
+        words = [word for given in options.items() for word in given]
+        refused = run("fit", table, tmp_path / "r.ssvm", "--label", "left", *words)
+        assert refused.exit_code == 65, refused.output
+        assert not (tmp_path / "r.ssvm").exists()
+
+
+def test_fit_of_a_table_is_the_same_from_a_file_several_files_and_a_frame(table: Path, tmp_path: Path) -> None:
+    import pandas as pd
+
+    rows = passengers(400, 2)
+    names = ("age", "zone", "charged", "left")
+    parts = [write_csv(tmp_path / f"{k}.csv", rows[200 * k :][:200], names) for k in range(2)]
+    one = sv.fit(write_csv(tmp_path / "all.csv", rows, names), label="left")
+    several = sv.fit(parts, label="left")
+    framed = sv.fit(pd.read_csv(tmp_path / "all.csv"), label="left")
+    assert (one.model.weights == several.model.weights).all()
+    assert (one.model.weights == framed.model.weights).all()
+    assert one.evaluation is not None
+    assert one.evaluation.evaluation.rows > 10
+
+
+def test_fit_of_a_store_says_that_options_of_files_have_no_effect(table: Path, tmp_path: Path) -> None:
+    sv.synth("susy", tmp_path / "s.zarr", rows=500)
+    found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", missing="mean")
+    assert any("--missing" in notice and "as they were ingested" in notice for notice in found.notices)
