@@ -36,7 +36,6 @@ from streamsvm.jobs.fit.job import HELD_OUT, INDICATOR, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
 from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest, rejects_path, settings_of
-from streamsvm.jobs.report import write_page
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, Output, claim, output_path
 from streamsvm.regular import is_there
@@ -106,6 +105,8 @@ def fit_cached(
         result = replace(result, evaluation=evaluated)
         notices += evaluated.notices
         if job.report is not None:  # drawn before without these figures
+            from streamsvm.jobs.report import write_page
+
             write_page([result.run], output_path(job.report))
     return replace(result, notices=tuple(notices))
 
