@@ -1,7 +1,7 @@
-"""The commands: jobs, whose options are the fields of their job; ``run``, which takes a file of them; info, verify and doctor.
+"""The commands: one for each job, whose options are the fields of the job; ``run`` for a file of jobs; info, verify and doctor.
 
-Only the command that is called is made (``made``), because making the options of all would slow every start. ``--set`` changes settings
-of what was chosen; --help-solver, --help-loss and --help-kernel list what it takes.
+Only the command that is called is built (``get_command``), because building the options of all would slow down every start. ``--set``
+changes settings of the chosen solver, loss or kernel; --help-solver, --help-loss and --help-kernel list them.
 """
 
 from __future__ import annotations
@@ -223,9 +223,9 @@ class FieldType(click.ParamType[Any]):
 def make_command(
     name: str, run: Callable[..., None], *, step: str = "", leave_out: Sequence[str] = ()
 ) -> click.Command:
-    """The command ``name`` with the options of a step, by default the one of that name.
+    """Return the command ``name`` with the options of a step, by default of the step of that name.
 
-    ``run`` gets the values by field name, and the options no field is behind.
+    ``run`` gets the values of fields by their names, and of the options that are no fields.
     """
     made_of = STEPS[step or name]
     fields = {field.name: field for field in made_of.fields}
@@ -278,7 +278,7 @@ def _make_options(field: Field) -> list[click.Parameter]:
 
 
 def _make_common_options(step: JobStep) -> list[click.Parameter]:
-    """The options of every command that is a job, and for those with settings of something chosen --set and its help."""
+    """Return the options of every command that is a job; with --set and its help where a solver, loss or kernel is chosen."""
     config = click.Path(path_type=Path)
     found: list[click.Parameter] = [
         GroupedOption(["--config"], type=config, help="Take values from the table of this command in a job file."),
@@ -294,7 +294,7 @@ def _make_common_options(step: JobStep) -> list[click.Parameter]:
 
 
 def build_job(name: str, values: ByName, config: Path | None, settings: Sequence[str]) -> Any:
-    """The job a command line asks for: what the file says, then the options, then --set.
+    """Return the job of a command line: options override the values of the file, and --set overrides both.
 
     Raises UsageError, ConfigError and what reading the file raises.
     """

@@ -29,7 +29,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, table
 from streamsvm.display.quality_page import judge_quality
-from streamsvm.display.read_record import End, HeldOut, Moment, Pass, Planned, PlannedTerm, RunRecord
+from streamsvm.display.read_record import End, HeldOut, Moment, Pass, PlannedTerm, PlanRecord, RunRecord
 
 ENDS = {
     "converged": "",
@@ -366,7 +366,7 @@ def _duration(run: RunRecord) -> float:
     return max(latest, run.end.seconds if run.end is not None else 0.0)
 
 
-def _largest_terms(plan: Planned) -> list[PlannedTerm]:
+def _largest_terms(plan: PlanRecord) -> list[PlannedTerm]:
     """Return the largest terms, in the order of the plan, then the sum of the rest."""
     known = sorted(plan.memory, key=lambda term: -term.bytes)[:MAX_TERMS]
     shown = [t for t in plan.memory if t in known and t.bytes > MIN_TERM_SHARE * plan.total]
@@ -374,7 +374,7 @@ def _largest_terms(plan: Planned) -> list[PlannedTerm]:
     return [*shown, PlannedTerm("the rest", rest)] if rest > 0 else shown
 
 
-def _plan_table(plan: Planned) -> Markup:
+def _plan_table(plan: PlanRecord) -> Markup:
     rows = [(t.term, f"{t.bytes / MIB:.1f}", t.why) for t in plan.memory]
     rows.append(("all", f"{plan.total / MIB:.1f}", f"of {plan.limit / MIB:.1f} MiB"))
     return fold("The plan, term by term", table(("term", "MiB", "made of"), rows, kind="words"))

@@ -15,7 +15,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
 from streamsvm.display.read_record import (
-    Drifting,
+    ColumnDrift,
     RunRecord,
     Shares,
     TopColumns,
@@ -128,7 +128,7 @@ def _rows_axis(total: float) -> Axis:
     return linear_axis(0.0, total, ACROSS)
 
 
-def _draw_feature_drift(found: list[Drifting]) -> Markup:
+def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:
     """Draw the means of each column in the chunks as bars of one scale, column by column."""
     far = max(0.1, *(abs(v) for one in found for v in one.means))
     rows = [

@@ -75,7 +75,7 @@ class PlannedTerm(msgspec.Struct):
     why: str = ""
 
 
-class Planned(msgspec.Struct):
+class PlanRecord(msgspec.Struct):
     """What was decided before the first read: the event ``plan``."""
 
     rows: int
@@ -145,7 +145,7 @@ class HeldOut(msgspec.Struct, kw_only=True):
         return next((value for value in (self.score, self.error) if value is not None), math.nan)
 
 
-class Stopped(msgspec.Struct):
+class StopRecord(msgspec.Struct):
     """The error that ended a run early."""
 
     code: str
@@ -153,7 +153,7 @@ class Stopped(msgspec.Struct):
     hint: str | None = None
 
 
-class Began(msgspec.Struct):
+class StartRecord(msgspec.Struct):
     """The start of a run."""
 
     at: str
@@ -165,7 +165,7 @@ class Began(msgspec.Struct):
     """Versions and hardware, by name."""
 
 
-class Stored(msgspec.Struct):
+class StoreRecord(msgspec.Struct):
     """The data of a fit."""
 
     path: str
@@ -199,7 +199,7 @@ class Shares(msgspec.Struct):
             raise ValueError("a class has shares of other parts")
 
 
-class Drifting(msgspec.Struct):
+class ColumnDrift(msgspec.Struct):
     """The means of a column in chunks of the store, less that of all rows, in standard deviations."""
 
     column: str
@@ -256,7 +256,7 @@ class CalibrationRecord(msgspec.Struct):
 class Facts(msgspec.Struct):
     """What a fit recorded of its data and model (``record.json``)."""
 
-    store: Stored
+    store: StoreRecord
     model: ByName
     """The classes, and for kernels the number of points."""
     loss: ByName = {}
@@ -266,7 +266,7 @@ class Facts(msgspec.Struct):
     label_drift: Shares | None = None
     margins: Margins | None = None
     """Margins of a sample of the training rows."""
-    feature_drift: list[Drifting] = []
+    feature_drift: list[ColumnDrift] = []
 
 
 class Evaluated(msgspec.Struct):
@@ -377,7 +377,7 @@ class RunRecord:
     """The model, or the folder of a search."""
     job: ByName = field(default_factory=dict)
     """The settings of the fit."""
-    plan: Planned | None = None
+    plan: PlanRecord | None = None
     end: End | None = None
     """None where it has not ended."""
     facts: Facts | None = None
@@ -385,8 +385,8 @@ class RunRecord:
     number_evaluation: EvaluatedNumbers | None = None
     search: Search | None = None
     """None for a fit."""
-    began: Began | None = None
-    stopped: Stopped | None = None
+    began: StartRecord | None = None
+    stopped: StopRecord | None = None
     passes: list[Pass] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     held_out: list[HeldOut] = field(default_factory=list)
@@ -479,7 +479,7 @@ def read_run(path: Path) -> RunRecord:
 
 def _read_fit(folder: Path, record: RunRecord) -> None:
     record.job = _read_file(folder / "job.json", dict, record) or {}
-    record.plan = _read_file(folder / "plan.json", Planned, record)
+    record.plan = _read_file(folder / "plan.json", PlanRecord, record)
     for event in _events_of_last_run(folder / "events.jsonl", record):
         _take_event(event, record)
     _keep_bounds(record.passes)
@@ -523,15 +523,15 @@ def _take_event(event: JsonObject, record: RunRecord) -> None:
     """Add an event to the record; unknown events are ignored."""
     match event.get("event"):
         case "plan":
-            record.plan = record.plan or _convert(event, Planned)
+            record.plan = record.plan or _convert(event, PlanRecord)
         case "began":
-            record.began = record.began or _convert(event, Began)
+            record.began = record.began or _convert(event, StartRecord)
         case "calibration" if (learned := _convert(event, CalibrationRecord)) is not None:
             record.calibrations.append(learned)
         case "done":
             record.done = True
         case "stopped":
-            record.stopped = _convert(event, Stopped)
+            record.stopped = _convert(event, StopRecord)
         case "pass" if (one := _convert(event, Pass)) is not None:
             record.passes.append(one)
             record.moments.append(one)

@@ -3,6 +3,7 @@
 model             what a model is: decision values, classes, probabilities
 files             model files, read and checked
 explain           weights by column, and contributions
+measures          measures of quality on held-out rows, counted chunk by chunk
 liblinear_libsvm  the text formats of LIBLINEAR and LIBSVM
 onnx              ONNX graphs
 """

@@ -178,7 +178,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (frame().assign(age=pd.arrays.SparseArray(np.ones(ROWS))), {"label": "left"}, "column 'age': holds Sparse"),
     (frame().assign(age=1j), {"label": "left"}, "column 'age': holds complex128"),
     (frame().assign(age=[1, "a"] * (ROWS // 2)), {"label": "left"}, "column 'age': .*with type str"),
-    (frame().rename(columns={"age": "plan"}), {"label": "left"}, "names 'plan' twice"),
+    (frame().rename(columns={"age": "plan"}), {"label": "left"}, "two columns named 'plan'"),
     (frame(), {"y": [object()] * ROWS}, "the values of y: "),
     ("table.csv", {"y": Y}, "beside files"),
     (3, {}, "rows cannot be read from"),

@@ -139,7 +139,7 @@ def test_dask_ingest_name_that_is_there_twice_is_refused(tmp_path: Path) -> None
     frame = table(b=NUMBERS)
     given = dd.from_pandas(frame, npartitions=2)
     given.columns = ["a", "y", "a"]
-    with pytest.raises(DataError, match="names 'a' twice"):
+    with pytest.raises(DataError, match="two columns named 'a'"):
         ingest_dask(given, store=tmp_path / "s.zarr", label="y")
 
 

@@ -152,13 +152,13 @@ from streamsvm.jobs.embed import build
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 job = EmbedJob(**json.loads(sys.argv[1]))
-original, count = build.Sink._write, [0]
+original, count = build.FeatureWriter._write, [0]
 def write(self, slot):
     count[0] += 1
     if count[0] == chunk:
         os.kill(os.getpid(), signal.SIGKILL)
     original(self, slot)
-build.Sink._write = write
+build.FeatureWriter._write = write
 for chunk in map(int, sys.argv[2:]):
     child = os.fork()
     if not child:

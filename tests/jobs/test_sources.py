@@ -122,7 +122,7 @@ EXPECTED = {
     ),
     "color": ("category", 2, "", "", "one-hot, 2 columns"),
     "city": ("hash", 250, "", "", "hashed with other text into 2^14 columns"),
-    "note": ("drop", 500, "", "", "left out, because almost every row has another"),
+    "note": ("drop", 500, "", "", "left out, because nearly every value is unique"),
     "empty": (
         "number",
         375,

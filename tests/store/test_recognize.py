@@ -161,7 +161,7 @@ def test_column_types_text_of_many_values_is_hashed_and_of_a_value_a_row_left_ou
     assert source.columns == 1 + 2**14
     assert [line.partition(": text, ")[2].split(";")[0] for line in source.proposals] == [
         "300 values in 1000 rows: hashed",
-        "1000 values in 1000 rows: left out, because almost every row has another",
+        "1000 values in 1000 rows: left out, because nearly every value is unique",
     ]
 
 

@@ -28,7 +28,7 @@ KEY_BITS = 18
 def accumulator_for(
     model: Model, rows: RowBatches, threshold: float | None = None, positive: str | None = None
 ) -> Accumulator:
-    """Return an accumulator that has counted nothing, and calls outcomes as ``rows`` does. Raises UsageError."""
+    """Return an empty accumulator with the outcomes of ``rows``. Raises UsageError."""
     found = empty_accumulator(model, threshold, positive)
     if isinstance(found, MetricAccumulator):
         found.truths = rows.truths
@@ -138,7 +138,7 @@ class ModelEvaluation(NamedTuple):
     all.
     """
     ECE: float | None = None
-    """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the class that is said."""
+    """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the predicted class."""
     positive: str | None = None
     """Of two classes the positive one: that of --positive, of the fit or of evaluate, else the rarer one."""
 

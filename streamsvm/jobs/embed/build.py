@@ -1,14 +1,14 @@
 """embed: a store and a kernel in, a store of Nystrom features out, within the budget; also the embedding a fit makes
 for itself.
 
-The embedding carries its map. It is reused only where all it is made of is equal, gone on with where an earlier build
-was interrupted, or begun, chunk by chunk. Three things overlap: the reader fetches the next block, threads make
-features (the products, which are nearly all of the time), a writer thread checks, writes and syncs the last chunk. A
-journal is kept every few chunks: after a kill the same command goes on there, and the bytes are the same.
+The embedding holds its map. An existing one is reused if all that decides its bytes is equal, an interrupted build is
+resumed, and otherwise a new one is begun. Three things run at once: a reader fetches the next block, threads compute
+features (matrix products, nearly all of the time), and a writer thread checks, writes and syncs the last chunk. A
+journal is written every few chunks: after a kill the same command continues there, and the bytes are the same.
 
-Features are made of pieces of rows that are cut where the chunks of the store and those of the embedding begin: cuts
-decide the last bits of a product, and so they depend on neither the threads, the workers of a cluster, nor where an
-earlier run was stopped.
+Features are computed for pieces of rows, which are cut where the chunks of the store and those of the embedding begin.
+The last bits of a product depend on the rows that are multiplied together; so pieces depend neither on threads and
+workers nor on where an earlier run was stopped.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ CHUNK_BUFFERS = 3
 PART_BYTES = 64 << 20
 """Bytes of features, about, that one task makes."""
 HEADROOM = 1.5
-"""How far beyond the largest feature of a sample a column can go before it is clipped."""
+"""Factor by which a feature may exceed the largest one of its column in a sample before it is clipped."""
 SCALE_ROWS = 8192
+"""Rows of that sample."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,7 +100,7 @@ class EmbedResult(JobResult):
     rows: int
     """The number of rows."""
     reused: bool
-    """Whether it was there already, made of the same."""
+    """Whether an embedding with the same key was there already."""
     resumed: int
     """Rows that an earlier, interrupted run had written."""
     seconds: float
@@ -161,10 +162,10 @@ class Builder:
     inputs: tuple[str | None, ...] = ()
     """What the job reads beside the store."""
     remedy: str = "use fewer landmarks (--landmarks), or --dtype int8"
-    """What the command that builds has against a disk that is too small."""
+    """The advice for a disk that is too small."""
 
     def build(self) -> EmbedResult:
-        """Reuse the embedding, go on with it or build it anew. Raises ExistsError (E-LOCKED: another process builds
+        """Reuse the embedding, resume its build, or build it. Raises ExistsError (E-LOCKED: another process builds
         it), StorageError, DataError.
         """
         began = time.perf_counter()
@@ -177,7 +178,7 @@ class Builder:
             return self._reuse(began)
         with hold_lock(self.target):
             found = self._find_committed_key()
-            return self._reuse(began) if found == key else self._go_on_or_begin(points, key, found, began)
+            return self._reuse(began) if found == key else self._resume_or_begin(points, key, found, began)
 
     def _find_committed_key(self) -> str | None:
         """Return ``read_committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
@@ -191,8 +192,8 @@ class Builder:
     def _reuse(self, began: float) -> EmbedResult:
         return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
 
-    def _go_on_or_begin(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
-        """Go on with what an interrupted build of the same left, or begin; ``found``: the key of what is there."""
+    def _resume_or_begin(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
+        """Resume an interrupted build of the same embedding, or begin one; ``found``: the key of what is there."""
         if (found is not None or not _is_unfinished_build(self.target)) and not self.job.overwrite:
             hint = "choose another name, or pass --overwrite"
             raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
@@ -239,7 +240,7 @@ class Builder:
             )
 
     def _write(self, projection: Projection, writer: Any, saved: JsonObject) -> int:
-        """Map and write every row that is not there yet; returns the first of them."""
+        """Compute and write the features of all rows that are not there yet; return the number of the first of them."""
         layout, features = self.store.layout, Nystrom(projection, 0.0, factored=True)
         rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
         first, shape = 0, Dense(np.empty((0, projection.rank), np.float32))
@@ -255,20 +256,20 @@ class Builder:
             shutil.rmtree(self._parts, ignore_errors=True)
             (self.target / JOURNAL).unlink(missing_ok=True)
             return first
-        with Sink(writer, rows, projection.rank, saved, numeric=layout.numeric) as sink:
-            self._map(features, sink, first, rows)
-            sink.finish()
+        with FeatureWriter(writer, rows, projection.rank, saved, numeric=layout.numeric) as feature_writer:
+            self._map(features, feature_writer, first, rows)
+            feature_writer.finish()
             writer.commit(layout.classes, projection.rank, facts)
         (self.target / JOURNAL).unlink(missing_ok=True)
         return first
 
     @property
     def _parts(self) -> Path:
-        """Where workers leave features, beside the embedding: what is there after a stop is not made again."""
+        """The folder of the parts that workers write, beside the embedding; after a stop, parts are not made again."""
         return self.target.resolve().with_name(f".{self.target.name}.parts")
 
     def _fetch(self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor) -> None:
-        """Have the features made by workers and write them in order."""
+        """Have workers compute the features, and write these in order."""
         durable.make_directory(self._parts)
         store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
         place = writer.directory.resolve()
@@ -276,27 +277,27 @@ class Builder:
         for chunk in fetch_features(work, of, projection, executor):
             writer.append(chunk.X, chunk.codes, chunk.weight)
             done += len(chunk.codes)
-            self._tell(done, stopwatch)
+            self._report_progress(done, stopwatch)
 
-    def _map(self, features: Nystrom, sink: Sink, first: int, rows: int) -> None:
-        """Fill the sink's chunks of ``rows`` with features from row ``first`` on."""
+    def _map(self, features: Nystrom, feature_writer: FeatureWriter, first: int, rows: int) -> None:
+        """Hand over the features of row ``first`` and all that follow, in chunks of ``rows``."""
         stopwatch, done = Stopwatch(), first
         pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
         with closing(make_features(pieces, features, threading.threads())) as made:
             for chunk in made:
                 assert isinstance(chunk.X, Dense)
-                sink.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
-                sink.hand_over_if_full()
+                feature_writer.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
+                feature_writer.hand_over_if_full()
                 done += len(chunk.codes)
                 if stopwatch.due():
-                    self._tell(done, stopwatch)
+                    self._report_progress(done, stopwatch)
 
-    def _tell(self, done: int, stopwatch: Stopwatch) -> None:
+    def _report_progress(self, done: int, stopwatch: Stopwatch) -> None:
         event = {"event": "embed", "rows": done, "of": self.store.layout.rows, "seconds": stopwatch.seconds}
         self.report(event | {"done": False})
 
     def _facts(self, projection: Projection, saved: JsonObject) -> JsonObject:
-        """Return what the manifest says of where the features are from."""
+        """Return the facts of the manifest: where the features are from."""
         origin = self.store.facts
         facts: JsonObject = {
             "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
@@ -310,8 +311,8 @@ class Builder:
 
 
 def _is_unfinished_build(target: Path) -> bool:
-    """Return whether there is nothing yet, or what a build left: a journal, or less where it was killed before it had
-    one.
+    """Return whether the target does not exist, or is an unfinished build: one with a journal, or one that was killed
+    before it had one.
     """
     if not target.is_dir() or (target / JOURNAL).exists():
         return target.is_dir() or not target.exists()
@@ -478,12 +479,12 @@ class _ChunkBuffer:
         self.count = 0
 
 
-class Sink:
-    """Takes features and writes them in a thread of its own; a context manager.
+class FeatureWriter:
+    """Collects features in chunks, which a thread of its own writes; a context manager.
 
-    ``take`` rows of the current chunk, fill them, call ``hand_over_if_full``; call ``finish`` after the last. What goes
-    wrong in the writer thread is raised by the next call. ``journal`` is written again every few chunks with the writer's
-    progress, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
+    ``take`` rows of the current chunk, fill them, call ``hand_over_if_full``; call ``finish`` after the last. Errors of
+    the writer thread are raised by the next call. ``journal`` is written every few chunks with the progress of the
+    writer, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
     """
 
     def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject, *, numeric: bool) -> None:
@@ -510,8 +511,8 @@ class Sink:
         return self._rows - self._slot.count
 
     def take(self, count: int, chunk: Chunk, first: int) -> Float32:
-        """Return where the features of the next ``count`` rows go, (count, columns) float32; their codes and weights
-        are those of a chunk's rows from ``first`` on.
+        """Reserve the next ``count`` rows, with the codes and weights of the rows of ``chunk`` from ``first`` on; return
+        the memory of their features, (count, columns) float32.
         """
         slot, at = self._slot, self._slot.count
         slot.codes[at : at + count] = chunk.codes[first : first + count]
@@ -522,19 +523,19 @@ class Sink:
         return slot.features[at : at + count]
 
     def hand_over_if_full(self) -> None:
-        """Hand the chunk over if it is full, now that what was taken is filled. Raises what the writer met."""
+        """Hand the chunk over if it is full; all rows that were taken must be filled. Raises errors of the writer."""
         if self.room == 0:
             self._hand_over()
 
     def finish(self) -> None:
-        """Hand over the rest and wait until everything is written. Raises what the writer met."""
+        """Hand over the rest and wait until everything is written. Raises errors of the writer."""
         if self._slot.count:
             self._hand_over()
         self._end()
         self._raise()
 
     def _end(self) -> None:
-        """Let the writer thread come to its end, also where it has."""
+        """End the writer thread if it still runs."""
         end_all([self._thread], lambda: self._full.put(None))
 
     def _hand_over(self) -> None:
@@ -556,7 +557,7 @@ class Sink:
                     self._write(slot)
                     written += 1
                     if written % JOURNAL_EVERY == 0 and slot.count == self._rows:
-                        self._note()
+                        self._write_journal()
             except BaseException as error:  # noqa: BLE001  carried to the thread that fills, which raises it
                 self._error = error
             if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
@@ -567,16 +568,16 @@ class Sink:
         weight = slot.weight[: slot.count] if slot.weighted else None
         self._writer.append(Dense(slot.features[: slot.count]), slot.codes[: slot.count], weight)
 
-    def _note(self) -> None:
+    def _write_journal(self) -> None:
         self._journal["progress"] = self._writer.progress()
         durable.write_file(self._writer.directory / JOURNAL, json.dumps(self._journal).encode())
 
 
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
-    """Return the scale of each column for int8, at which 127 stands for a bit more than the largest feature in a sample
-    of rows.
+    """Return the scale of each column for int8: 127 stands for ``HEADROOM`` times the largest feature in a sample of
+    rows.
 
-    Not of the landmarks: their features along small eigenvalues are far smaller than those of other rows.
+    The landmarks would not do as a sample: their features along small eigenvalues are far smaller than those of others.
     """
     features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)

@@ -2,6 +2,7 @@
 
 job            its options
 driver         the whole way, and fits of rows in memory
+files          a fit of raw files: ingest, fit and evaluation in one
 plan           all that is decided before anything is read
 problems       the optimization problems: classes, C, weights, starts
 solver_choice  --solver auto, and what solvers refuse

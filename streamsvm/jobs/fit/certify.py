@@ -1,30 +1,31 @@
 """What the end of a fit proves: certificates of the model as it is saved, and a status that says no more than they do.
 
-**Linear fits**: ``solvers/rounding.py``. With --standardize the rows a solver sees are float32, each entry off by two
-roundings from those the saved weights see; where that is more than a tenth of the tolerance, P of the saved weights
-and D of the slopes there are computed in float64, in one more reading of the rows as they are stored.
+**Linear fits**: ``solvers/rounding.py``. With --standardize the rows a solver sees are float32: each entry differs by
+two roundings from the one that the saved weights are applied to. Where this can amount to more than a tenth of the
+tolerance, P of the saved weights, and D of the slopes there, are computed in float64, in one more reading of the rows
+as they are stored.
 
-**Kernel features** are float32, and a small eigenvalue of the landmarks' matrix makes their rounding large. The
-features a solver sees are not quite those of the model that is saved, f(x) = sum_j b_j k(x, z_j). So P is computed
-once more, of that model, and D of the slopes there, in float64, in one more reading of the rows. The regularizer is
-||w||^2 of the solver's w, b = W w: W as it is stored *is* the map.
+**Kernel features** are float32, and a small eigenvalue of the landmarks' matrix makes their rounding errors large: the
+solver's features differ from those of the saved model, f(x) = sum_j b_j k(x, z_j). So P of that model, and D of the
+slopes there, are computed in float64, in one more reading of the rows. The regularizer is ||w||^2 of the solver's w,
+with b = W w: W as it is stored *is* the map.
 
-The dual point of the solver may be better than the slopes. D is recomputed from its variables too, where it has them
-for rows or can say them from features (``has_dual_witness``). Where that does not prove enough, as of variables that
-were only in memory, the value found is taken, to first order: P and D change alike when rows or features do, both by
--v.(change of v), and the dual may be off by LIKELY times the change of P, by what the a_i of an optimum make of the
-change of margins, which is looked at in some rows all over the store, and by more where v is not near w. (At a w
-beyond all corners P does not change at all, and at w = 0 no margin does: they are looked at where the dual point is,
-too.)
+The dual point of the solver may be better than the slopes. D is also recomputed from its variables, where the solver
+stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, as when the
+variables were only in memory, the solver's own D is corrected to first order: P and D change alike when rows or
+features change, both by -v.(change of v). The allowance is LIKELY times the change of P, or, if larger, the effect that
+the change of margins, measured on some rows all over the store, has through the a_i of an optimum; and more where v is
+not near w. (At a w beyond all corners P does not change at all, and at w = 0 no margin does: so margins are also
+compared at the dual point.)
 
-**Room**: what is added here comes after the solver has ended, which therefore was given a part of the tolerance less
-than was asked for (``plan.ROOM``).
+**Room**: these allowances are added after the solver has ended; so it works with a tolerance that is a part smaller
+than the one asked for (``plan.ROOM``).
 
 **Exact kernels**: ``solvers/kernel/rounding.py``.
 
 ``save_dual`` writes the dual variables to a file, with which anyone can recompute the bound (tools/audit.py).
-Coordinate methods have them as state of their rows; Newton's method knows a point whose slopes they are, and another
-reading of the store writes a_i = t C_i (-h'(m_i)).
+Coordinate methods keep them as per-row state. Newton's method keeps the point whose slopes they are: another reading of
+the store computes a_i = t C_i (-h'(m_i)).
 """
 
 from __future__ import annotations
@@ -83,18 +84,19 @@ if TYPE_CHECKING:
     from streamsvm.solvers.evaluation import MultinomialEvaluation
 
 
-LIKELY, SIGMAS = 10.0, 4.0
-"""Times what P has changed by, but not less than what a*_i make of the change of margins: what a dual value can have
-changed by that is not computed anew, at v = w; the more the further v can be from it, ||v - w|| <= 2 sqrt(2 (P -
-D)), beside sqrt(2 P).
+LIKELY = 10.0
+"""Allowance for the change of a dual value that is not recomputed, in multiples of the change of P, for v = w. It is
+not less than the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
 """
+SIGMAS = 4.0
+"""Standard deviations of that effect which are allowed for, if the changes of margins have independent signs."""
 SWEEPS = 3
-"""Updates of a row in a pass at most, unless a solver is told otherwise."""
+"""Most updates of a row in a pass, where the solver has no setting for it."""
 
 
 def final_passes(plan: Plan) -> float:
-    """Return how many passes of the training the evaluation after it takes, about: kernel values in float64 take two
-    each.
+    """Return about how many passes of the training take as long as the evaluation after it; kernel values in float64
+    count as two passes more.
     """
     if _map_of(plan) is not None:
         return 3.0
@@ -102,10 +104,10 @@ def final_passes(plan: Plan) -> float:
 
 
 def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Give every problem the certificate of what is saved, and the training the status it has. Changes ``training``.
+    """Give every problem the certificate of the saved model, and the training its status. Changes ``training``.
 
-    ``raw``: the rows, ``seen``: what the solver has read, the same or their features. Raises DefectError where a value
-    is not finite: nothing is written then.
+    ``raw``: the rows; ``seen``: what the solver has read, which is the same or their features. Raises DefectError for
+    values that are not finite; nothing is written then.
     """
     features = _map_of(plan)
     if features is not None:
@@ -118,10 +120,10 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """Return what is known of the weights of rows; of the problem whose classes weigh most, if there are several.
+    """Return what is known of the weights of rows; of several problems, that with the largest class weights.
 
-    If rows have weights of their own these are counted in a reading where the target is a number, or columns are
-    scaled in float32: what that does to a loss without corners goes with the largest weight, and is felt.
+    Weights of single rows are only read in regression and where columns are scaled in float32, where the bound for a
+    smooth loss needs the largest weight; otherwise None is returned for them.
     """
     if plan.layout.weighted and not (plan.layout.numeric or isinstance(plan.features, Standardized)):
         return None
@@ -136,7 +138,7 @@ def row_weights(plan: Plan, store: Store) -> RowWeights | None:
 
 
 def _counted_weights(store: Store) -> RowWeights:
-    """Return the weights of all rows, which are read."""
+    """Read the weights of all rows and return their sums."""
     total, squares, largest = 0.0, 0.0, 0.0
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
@@ -148,8 +150,8 @@ def _counted_weights(store: Store) -> RowWeights:
 
 
 def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
-    """Return what is known of the weights of the rows of a problem: of one class with a free offset, what was summed
-    up.
+    """Return what is known of the weights of the rows of a problem; a one-class problem with a free offset has summed
+    them itself.
     """
     if run.problem.regularizer.has_scale:
         return known
@@ -171,27 +173,27 @@ def _no_change() -> MarginChange:
 
 
 class Inexact(NamedTuple):
-    """How far what an evaluation is made of can be off."""
+    """Errors of the numbers that an evaluation is made of."""
 
     off: float
-    """Of a margin."""
+    """The largest error of a margin."""
     v: VectorSum
     """How its dual points were summed."""
     weights: RowWeights | None
     """What is known of the weights of rows."""
     size: float
-    """F: how large decision values are, at most."""
+    """F: the largest decision value."""
     moved: Callable[[], MarginChange] = _no_change
-    """Says by how much a margin is another one to the solver, to whom rows were float32; asked where that can matter."""
+    """Returns the difference between a margin here and in the solver's float32; called only where it can matter."""
 
 
 def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
-    """Give a run the certificate of an evaluation whose margins are off by so much.
+    """Give a run the certificate of an evaluation with these errors.
 
-    The dual value is that of the slopes or of the solver's variables, computed anew; only where that is not enough,
-    and there are no variables of rows, it is the one the solver found. Where the variables are written it is theirs:
-    who has the file can compute it. That is below the optimum of its own problem, which differs from the one of the
-    saved model by sum_i a*_i (change of m_i) to first order: so much less is said.
+    The dual value is recomputed from the slopes or from the solver's variables. Only where it is too small, and there
+    are no variables of rows, it is the one that the solver found. Where the variables are written to a file it is
+    theirs, so that anyone can recompute it. The solver's value is below the optimum of the solver's problem, which to
+    first order differs from that of the saved model by sum_i a*_i (change of m_i): so much is subtracted.
     """
     _, v, known, size, moved = inexact
     off = unit_of(run) * inexact.off
@@ -214,22 +216,22 @@ def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEv
 
 
 def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | None, moved: MarginChange) -> float:
-    """Return what sum_i a*_i (change of m_i) comes to: at most, or if every change has a sign of its own SIGMAS times
-    what is usual.
+    """Return a bound of sum_i a*_i (change of m_i): the largest value, or SIGMAS standard deviations for changes of
+    independent signs, whichever is less.
     """
     most = pull_at_optimum(problem, primal, weights) * moved.largest
     return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
 
 
 def sum_of_terms(run: Run, primal: float, w: Float64, weights: RowWeights | None) -> float:
-    """Return the sum of the absolute values of what P is a sum of, at most; ``primal`` is |P|."""
+    """Return a bound of the sum of the absolute values of the terms of P; ``primal`` is |P|."""
     if weights is None:
         return primal
     return primal + run.problem.regularizer.cancellation(w, weights.total, unit_of(run))
 
 
 def unit_of(run: Run) -> float:
-    """Return what a margin of the weights is in the units of P."""
+    """Return the unit of margins in the units of P."""
     return run.problem.regularizer.margin_unit(certificate_of(run).facts)
 
 
@@ -243,7 +245,7 @@ def weights_of(plan: Plan, run: Run) -> Float64:
 def evaluate_scaled(
     plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
 ) -> None:
-    """Put certificates in place that are computed in float64, of weights folded to the rows as they are stored."""
+    """Replace the certificates by those computed in float64, of weights folded to the rows as they are stored."""
     solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
     weights = [_fold_weights(features, solution) for solution in solutions]
@@ -268,7 +270,7 @@ def evaluate_scaled(
 
 
 def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
-    """Put certificates in place that are computed in float64, of models on kernel features."""
+    """Replace the certificates by those computed in float64, of models on kernel features."""
     projection = map_.projection
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
@@ -282,7 +284,7 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         reach = reach_of_weights(w)
         coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
         off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
-        # features, v of which is made, are sums over W: to first order what they are off by counts once more
+        # v is made of features, which are sums over W: to first order their error is added once more
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
@@ -292,10 +294,10 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
 def _margin_changes(
     raw: Store, map_: Nystrom | Embedded, weights: list[Float64], vectors: list[Float64]
 ) -> list[Callable[[], MarginChange]]:
-    """For each weights what says by how much margins differ in both arithmetics: rows are mapped twice when the first
-    is asked.
+    """Return for each weights a function that returns the difference of margins in both arithmetics; the first call of
+    one maps rows twice.
 
-    The optimum lies between the weights and the ``vectors`` of their dual points: at w = 0 no margin differs.
+    Margins are compared at the ``vectors`` of the dual points too, because at w = 0 no margin differs.
     """
 
     @cache
@@ -310,13 +312,13 @@ def _margin_changes(
 
 
 def _fold_weights(features: Standardized, solution: LinearSolution) -> Float64:
-    """Return the weights of raw columns, in the shape they have."""
+    """Return the weights of raw columns, in the shape of the solution's."""
     rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
 
 
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
-    """Return those of the rows of a block in problem k, where the solver can say them."""
+    """Return the dual variables of the rows of a block in problem k, where the solver can compute them."""
     solver = plan.solver
     return solver.dual_values(training.runs[k].witness_state(), block) if solver.has_dual_witness else None
 
@@ -338,7 +340,7 @@ def _map_of(plan: Plan) -> Nystrom | Embedded | None:
 
 
 def status_of(training: Training, plan: Plan) -> Status:
-    """Return how the run ended: converged only where every certificate is the one that was asked for."""
+    """Return how the run ended: converged only if every certificate is as good as was asked for."""
     if training.status == Status.PATIENCE:
         return training.status
     if all(_meets_criterion(run, plan) for run in training.runs):
@@ -386,8 +388,8 @@ def check_finite(run: Run, plan: Plan) -> None:
 
 
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Add to the certificates of linear fits what rounding can have done; where scaling did too much, compute them
-    anew.
+    """Add the bound of rounding errors to the certificates of linear fits; recompute them where scaling in float32 made
+    too large errors.
     """
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     known, coarse, bounds = row_weights(plan, seen), [], []
@@ -415,8 +417,8 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
 
 
 def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float]) -> list[float]:
-    """Return what rounding can do to P, less than ``values`` where few rows cost something: counted in a reading,
-    where that can matter.
+    """Return the bounds of the rounding error of P: ``values``, or less where few rows have a loss, which are counted
+    in a reading where that can matter.
     """
     problems, features = [run.problem for run in training.runs], plan.features
     large = [
@@ -437,8 +439,8 @@ def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float
 
 
 def _updates(plan: Plan, training: Training) -> int:
-    """Return the updates of v at most: those of all passes, or the terms of three sums where a dual point is read off
-    weights.
+    """Return the largest number of updates of v: those of all passes, or the terms of three sums where a dual point is
+    computed from weights.
     """
     if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
@@ -461,7 +463,7 @@ def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
 
 
 def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
-    """Yield those of problem k, chunk by chunk."""
+    """Yield the dual variables of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
         assert isinstance(states, RowNumbers)
@@ -470,8 +472,8 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
 
 
 def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver) -> Iterator[Float64]:
-    """Yield the dual variables of every row, by another reading; 0 for held-out rows, and those of other classes than
-    a pair's.
+    """Yield the dual variables of every row, in another reading; 0 for held-out rows, and in a problem of a pair of
+    classes for rows of others.
     """
     layout, problem = store.layout, run.problem
     starts = layout.starts
@@ -486,6 +488,6 @@ def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver)
                 all_rows = np.zeros(part.stop - part.start)
                 if seen is not None:
                     found = solver.dual_values(run.witness_state(), seen)
-                    assert found is not None  # ``solver.build_solver`` has had it kept
+                    assert found is not None  # ``solver_choice.build_solver`` has had it kept
                     all_rows[slice(None) if seen.places is None else seen.places] = found
                 yield all_rows

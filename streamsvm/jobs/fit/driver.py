@@ -10,12 +10,12 @@ each thread of the cluster, but at least ``MIN_GROUPS``; it is told their number
 
 **Rows in memory** (``fit_in_memory``) have the same plan, passes and certificate, and nothing on disk: no checkpoints,
 no record, so that a fit of a hundred rows takes milliseconds. Where the memory limit has no room for per-row state it
-lies in a temporary file. They finish exactly where that is cheap: a gap of 1e-3 leaves ||w - w*|| <= sqrt(2 gap), so
-that two fits of what is the same problem, a row of weight k and k copies of it, agree in three digits. Where a Newton
-step costs next to nothing the steps go on until rounding ends them: of a piecewise quadratic P they end in the piece
-of the optimum, where the step is exact (Mangasarian, "A finite Newton method for classification", 2002), and both
-agree to 1e-11. So do working sets of exact kernels, and one class, which go on for some passes more. The tolerance
-asked for stays the one that is judged.
+lies in a temporary file. Where it is cheap they go on beyond the tolerance: with a gap of 1e-3 two fits of the same
+problem, with a row of weight k and with k copies of it, agree in few digits only, as ||w - w*|| <= sqrt(2 gap). Where a
+Newton step costs next to nothing, steps are made until rounding ends them: the last one lies in the piece of a
+piecewise quadratic P in which the optimum is, and is exact there (Mangasarian, "A finite Newton method for
+classification", 2002), so that both agree to 1e-11. Exact kernels and one class go on for at most ``EXTRA_PASSES``
+passes. Whether a fit has converged is judged by the tolerance asked for.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ nothing that could be taken for a store. What is needed in memory and on disk is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -224,7 +224,8 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
-    with closing(read_ahead(_with_file(source))) as batches, ExitStack() as on_failure, defer_signals():
+    numbered = ((len(source.sources) - 1, batch) for batch in source.batches())  # with the position of their file
+    with closing(read_ahead(numbered)) as batches, ExitStack() as on_failure, defer_signals():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _nothing(job, first)
@@ -396,12 +397,6 @@ def rejects_path(store: Path) -> Path:
 def _notice_lines(notices: Mapping[str, int]) -> list[str]:
     """Return notices with their counts, as lines of text."""
     return [f"{count} {what}" for what, count in notices.items() if count]
-
-
-def _with_file(source: Source) -> Generator[tuple[int, Batch]]:
-    """Yield the batches, each with the position of its file."""
-    for batch in source.batches():
-        yield len(source.sources) - 1, batch
 
 
 def _nothing(job: IngestJob, first: object) -> DataError:

@@ -1,13 +1,13 @@
 """tune: cross-validate a grid of landmarks, gamma and C (or nu): tables, a heat map, and the page of the search.
 
-A cell of the grid is one map or one exact kernel, and all values of C, or of nu, and all folds as problems on the
-stream of its features. Each pass makes the features once for all of them, and after the last pass one reading more
-counts the errors on the folds (``jobs.folds``). Landmarks that labels choose (greedy) are others for each fold, chosen
-by the rows it is trained on alone; then each fold has readings of its own, which serve all values of C. When the
-memory does not hold the states of all problems, they are solved in as many groups as it takes.
+A cell of the grid is one map or one exact kernel; all values of C (or nu) and all folds are problems that share its
+passes. Each pass computes the features once for all of them, and after the last pass one more reading counts the errors
+on the folds (``jobs.folds``). Landmarks chosen by labels (greedy) differ from fold to fold, because only the training
+rows may choose them; then each fold has readings of its own, shared by all values of C. Where memory does not hold the
+states of all problems, they are solved in several groups.
 
-Cells that are done are kept in a journal: a search that was stopped goes on with the next one. On a cluster a cell is
-a task.
+The scores of finished cells are kept in a journal: a search that was stopped continues with the next cell. On a
+cluster a cell is a task.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ SEARCH_FIELDS = {"out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "in
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
 ATTEMPTS = 10
-"""Limits that are tried, each what the plan of the one before takes, until one does."""
+"""Most memory limits that are tried: each is what the plan made for the one before needs, until a plan fits."""
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = (
     "store",
@@ -108,7 +108,7 @@ MAY_DIFFER_ON_RESUME = (
 )
 """The settings that do not change the results. Of the store, the digest is compared."""
 NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu")
-"""Settings that searches of before had not: they are no part of the key where they are not given."""
+"""Settings that are part of the key only where they are given."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -165,7 +165,7 @@ def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None
 
 
 class Functions(Protocol):
-    """What came of several trials."""
+    """The functions that several trials have learned."""
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
         """Return the decision values of stored rows, (n, those of these trials side by side)."""
@@ -188,7 +188,7 @@ class FeatureFunctions:
 
 @dataclass(slots=True)
 class KernelFunctions:
-    """Kernel machines. Those that are asked for together share their points; the next ones asked for take their place."""
+    """Kernel machines. Those that are evaluated together share their points, and stay in memory until others are."""
 
     kernel: Kernel
     """The kernel."""
@@ -203,7 +203,7 @@ class KernelFunctions:
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
         if self._machine is None or self._trials != tuple(trials):
-            self._machine = None  # the memory of one machine is there, not that of two
+            self._machine = None  # there is memory for one machine, not for two
             chosen = [solution for k in trials for solution in self.solutions[k]]
             self._machine, self._trials = build_expansion(self.kernel, self.columns, self.inner, chosen), tuple(trials)
         weights, expansion = self._machine
@@ -213,7 +213,7 @@ class KernelFunctions:
 
 
 def collect_functions(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
-    """Return what came of the trials; each is the runs of its problems."""
+    """Return the functions that trials have learned; each trial is given by the runs of its problems."""
     kernel, inner = plan.problems[0].kernel, plan.features
     if kernel is None:
         return FeatureFunctions(
@@ -226,7 +226,7 @@ def collect_functions(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
 
 
 def _weights(plan: Plan, run: Run) -> Float64:
-    """Return the weights a problem has come to, (decision values, columns + 1)."""
+    """Return the weights of a solved problem, (decision values, columns + 1)."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other
     return run.problem.kind.decision_weights(solution.w)
@@ -244,7 +244,7 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
 def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:
     """Return the error (``choose_measure``) of each trial on the fold it did not see, in one reading of the store.
 
-    ``found``: what came of the trials, in their order. ``reading``: how to read, as for the stream.
+    ``found``: the functions of the trials, in their order. ``reading``: options of the ``Stream``.
     """
     first = trials[0].problems[0]
     counts = BalancedCounts(len(trials)) if first.kind.one_class else ErrorCounts(len(trials))
@@ -261,16 +261,16 @@ def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], *
 
 
 class Cell(NamedTuple):
-    """A point of the grid but for C, and how it is worked on."""
+    """A point of the grid without C or nu, and the plan of its trials."""
 
     job: FitJob
     """The fit of the point, with the C or nu that takes the most memory."""
     plan: Plan
     """The plan of that fit."""
     together: int
-    """Pairs of C, or nu, and fold that one reading serves, as the memory allows."""
+    """Trials (pairs of C or nu and fold) that share a reading, as memory allows."""
     memory: MemoryPlan
-    """The memory of training so many pairs at once."""
+    """The memory of training so many trials at once."""
     point: tuple[int | None, float | str]
     """Landmarks and gamma."""
 
@@ -283,9 +283,9 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
     return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
 
 
-def _enough(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
-    """Return a memory limit, in whole MiB, that does for a point: with more memory another solver or more threads can
-    be planned.
+def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
+    """Return a memory limit in whole MiB that is enough for a point. It takes trials, because with more memory another
+    solver or more threads may be planned.
     """
     limit = budget.MIB
     for _ in range(ATTEMPTS):
@@ -303,14 +303,14 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
     plan = make_plan(fit_job, store)
     fit_job = state_choices(fit_job, plan)
     check_both_kinds(job, store.layout)
-    if plan.request is None:  # of landmarks that are drawn here each fold has its own
+    if plan.request is None:  # landmarks that are drawn here are drawn for each fold
         check_labels_unseen(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1)
     if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
         plan = with_limit_taken(fit_job, store, memory.limit)
         fit_job = state_choices(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1)
-    memory.check(plan.remedy, lambda: max(_enough(job, store, point) for point in build_grid(job)))
+    memory.check(plan.remedy, lambda: max(_find_sufficient_limit(job, store, point) for point in build_grid(job)))
     folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
     low, high = 1, folds * len(job.loss_weights)
     while low < high:
@@ -321,10 +321,10 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
 
 
 def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
-    """Return the search with ``auto`` landmarks drawn in one way at all points, so that its errors can be compared.
+    """Return the search with one way of sampling in place of ``auto``, so that the errors of all points can be compared.
 
-    They are chosen by labels unless one class is learned, or there is a point at which that does not fit the memory.
-    Raises what ``plan_cell`` raises.
+    It is greedy, by labels; but uniform where one class is learned, or where greedy selection does not fit the memory
+    at some point. Raises what ``plan_cell`` raises.
     """
     if job.sampling != AUTO_SAMPLING or not job.landmarks:
         return job
@@ -340,12 +340,12 @@ def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
 
 
 def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
-    """Return what training so many pairs of C and fold at once holds, and counting their errors."""
+    """Return the memory plan of training ``together`` trials at once and of counting their errors."""
     layout = store.layout
     problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
     with threading.use_threads(plan.memory.threads):
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
-    # blocks are not kept: what is held out are chunks
+    # blocks are not kept in memory, because whole chunks are held out
     terms = [*(term for term in memory.terms if term.name != "all rows"), *folding.cut_terms(layout, job.folds)]
     terms.append(
         Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
@@ -354,8 +354,8 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
 
 
 def _folds_of(job: TuneJob, together: int) -> list[int]:
-    """Return the folds of so many neighboring pairs of C, or nu, and fold, where they begin with the last C of one:
-    those of most folds.
+    """Return the folds of ``together`` neighboring trials in the worst case: they begin with the last C (or nu) of a
+    fold, and so reach into the most folds.
     """
     each = len(job.loss_weights)
     return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
@@ -373,15 +373,15 @@ def score_folds(
     if fold is None:
         fold = folding.deal_chunks(seen.layout, job.folds, job.seed)
     request = plan.request
-    ends: list[_Ended] = []
+    ends: list[_TrialResult] = []
     if request is not None and request.sampling == GREEDY:
         for k in range(job.folds):
             apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
             _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
-            ends += _ends_of_folds(job, seen, of_fold, cell.together, fold, [k], report)
+            ends += _solve_folds(job, seen, of_fold, cell.together, fold, [k], report)
     else:
         _, plan = with_features(cell.job, store, plan, Path(job.out), report)
-        ends += _ends_of_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
+        ends += _solve_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
     kernel = plan.problems[0].kernel if request is None else request.record
     width, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
@@ -393,10 +393,10 @@ def score_folds(
     return scores
 
 
-def _ends_of_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
+def _solve_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
     job: TuneJob, seen: Store, plan: Plan, together: int, fold: Int32, numbers: Iterable[int], report: Report
-) -> list[_Ended]:
-    """Return what comes of every C or nu of some folds, fold by fold."""
+) -> list[_TrialResult]:
+    """Return the results of every C or nu on some folds, fold by fold."""
     trials = [
         folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
     ]
@@ -404,17 +404,15 @@ def _ends_of_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
     return [end for start in groups for end in _solve_trials(job, seen, plan, trials[start : start + together], report)]
 
 
-class _Ended(NamedTuple):
-    """What came of a trial."""
-
+class _TrialResult(NamedTuple):
     error: float
     passes: int
     gap: float
     columns: int
 
 
-def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_Ended]:
-    """Train on all but a fold and count errors on it, for several trials at once."""
+def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_TrialResult]:
+    """Train several trials at once, each on all folds but its own, and count the errors on that."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     executor = local_executor(memory.threads)
@@ -431,12 +429,12 @@ def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], r
     wrong = count_fold_errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
     columns = plan.problems[0].columns
-    return [_Ended(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
+    return [_TrialResult(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
 
 
 def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
-    """Return landmarks, None for the exact kernel, and gamma of each map to try. Raises UsageError for a grid that
-    means nothing.
+    """Return landmarks (None for the exact kernel) and gamma of each map to try. Raises UsageError for values that are
+    given twice or missing.
     """
     for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
         if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
@@ -449,16 +447,16 @@ def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
 
 
 def check_both_kinds(job: TuneJob, layout: Layout) -> None:
-    """Raise DataError where one class is learned and no row could show whether it is told from others."""
+    """Raise DataError for a one-class search on a store that lacks rows of the class, or rows of others."""
     if not job.one_class:
         return
     mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
     if not 0 < mine < layout.rows:
-        found = f"a search of one class wants rows of '{job.positive}' and rows of other labels, and there are {mine} of {layout.rows}"
+        found = f"a one-class search needs rows of '{job.positive}' and rows of other labels; {mine} of {layout.rows} rows are of '{job.positive}'"
         raise DataError(
             found,
             code="E-LABEL",
-            hint="ingest both: the class alone is learned, and both are judged on the rows held out",
+            hint="ingest both: only the class is learned, but errors are counted on held-out rows of both",
         )
 
 
@@ -482,17 +480,17 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
             job = replace(job, memory=taken[0].taken)
             stack.enter_context(signals.set_resume_command(format_command("tune", job)))
         durable.make_directory(out)
-        _note(out, key, done)  # before the files of a cell: a search that is killed within the first one is known again
+        _write_journal(out, key, done)  # before any file of a cell: a search killed in its first cell is recognized
         if executor is None:
             seen = folding.cut_finer(store, job.folds, job.prefetch)
-            found = _one_by_one(job, (store, seen), cells, len(done), report)
+            found = _score_one_by_one(job, (store, seen), cells, len(done), report)
         else:
-            found = _spread(job, cells[len(done) :], executor)
+            found = _score_on_cluster(job, cells[len(done) :], executor)
         for scores in found:
             for score in scores:
                 report({"event": "tuned", **score.facts()})
             done.append(scores)
-            _note(out, key, done)
+            _write_journal(out, key, done)
         table = tuple(score for cell in done for score in cell)
         facts = {"settings": msgspec.to_builtins(job), "store": store.digest}
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
@@ -510,12 +508,12 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
     )
 
 
-def _note(out: Path, key: str, done: list[list[Score]]) -> None:
-    """Make durable which cells are done."""
+def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:
+    """Save the scores of the cells that are done."""
     durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
 
 
-def _one_by_one(
+def _score_one_by_one(
     job: TuneJob, stores: tuple[Store, Store], cells: list[Cell], done: int, report: Report
 ) -> Iterator[list[Score]]:
     """Yield the scores of the cells that are not done, in order."""
@@ -524,7 +522,7 @@ def _one_by_one(
         yield score_folds(job, stores, cell, report)
 
 
-def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
+def _score_on_cluster(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
     """Yield the scores of cells in order, a task each."""
     there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
     task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
@@ -535,7 +533,7 @@ def _spread(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[lis
 def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: float) -> list[Score]:
     """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises.
 
-    A search that is over at ``moment``, by ``time.time``, takes nothing from it later: it ends then, too.
+    It ends at ``moment`` (as of ``time.time``), when the time of the search is over.
     """
     store, limit = open_store(job.store), signals.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
@@ -561,7 +559,10 @@ def digest_search(job: TuneJob, store: Any) -> str:
 
 
 def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
-    """Return the cells an interrupted run of the same settings has done. Raises ExistsError for what another run made."""
+    """Return the scores of the cells that an interrupted run with the same settings has finished.
+
+    Raises ExistsError for the output of another run.
+    """
     try:
         saved = json.loads(read_whole(out / JOURNAL, LARGEST_JOURNAL))
         if saved["key"] == key:
@@ -570,7 +571,7 @@ def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Sc
         saved = None
     begun = out.exists() and any(
         not path.name.startswith(".") for path in out.iterdir()
-    )  # else no more than what was being written
+    )  # the names of files that were being written begin with a dot
     if begun and not overwrite:
         hint = "run the original command again to continue it, pass --overwrite, or choose another name"
         raise ExistsError(f"{out} exists already", hint=hint)

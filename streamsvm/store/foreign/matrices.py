@@ -1,8 +1,8 @@
 """Matrices, labels and names of columns in the files of other programs, whatever library reads them.
 
 A file is a tree of groups and arrays (``ForeignFile``), an array gives rows (``RowArray``), a matrix of features is
-dense, CSR or CSC (``Features``). An array is itself. A group says what it is by its attributes: AnnData writes sparse
-matrices, categories, values beside a mask of missing ones and tables so, MATLAB its sparse matrices.
+dense, CSR or CSC (``Features``). The attributes of a group say what its arrays are together: AnnData writes sparse
+matrices, categories, tables, and values beside a mask of missing ones as groups, MATLAB its sparse matrices.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from streamsvm.store.sources.array_rows import KINDS, as_numbers
 CSR_MATRIX, CSC_MATRIX = "csr_matrix", "csc_matrix"
 NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 MOST_CATEGORIES = 1 << 20
-"""Categories of labels: they are in memory, and more are names of rows."""
+"""Most categories of labels, which are held in memory; more are rather the names of rows."""
 NAMES_OF = {"raw/X": "raw/var", "layers": "var", "X": "var"}
-"""By a matrix of an AnnData file, or its folder, the table of its columns."""
+"""The table of the columns of a matrix of an AnnData file, by the name of the matrix or of its group."""
 SLICE_BYTES = 4 << 20
 """Bytes of rows that are read at a time where the array has no chunks."""
 INDPTR_ROWS = 1 << 18
@@ -280,7 +280,9 @@ class SparseRows:
         """Return rows [start, stop) as CSR of float32 with sorted indices; see ``Features.read``."""
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         low, high = int(indptr[0]), int(indptr[-1])
-        if low < 0 or high > self._data.shape[0] or (np.diff(indptr) < 0).any():  # it was not so when it was checked
+        if (
+            low < 0 or high > self._data.shape[0] or (np.diff(indptr) < 0).any()
+        ):  # the file has changed since it was checked
             raise self._inconsistent()
         indices = self._indices.read(low, high)
         if len(indices) and not (0 <= indices.min() and indices.max() < self.columns):
@@ -313,7 +315,7 @@ class SparseRows:
 class SparseColumns:
     """The features of a matrix that is stored by columns (CSC): rows are gathered from all columns, a span at a time.
 
-    A span of rows that has been gathered stays in memory, of at most ``SPAN_ENTRIES``; each span reads the matrix once.
+    Each span reads the matrix once; it has at most ``SPAN_ENTRIES`` entries, which stay in memory until the next one.
     """
 
     sparse = True
@@ -494,7 +496,7 @@ def read_error(error: Exception, what: str, code: str, hint: str) -> DataError |
 
 
 def check_rows(name: str, shape: tuple[int, ...]) -> None:
-    """Raise DataError E-SHAPE for an array without rows to take: a single number."""
+    """Raise DataError E-SHAPE for an array of no dimensions, which is a single number."""
     if not shape:
         hint = "expected (rows, columns), or one number an entry"
         raise DataError(f"{name} is a single number", code="E-SHAPE", hint=hint)
@@ -506,7 +508,7 @@ def no_rows_error(name: str) -> DataError:
 
 
 def check_numbers(array: RowArray, dimensions: int) -> None:
-    """Raise DataError E-SHAPE or E-DTYPE for what is no array of numbers."""
+    """Raise DataError E-SHAPE or E-DTYPE unless an array holds numbers and has so many dimensions."""
     if dimensions == 2 and len(array.shape) == 2 and array.shape[0] == 0 < array.shape[1]:
         raise no_rows_error(array.name)
     if len(array.shape) != dimensions or 0 in array.shape[1:] or (dimensions == 2 and not array.shape[0]):

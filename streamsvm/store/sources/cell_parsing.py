@@ -77,7 +77,7 @@ _DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[
 _LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _HOUR = r"(?:[01]\d|2[0-3])"
 _OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
-"""How far local time is ahead of UTC, or behind."""
+"""The offset of local time from UTC."""
 _WITH_OFFSET = rf":\d\d(?:\.\d+)?{_OFFSET}$"
 _ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
 """The end of a time of day with a zone."""
@@ -105,7 +105,7 @@ def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def numbers(values: Arrow, name: str) -> Arrow:
+def parse_numbers(values: Arrow, name: str) -> Arrow:
     """Return decimals, booleans and numbers that are written as text as float64. Raises BadCell."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -119,14 +119,14 @@ def numbers(values: Arrow, name: str) -> Arrow:
         raise BadCell(row, name, "E-PARSE", text, "give the column the kind it had in training") from error
 
 
-def as_text(values: Arrow) -> Arrow:
+def to_text(values: Arrow) -> Arrow:
     """Return values of any type as strings."""
     return values if values.type == pa.string() else values.cast(pa.string())
 
 
-def by_value(values: Arrow) -> Arrow:
+def to_canonical_text(values: Arrow) -> Arrow:
     """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
-    return pc.replace_substring_regex(as_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
+    return pc.replace_substring_regex(to_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
 def first_unreadable(values: Arrow, read: Any) -> tuple[int, Any]:
@@ -147,8 +147,8 @@ def _texts(values: Arrow) -> tuple[Any, Any]:
 
 
 def _take_by_row(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
-    """What each row has of what its text means. Raises BadCell for a text that means nothing and that a row has:
-    dictionaries hold texts of rows before and after, and categories of no row.
+    """Return the value of each row, which is that of its text in ``distinct``. Raises BadCell for a row whose text has
+    no value; a dictionary may also hold texts that no row of the batch has.
     """
     if distinct.null_count > texts.null_count:
         bad = pc.fill_null(pc.and_(distinct.is_null(), texts.is_valid()).take(rows), False)
@@ -165,20 +165,20 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
+def parse_amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
     """Return amounts as float64: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05, and with ``comma`` '1.234,50' is
     1234.5.
 
     Raises BadCell.
     """
     if not is_text(values.type):
-        return numbers(values, name)
+        return parse_numbers(values, name)
     texts, rows = _texts(values)
     expected = "an amount such as 1.234,50" if comma else "an amount"
-    return _take_by_row(amounts_of(texts, comma=comma), rows, texts, name, expected)
+    return _take_by_row(parse_amounts_or_null(texts, comma=comma), rows, texts, name, expected)
 
 
-def amounts_of(texts: Any, *, comma: bool = False) -> Any:
+def parse_amounts_or_null(texts: Any, *, comma: bool = False) -> Any:
     """Return texts as float64, null where one is no amount; ``comma``: with a decimal comma."""
     good = pc.match_substring_regex(texts, COMMA_AMOUNT if comma else AMOUNT)
     good = pc.and_(good, pc.match_substring_regex(texts, r"\d"))
@@ -193,22 +193,22 @@ def amounts_of(texts: Any, *, comma: bool = False) -> Any:
     return pc.if_else(negative, pc.negate(found), found)
 
 
-def booleans(values: Arrow, name: str) -> Arrow:
+def parse_booleans(values: Arrow, name: str) -> Arrow:
     """Return yes and no, in any of the usual spellings, as float64 of 1 and 0. Raises BadCell."""
     if not is_text(values.type):
-        return numbers(values, name)
+        return parse_numbers(values, name)
     texts, rows = _texts(values)
-    return _take_by_row(booleans_of(texts), rows, texts, name, "yes or no")
+    return _take_by_row(parse_booleans_or_null(texts), rows, texts, name, "yes or no")
 
 
-def booleans_of(texts: Any) -> Any:
+def parse_booleans_or_null(texts: Any) -> Any:
     """Return texts as float64 of 1 and 0, null where one is neither."""
     lower = pc.utf8_lower(texts)
     yes, no = (pc.is_in(lower, value_set=pa.array(words)) for words in (TRUE, FALSE))
     return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
 
 
-def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
+def parse_dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     """Return points in time as timestamps in seconds of UTC, read by one of ``DATES`` or as seconds since 1970
     (``EPOCH``). Times without a zone are taken for times of UTC.
 
@@ -222,9 +222,9 @@ def dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
         _check_years(moments, name)
         return moments
     if form == EPOCH:
-        return _since_1970(numbers(values, name).cast(pa.float64()), name)
+        return _since_1970(parse_numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
-    found = _take_by_row(dates_of(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+    found = _take_by_row(parse_dates_or_null(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
     if form == ISO and zone is not None:
         other = has_other_zone(texts, zone)
         if pc.any(other).as_py():
@@ -251,12 +251,12 @@ def has_other_zone(texts: Any, zone: str) -> Any:
 
 
 def _check_zone(found: str, expected: str, row: int, name: str) -> None:
-    """Raise BadCell where a time has a zone and those of the training have none, or the other way round."""
+    """Raise BadCell for a time with a zone where those of the training have none, or without one where they have one."""
     if expected and not found:
-        text = f"the time has no time zone, and those before, or of the training, have one ({expected})"
+        text = f"the time has no time zone, but earlier rows, or those of the training, have one ({expected})"
         raise BadCell(row, name, "E-SCHEMA", text, "add the offset: 2019-12-31T10:00:00+01:00, or dt.tz_localize(ZONE)")
     if found and not expected and found not in UTC_NAMES:
-        text = f"the time has a time zone ({found}), and those before, or of the training, have none"
+        text = f"the time has a time zone ({found}), but earlier rows, or those of the training, have none"
         raise BadCell(
             row,
             name,
@@ -287,7 +287,7 @@ def _since_1970(seconds: Any, name: str) -> Any:
     return pc.floor(known).cast(pa.int64()).cast(pa.timestamp("s"))
 
 
-def dates_of(texts: Any, form: str) -> Any:
+def parse_dates_or_null(texts: Any, form: str) -> Any:
     """Return texts as timestamps in seconds of UTC, null for what is no date of this form, and for the year 0."""
     if form == ISO:
         is_date = pc.match_substring_regex(texts, _ISO_DATE)
@@ -323,31 +323,31 @@ def _comparable(texts: Any) -> Any:
     return pc.replace_substring_regex(pc.utf8_lower(texts), r"\b0", "")
 
 
-def years(moments: Any) -> Any:
+def count_years(moments: Any) -> Any:
     """Return points in time as years since 2000, float64."""
     seconds = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
     return pc.divide(pc.subtract(seconds, float(YEAR_2000)), YEAR_SECONDS)
 
 
-def plain(values: Arrow, name: str) -> Arrow:
+def to_numpy(values: Arrow, name: str) -> Arrow:
     """Return numbers as a numpy array, NaN where one is missing. Raises BadCell for text that is no number."""
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        values = numbers(values, name)
+        values = parse_numbers(values, name)
     return values.to_numpy(zero_copy_only=False)
 
 
-def float32(values: Arrow, name: str) -> Float32:
+def to_float32(values: Arrow, name: str) -> Float32:
     """Return a column as float32: NaN for a missing value, infinite where it does not fit. Raises BadCell."""
     with np.errstate(over="ignore"):
-        return plain(values, name).astype(np.float32, copy=False)
+        return to_numpy(values, name).astype(np.float32, copy=False)
 
 
 def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
     """Raise BadCell for values that are missing (unless ``missing``), not finite or too large for float32."""
     if not missing:
         check_missing(values, name)
-    given, finite = plain(values, name), np.isfinite(float32(values, name))
-    finite |= missing & np.isnan(float32(values, name))
+    given, finite = to_numpy(values, name), np.isfinite(to_float32(values, name))
+    finite |= missing & np.isnan(to_float32(values, name))
     if not finite.all():
         row = int(np.argmin(finite))
         if np.isfinite(given[row]):
@@ -356,7 +356,7 @@ def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
         raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", hint)
 
 
-def labels_of(values: Arrow, name: str) -> Array:
+def parse_labels(values: Arrow, name: str) -> Array:
     """Return a column as float64, as int64 or uint64, or as str. Raises BadCell E-LABEL for a missing one."""
     if values.null_count:
         raise BadCell(
@@ -367,33 +367,33 @@ def labels_of(values: Arrow, name: str) -> Array:
             "pass --missing-label skip to leave such rows out",
         )
     if pa.types.is_dictionary(values.type) or not _is_number(values.type):
-        encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
-        texts = np.array(as_text(encoded.dictionary).to_pylist(), dtype=np.str_)
+        encoded = values if pa.types.is_dictionary(values.type) else to_text(values).dictionary_encode()
+        texts = np.array(to_text(encoded.dictionary).to_pylist(), dtype=np.str_)
         return texts[encoded.indices.to_numpy()]
     return as_labels(values.to_numpy(zero_copy_only=False), name)
 
 
-def ids_of(values: Arrow) -> Array:
+def parse_ids(values: Arrow) -> Array:
     """Return a column as int64, or as objects of text; empty text where a row has no id."""
     if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
         return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    return pc.fill_null(as_text(values), "").to_numpy(zero_copy_only=False)
+    return pc.fill_null(to_text(values), "").to_numpy(zero_copy_only=False)
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def weights_of(values: Arrow, name: str) -> Float32:
+def parse_weights(values: Arrow, name: str) -> Float32:
     """Return row weights as float32. Raises BadCell for values that are not finite numbers of at least 0."""
     try:
         check_numbers(values, name)
     except BadCell as cell:
         cell.hint = WEIGHT_HINT
         raise
-    weight = float32(values, name)
+    weight = to_float32(values, name)
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise BadCell(row, name, "E-RANGE", f"the weight {weight[row]} is negative", WEIGHT_HINT)
@@ -438,7 +438,7 @@ class MissingWords(NamedTuple):
         return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _number(text) in self.values
 
     def remove(self, values: Arrow, *, number: bool) -> Arrow:
-        """Return a column with null in place of each word, blanks apart; ``number``: a column of numbers."""
+        """Return a column with null in place of each word, with or without blanks around it; ``number``: of numbers."""
         if is_text(values.type):
             return _without_texts(values, pa.array(self.in_numbers if number else self.in_text, pa.string()))
         return self.remove_numbers(values) if number else values
@@ -456,7 +456,7 @@ class MissingWords(NamedTuple):
 
 
 def with_words_missing(table: pa.RecordBatch, words: MissingWords, *, but: Collection[str | None]) -> pa.RecordBatch:
-    """Return rows with null in place of the words and numbers that the user added, in every column ``but`` some."""
+    """Return rows with null for the words and numbers that the user added, in all columns except those of ``but``."""
     if not words.given:
         return table
     given = pa.array(words.given, pa.string())

@@ -61,7 +61,7 @@ class CSVSource(TableSource):
         """Yield the rows of some columns, by default of all, as text."""
         types = self._types(self._paths[0])
         for path in self._paths:
-            yield from self._read_typed(path, list(columns) or list(types), types, SourceFile(str(path)))
+            yield from self._read(path, 0, list(columns) or list(types), SourceFile(str(path)), types)
 
     def read_encoding(self) -> JsonObject:
         """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
@@ -197,13 +197,18 @@ class CSVSource(TableSource):
             types[schema.weight] = pa.float32()
         return types
 
-    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        yield from self._read_typed(path, columns, self._column_types, file)
-
-    def _read_typed(
-        self, path: Path, columns: list[str], types: Mapping[str, pa.DataType], file: SourceFile
+    def _read(
+        self,
+        path: Path,
+        _rows: int,
+        columns: list[str],
+        file: SourceFile,
+        types: Mapping[str, pa.DataType] | None = None,
     ) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file as some types, a block of lines at a time, or fewer rows of text."""
+        """Yield some columns of a file, a block of lines at a time, or fewer rows of text; ``types``: those that columns
+        are read as, by default those of the schema.
+        """
+        types = self._column_types if types is None else types
         kinds = {
             name: pa.float64() if self.exact and pa.types.is_float32(types[name]) else types[name] for name in columns
         }

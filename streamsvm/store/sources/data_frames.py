@@ -1,10 +1,10 @@
 """Tables that a program has: anything that gives Arrow record batches, read as a table by the rules of files.
 
-What becomes of text columns must be known of all rows before the first is stored, so a table is read more than once. A
-frame in memory is read where it lies. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface:
-DuckDB, ibis, narwhals, ADBC, lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled
-to a file of record batches. Unlike in Parquet nothing has to be known of all batches: a table of any width is written
-and read in the memory of one batch, which is a few MiB. The store is that of the same table in a file.
+What becomes of a text column depends on all of its rows, so a table is read more than once. A frame in memory is read
+where it lies. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: DuckDB, ibis, narwhals, ADBC,
+lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled to a file of record batches.
+Unlike Parquet, such a file is written and read in the memory of one batch, a few MiB, however wide the table is. The
+store is the same as that of the same table in a file.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def with_block_names(
 def name_blocks(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
     """Return the error with blocks and their rows, counted from 0 and from 1, in place of files and rows."""
     for path, part in parts.items():
-        said = partial(_name_place, part, noun)
-        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", said, error.message)
+        named = partial(_name_place, part, noun)
+        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", named, error.message)
     error.args = (error.message,)
     return error
 
@@ -276,11 +276,11 @@ class _ColumnsBeside:
         for name, values in self._columns.items():
             if len(values) != rows:
                 found = f"there are {rows} rows and {len(values)} values of {name}"
-                raise DataError(found, code="E-ROWS", hint="one a row")
+                raise DataError(found, code="E-ROWS", hint="give one value for each row")
 
 
 def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch so many rows at a time, without a copy."""
+    """Yield slices of a batch, of ``rows`` rows each, without a copy."""
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
@@ -318,7 +318,7 @@ def _values(name: str, values: Array) -> pa.Array:
 
 
 def batch_rows(columns: int) -> int:
-    """Return how many rows of so many columns are read or written at a time."""
+    """Return the number of rows that a table of so many columns is read or written by."""
     return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
 
 
@@ -478,7 +478,8 @@ def check_frame(frame: Block, place: str) -> None:
 
     if not frame.columns.is_unique:
         twice = quote(str(frame.columns[frame.columns.duplicated()][0]))
-        raise DataError(f"{place}the data frame names {twice} twice", code="E-HEADER", hint="rename a column")
+        found = f"{place}the data frame has two columns named {twice}"
+        raise DataError(found, code="E-HEADER", hint="rename one of them")
     for name, kind in frame.dtypes.items():
         sparse = isinstance(kind, pd.SparseDtype)
         if sparse or kind.kind == "c":

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from streamsvm.store.sources.cell_parsing import (
     BadCell,
     MissingWords,
-    amounts_of,
-    as_text,
-    by_value,
-    dates,
     is_text,
-    numbers,
+    parse_amounts_or_null,
+    parse_dates,
+    parse_numbers,
+    to_canonical_text,
+    to_text,
 )
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
@@ -100,10 +100,10 @@ class _ColumnFacts:
             found = found.dictionary.take(found.indices)
         if not len(found):
             return
-        self.example = self.example or str(as_text(found)[0].as_py())
+        self.example = self.example or str(to_text(found)[0].as_py())
         if not self.more:
             self.counted += len(values) - values.null_count
-            self.distinct.update(by_value(found).to_pylist())
+            self.distinct.update(to_canonical_text(found).to_pylist())
             self.more = len(self.distinct) > MOST_DISTINCT
         scale = _on_scale(found, column)
         if scale is not None and pa.types.is_floating(scale.type):
@@ -123,10 +123,12 @@ def _on_scale(values: Any, column: Column | None) -> Any:
         if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
             return None
         if column.kind == NUMBER:
-            return pc.drop_null(numbers(values, column.name))
+            return pc.drop_null(parse_numbers(values, column.name))
         if column.kind == AMOUNT and is_text(values.type):
-            return pc.drop_null(amounts_of(pc.utf8_trim_whitespace(as_text(values)), comma=bool(column.form)))
-        return pc.drop_null(dates(values, column.name, column.form or "iso"))
+            return pc.drop_null(
+                parse_amounts_or_null(pc.utf8_trim_whitespace(to_text(values)), comma=bool(column.form))
+            )
+        return pc.drop_null(parse_dates(values, column.name, column.form or "iso"))
     except BadCell:
         return None
 
@@ -187,7 +189,7 @@ def _explain_left_out(name: str, options: SourceOptions) -> str:
     if (is_index_level(name) or is_unnamed(name)) and name not in named_columns(options) | set(stated_columns(options)):
         return "left out: row numbers, the index of a data frame"
     asked = name in options.drop or f"{name}={DROP}" in options.columns_as
-    return "left out" if asked else "left out, because almost every row has another"
+    return "left out" if asked else "left out, because nearly every value is unique"
 
 
 def _looks_like_times(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:

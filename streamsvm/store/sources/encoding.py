@@ -33,24 +33,24 @@ from streamsvm.store.sources.cell_parsing import (
     Arrow,
     BadCell,
     MissingWords,
-    amounts,
-    amounts_of,
-    booleans,
-    booleans_of,
-    by_value,
     check_missing,
     check_numbers,
-    dates,
-    dates_of,
-    float32,
+    count_years,
     has_other_zone,
-    ids_of,
     is_text,
-    labels_of,
-    numbers,
-    plain,
-    weights_of,
-    years,
+    parse_amounts,
+    parse_amounts_or_null,
+    parse_booleans,
+    parse_booleans_or_null,
+    parse_dates,
+    parse_dates_or_null,
+    parse_ids,
+    parse_labels,
+    parse_numbers,
+    parse_weights,
+    to_canonical_text,
+    to_float32,
+    to_numpy,
 )
 from streamsvm.store.sources.offsets import LARGEST_EXACT
 from streamsvm.store.sources.options import SourceOptions
@@ -124,8 +124,8 @@ class TableEncoder:
         X = self._sparse(table) if self.schema.sparse else self._dense(table)
         label = self.schema.label
         name, id_column = self.schema.weight, self.schema.id_column
-        weight = None if name is None else weights_of(table.column(name), name)
-        ids = None if id_column is None else ids_of(table.column(id_column))
+        weight = None if name is None else parse_weights(table.column(name), name)
+        ids = None if id_column is None else parse_ids(table.column(id_column))
         split = None if self._split is None else split_of(table.column(self._split.column), self._split)
         if label is None:
             return Batch(X, np.empty(0), weight, ids, split)
@@ -134,7 +134,7 @@ class TableEncoder:
             labeled = given.is_valid().to_numpy(zero_copy_only=False)
             X, given = row_where(X, labeled), given.drop_null()
             weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
-        return Batch(X, labels_of(given, label), weight, ids, split)
+        return Batch(X, parse_labels(given, label), weight, ids, split)
 
     def _with_words_missing(self, table: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with null for words that stand for a missing number, amount, date, yes or no."""
@@ -206,7 +206,7 @@ class TableEncoder:
         """Count whole numbers that float32 rounds."""
         for column in self.schema.columns:
             if column.kind == NUMBER:
-                values = plain(table.column(column.name), column.name)
+                values = to_numpy(table.column(column.name), column.name)
                 lossy = int(np.count_nonzero((np.abs(values) > LARGEST_EXACT) & (values == np.floor(values))))
                 if lossy:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
@@ -238,23 +238,23 @@ class ColumnEncoder:
         """Return a column that is one number (n,); NaN for a missing value. Raises BadCell."""
         if column.kind != NUMBER:
             return self._read_written(values, column)
-        return plain(values, column.name) if self.dtype is np.float64 else float32(values, column.name)
+        return to_numpy(values, column.name) if self.dtype is np.float64 else to_float32(values, column.name)
 
     def _read_written(self, values: Arrow, column: Column) -> Array:
         """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
         if not self.missing:
             check_missing(values, column.name)
         if column.kind == YEARS:
-            read = years(self._moments(values, column))
+            read = count_years(self._moments(values, column))
         elif column.kind == AMOUNT:
-            read = amounts(values, column.name, comma=bool(column.form))
+            read = parse_amounts(values, column.name, comma=bool(column.form))
         else:
-            read = booleans(values, column.name)
-        found = float32(read, column.name)
+            read = parse_booleans(values, column.name)
+        found = to_float32(read, column.name)
         if np.isinf(found).any():
             row = int(np.argmax(np.isinf(found)))
             raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
-        return plain(read, column.name) if self.dtype is np.float64 else found
+        return to_numpy(read, column.name) if self.dtype is np.float64 else found
 
     def _moments(self, values: Arrow, column: Column) -> Arrow:
         """The points in time of a column, in UTC; where its type has a time zone and only parts of the calendar are
@@ -263,7 +263,7 @@ class ColumnEncoder:
         if column.kind == YEARS and column.form.endswith("%y"):
             what = f"two-digit years of {quote(column.name)} are read as {TWO_DIGIT_YEARS}"
             self._notices[what] = self._notices.get(what, 0) + len(values) - values.null_count
-        found = dates(values, column.name, column.form or ISO, column.zone)
+        found = parse_dates(values, column.name, column.form or ISO, column.zone)
         if column.form or not column.zone:
             return found
         return pc.assume_timezone(found, UTC_ZONE).cast(pa.timestamp("s", column.zone))
@@ -276,7 +276,7 @@ class ColumnEncoder:
         if column.kind != CATEGORY:
             return _calendar_codes(self._moments(values, column), column.kind)
         texts, rows = distinct_texts(values)
-        texts, known_values = by_value(texts), self._values[column.name]
+        texts, known_values = to_canonical_text(texts), self._values[column.name]
         if column.name in self._trims:
             texts, known_values = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(known_values)
         known = pc.index_in(texts, value_set=known_values)
@@ -296,7 +296,7 @@ class ColumnEncoder:
         if not self.missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
-        hashed = [text_hash(name, text) for text in pc.utf8_trim_whitespace(by_value(texts)).to_pylist()]
+        hashed = [text_hash(name, text) for text in pc.utf8_trim_whitespace(to_canonical_text(texts)).to_pylist()]
         codes = np.array([*hashed, 0], np.uint64)[rows]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
         signs[rows < 0] = 0
@@ -397,12 +397,12 @@ def _is_meaningless(values: Arrow, column: Column) -> NDArray[np.bool_]:
 def _meaning(texts: Arrow, column: Column) -> Any:
     """What texts mean in a column, null where they cannot be read."""
     if column.kind == BOOLEAN:
-        return booleans_of(texts)
+        return parse_booleans_or_null(texts)
     if column.kind in (NUMBER, AMOUNT) or column.form == EPOCH:
-        found = amounts_of(texts, comma=bool(column.form)) if column.kind == AMOUNT else _numbers_of(texts)
+        found = parse_amounts_or_null(texts, comma=bool(column.form)) if column.kind == AMOUNT else _numbers_of(texts)
         limit = float(LAST_SECOND) if column.form == EPOCH else float(np.finfo(np.float32).max)
         return pc.if_else(pc.less_equal(pc.abs(found), limit), found, pa.scalar(None, pa.float64()))
-    found = dates_of(texts, column.form or ISO)
+    found = parse_dates_or_null(texts, column.form or ISO)
     if (column.form or ISO) == ISO:
         found = pc.if_else(has_other_zone(texts, column.zone), pa.scalar(None, found.type), found)
     return found
@@ -417,11 +417,11 @@ def read_text(text: str, column: Column) -> None:
     """Read one text of a column of ``TEXT_WITH_MEANING``. Raises BadCell where it cannot be read."""
     values = pa.array([text])
     if column.kind == AMOUNT:
-        amounts(values, column.name, comma=bool(column.form))
+        parse_amounts(values, column.name, comma=bool(column.form))
     elif column.kind == BOOLEAN:
-        booleans(values, column.name)
+        parse_booleans(values, column.name)
     else:
-        dates(values, column.name, column.form or ISO, column.zone)
+        parse_dates(values, column.name, column.form or ISO, column.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +430,7 @@ class Split:
 
     column: str
     form: str = ISO
-    """How its dates are written; see ``cell_parsing.dates``."""
+    """How its dates are written; see ``cell_parsing.parse_dates``."""
     after: float | dt.datetime | None = None
     """Rows with a larger value, or at this time or later, are for testing; None: rows are divided by group."""
 
@@ -472,7 +472,7 @@ def split_of(values: Arrow, split: Split) -> Array:
     check_missing(values, split.column)
     if split.after is None:
         texts, rows = distinct_texts(values)
-        hashed = [text_hash(GROUP_SALT, text) for text in by_value(texts).to_pylist()]
+        hashed = [text_hash(GROUP_SALT, text) for text in to_canonical_text(texts).to_pylist()]
         groups: Array = np.array(hashed, np.uint64)[rows]
         return groups
     later: Array = _later(values, split, split.after).to_numpy(zero_copy_only=False)
@@ -485,7 +485,7 @@ def _later(values: Arrow, split: Split, after: float | dt.datetime) -> Any:
     if isinstance(after, dt.datetime):
         if not (temporal or is_text(values.type)) and split.form == ISO:
             raise BadCell(0, split.column, "E-DTYPE", f"holds {kind}, not dates", "give --split-after a number")
-        return pc.greater_equal(dates(values, split.column, split.form), pa.scalar(after, pa.timestamp("s")))
+        return pc.greater_equal(parse_dates(values, split.column, split.form), pa.scalar(after, pa.timestamp("s")))
     if temporal:
         raise BadCell(0, split.column, "E-DTYPE", f"holds {kind}, not numbers", "give --split-after a date: 2019-12-31")
-    return pc.greater(numbers(values, split.column), after)
+    return pc.greater(parse_numbers(values, split.column), after)

@@ -1,8 +1,8 @@
-"""The plan of a schema: what becomes of each column of a table, by the options, its type and its first values.
+"""The inference of a schema: what becomes of each column of a table, by the options, its type and its first values.
 
-Text may hold amounts, dates, yes and no; other text is a category. A column that holds some numbers is no category: one
-wrong value must not make a number a category. What was decided by values is put into words (``proposals``), which are
-shown before anything is written.
+Text may hold amounts, dates, yes and no; other text is a category. Text that is numbers but for some wrong values is
+refused: one wrong value must not turn a column of numbers into categories. Decisions made by values are described in
+``proposals``, which are shown before anything is written.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from streamsvm.store.sources.cell_parsing import (
     NUMBER_WORDS,
     TRUE,
     WORDS,
-    amounts_of,
-    booleans_of,
-    dates_of,
     is_text,
+    parse_amounts_or_null,
+    parse_booleans_or_null,
+    parse_dates_or_null,
     zone_of,
 )
 from streamsvm.store.sources.options import SourceOptions
@@ -62,26 +62,28 @@ from streamsvm.store.sources.text_features import is_form
 from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
-MOSTLY_NUMBERS, SOME_NUMBERS, SEVERAL_WORDS = 0.9, 0.1, 3
-"""From the first share of numbers on a column of text is one of numbers with mistakes in it, and not of categories; from
-the second one on where it has fewer other words than so many: one wrong value must not make a number a category."""
+MOSTLY_NUMBERS = 0.9
+"""A column of text with at least this share of numbers is taken for numbers with mistakes, not for categories."""
+SOME_NUMBERS = 0.1
+"""That share for columns with fewer than ``SEVERAL_WORDS`` distinct words that are not numbers."""
+SEVERAL_WORDS = 3
 _LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
 SOME_WRONG_DAYS = 0.5
 """From this share of impossible dates on a column of text is not taken for dates."""
 SHAPES = {
     form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
 } | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
-"""By form, a pattern of texts that may be dates, whether there is such a day or not."""
+"""Patterns of texts that may be dates, by form; the day need not exist."""
 LEADING_ZERO = r"^0\d+$"
 """A number that is written like this is a code, such as a zip code: it stays text."""
 FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
-"""Seconds since 1970: September 2001, from which on they have ten digits, and the end of 2099."""
+"""Seconds since 1970: of September 2001, when they got ten digits, and of the end of 2099."""
 LEAST_ID = 1000
-"""Whole numbers up to this are taken for quantities though each row has another."""
+"""Whole numbers up to this are taken for quantities even if no two rows have the same."""
 TEXT_KEPT = {
     CATEGORY: "one-hot; --column {0}=hash hashes it",
     HASHED: "hashed; --column {0}=category makes a column of each value",
-    None: "left out, because almost every row has another; --column {0}=words or {0}=chars reads it as text, {0}=hash hashes it",
+    None: "left out, because nearly every value is unique; --column {0}=words or {0}=chars reads it as text, {0}=hash hashes it",
 }
 BECOMES = {
     AMOUNT: ("amounts", "a number"),
@@ -279,18 +281,20 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
     every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
     texts = _without(every, WORDS)
-    if len(texts) and booleans_of(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
+    if len(texts) and parse_booleans_or_null(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
         return BOOLEAN, ""
     texts = _without(every, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
         return (CATEGORY, "") if len(every) else ("", "")
-    if amounts_of(texts).null_count == 0:
+    if parse_amounts_or_null(texts).null_count == 0:
         is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
         return (CATEGORY if is_code else AMOUNT), ""
     commas = pc.any(pc.match_substring(texts, ",")).as_py()
-    if commas and amounts_of(texts, comma=True).null_count == 0:  # "1,234" alone is a thousand, not one and a quarter
+    if (
+        commas and parse_amounts_or_null(texts, comma=True).null_count == 0
+    ):  # "1,234" alone is a thousand, not one and a quarter
         return AMOUNT, DECIMAL_COMMA
-    forms = [form for form in DATES if dates_of(texts, form).null_count == 0]
+    forms = [form for form in DATES if parse_dates_or_null(texts, form).null_count == 0]
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     if forms:
         return (DATE, forms[0]) if len(_day_orders(forms)) == 1 else (CATEGORY, "")
@@ -302,18 +306,18 @@ def recognize_text(sample: Any) -> tuple[str, str]:
 
 
 def _without(texts: Any, words: tuple[str, ...]) -> Any:
-    """The texts that are none of some words."""
+    """Return the texts that are not among some words."""
     return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
 
 
 def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
     """Whether nearly all texts are dates of a form, and the others are days that no month has: 2020-02-30."""
-    wrong = texts.filter(dates_of(texts, form).is_null())
+    wrong = texts.filter(parse_dates_or_null(texts, form).is_null())
     return len(wrong) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(wrong, SHAPES[form])).as_py()
 
 
 def _day_orders(forms: list[str]) -> set[str]:
-    """The orders of day and month among forms: the text 03/04 may be a day in March or in April."""
+    """Return the orders of day and month in forms of dates: 03/04 may be a day in March or in April."""
     return {form[:2] if "/" in form else "" for form in forms}
 
 
@@ -425,7 +429,7 @@ def first_text(sample: Any) -> str | None:
 
 def _describe_numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
     """Yield a line for each column of numbers that could be points in time, or ids."""
-    if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # as long as one another
+    if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # all samples have the same length
         return
     for column in planned.columns:
         sample = samples.get(column.name)
@@ -437,12 +441,12 @@ def _describe_numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
             what = f"whole numbers that could be seconds since 1970, from {first} on"
             yield f"column {name}: {what}: a number; --column {word}=epoch makes dates of them"
         elif looks_like_ids(sample):
-            what = "whole numbers, another in nearly every row, as ids are"
+            what = "whole numbers, nearly all unique, as ids are"
             yield f"column {name}: {what}: a number; --drop {word} leaves it out, --id {word} keeps it beside predictions"
 
 
 def looks_like_times(sample: Any) -> bool:
-    """Whether a column is of whole numbers that are all between ``FIRST_TIME`` and ``LAST_TIME``."""
+    """Return whether a column holds whole numbers that are all between ``FIRST_TIME`` and ``LAST_TIME``."""
     if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
         return False
     values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
@@ -451,7 +455,7 @@ def looks_like_times(sample: Any) -> bool:
 
 
 def looks_like_ids(sample: Any) -> bool:
-    """Whether a column is of whole numbers, some above ``LEAST_ID``, and of nearly every row another."""
+    """Return whether a column holds whole numbers, some above ``LEAST_ID``, which are nearly all unique."""
     if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
         return False
     values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
@@ -461,9 +465,9 @@ def looks_like_ids(sample: Any) -> bool:
 
 
 class Samples(Mapping[str, Any]):
-    """The first values of each column of a table, by name; of a wide table only the last ones asked for are in memory.
+    """The first values of each column of a table, by name; of a wide table only those of the columns read last.
 
-    Columns that lie side by side are read together, so that asking for one after the other reads each once.
+    Neighboring columns are read together, so that going through all columns in order reads each once.
     """
 
     def __init__(self, names: Sequence[str], together: int, read: Callable[[list[str]], Mapping[str, Any]]) -> None:

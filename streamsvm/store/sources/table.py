@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.cell_parsing import Arrow, BadCell, by_value, with_words_missing
+from streamsvm.store.sources.cell_parsing import Arrow, BadCell, to_canonical_text, with_words_missing
 from streamsvm.store.sources.encoding import TableEncoder, batch_rows
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
@@ -312,5 +312,5 @@ def with_crosses(table: pa.RecordBatch, crosses: Mapping[str, tuple[str, ...]]) 
 
 def _texts(values: Arrow) -> Arrow:
     if pa.types.is_dictionary(values.type):
-        return by_value(values.dictionary).take(values.indices)
-    return by_value(values)
+        return to_canonical_text(values.dictionary).take(values.indices)
+    return to_canonical_text(values)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.cell_parsing import Arrow, as_text
+from streamsvm.store.sources.cell_parsing import Arrow, to_text
 from streamsvm.store.sources.schema import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]
@@ -132,7 +132,7 @@ def _sublinear(most: int) -> Float64:
 
 def _characters(texts: Arrow, *, framed: bool) -> tuple[UInt64, NDArray[np.int64]]:
     """The code points of all texts in lower case one after the other, and where each text begins."""
-    lower = pc.fill_null(pc.utf8_lower(as_text(texts)), "")
+    lower = pc.fill_null(pc.utf8_lower(to_text(texts)), "")
     if framed:
         inner = pc.replace_substring_regex(pc.utf8_trim_whitespace(lower), r"\s+", " ")
         lower = pc.binary_join_element_wise(" ", inner, " ", "")
@@ -205,7 +205,7 @@ def text_hash(column: str, text: str) -> int:
 
 def distinct_texts(values: Arrow) -> tuple[Arrow, NDArray[np.int64]]:
     """Return the distinct texts of a column and which of them each row has, -1 for none."""
-    encoded = values if pa.types.is_dictionary(values.type) else as_text(values).dictionary_encode()
+    encoded = values if pa.types.is_dictionary(values.type) else to_text(values).dictionary_encode()
     places = encoded.indices.cast(pa.int64())  # polars counts without a sign, and -1 is none of its numbers
     rows = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) <= len(rows):

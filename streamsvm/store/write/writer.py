@@ -126,8 +126,8 @@ class StoreWriter:
     """The journal of a build that can be resumed; None for any other."""
     repairs: Manifest | None = None
     """The manifest of a committed store whose damaged units are written again."""
-    background: Background | None = None
-    """Writes a chunk while the next is collected, so appended arrays must not change; None writes at once."""
+    background: Background = field(default_factory=lambda: Background(at_once=True))
+    """Writes a chunk; unless at once, while the next is collected, so that appended arrays must not change."""
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
@@ -149,15 +149,15 @@ class StoreWriter:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
         for chunk in self._chunker.push(Chunk(X, codes, weight)):
-            self._hand_over(chunk)
+            self.background.call(partial(self._write_chunk, chunk))
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY", hint="check the source and its format")
         for chunk in self._chunker.rest():
-            self._hand_over(chunk)
-        self._wait()
+            self.background.call(partial(self._write_chunk, chunk))
+        self.background.wait()
         self.backend.finish(columns)
         manifest = self._manifest(classes, columns, facts)
         if self.repairs is not None:
@@ -176,7 +176,7 @@ class StoreWriter:
 
         It covers what is durable: all so far, or up to the last file that is complete; None before the first.
         """
-        self._wait()
+        self.background.wait()
         if self.backend.sync():
             self._saved = self._snapshot()
         return self._saved
@@ -194,7 +194,7 @@ class StoreWriter:
     def abort(self) -> None:
         """Remove what was built; a store that is being replaced or repaired stays as it was."""
         with suppress(Exception):  # the first error is the one to raise
-            self._wait()
+            self.background.wait()
         self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -207,7 +207,7 @@ class StoreWriter:
             self.abort()
             return 0
         with suppress(StorageError):  # the disk may be full
-            self._wait()
+            self.background.wait()
             self._note()
         self.backend.abort()
         return self._safe
@@ -248,7 +248,7 @@ class StoreWriter:
 
     def open(self, X: Rows, *, weighted: bool, numeric: bool) -> None:
         """Make directories and a writer for each array; nothing that is there already is removed."""
-        self._chunker = new_chunker(X, self.chunk_bytes, self._wait)
+        self._chunker = new_chunker(X, self.chunk_bytes, self.background.wait)
         columns = X.values.shape[1] if isinstance(X, Dense) else 0
         specs = specs_of(self._kind, columns, self._chunker.rows, weighted=weighted, numeric=numeric)
         self.backend.begin(self.directory, specs)
@@ -256,17 +256,6 @@ class StoreWriter:
     @property
     def _kind(self) -> str:
         return "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
-
-    def _hand_over(self, chunk: Chunk) -> None:
-        if self.background is None:
-            self._write_chunk(chunk)
-        else:
-            self.background.call(partial(self._write_chunk, chunk))
-
-    def _wait(self) -> None:
-        """Wait for the chunk that is being written. Raises what was raised there."""
-        if self.background is not None:
-            self.background.wait()
 
     def _write_chunk(self, chunk: Chunk) -> None:
         values = values_of(chunk, self.encoding)
@@ -320,10 +309,15 @@ class StoreWriter:
 class Background:
     """Hands work to another thread, one piece at a time; its errors are raised by the next ``call`` or ``wait``."""
 
+    at_once: bool = False
+    """Whether work is done by the caller's thread instead."""
     _last: Future[None] | None = None
 
     def call(self, work: Callable[[], None]) -> None:
         """Wait for the piece before, then hand over ``work``."""
+        if self.at_once:
+            work()
+            return
         self.wait()
         self._last = threading.submit(work)
 
