@@ -25,7 +25,7 @@ from streamsvm.errors import UsageError as UsageError
 from streamsvm.jobs.apply.evaluate import EvaluateResult
 from streamsvm.jobs.apply.predict import PredictResult
 from streamsvm.jobs.embed.build import EmbedResult
-from streamsvm.jobs.export import ExportResult
+from streamsvm.jobs.export.job import ExportResult
 from streamsvm.jobs.fit.driver import FitResult
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.ingest.run import IngestResult

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.embed.build import EmbedResult
-    from streamsvm.jobs.export import ExportResult
+    from streamsvm.jobs.export.job import ExportResult
     from streamsvm.jobs.fit.driver import FitResult
     from streamsvm.jobs.fit.job import FitJob
     from streamsvm.jobs.ingest.describe import DescribeResult

@@ -87,7 +87,7 @@ STEPS = {
     "export": JobStep(
         "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
         "streamsvm.jobs.options:ExportJob",
-        "streamsvm.jobs.export:export",
+        "streamsvm.jobs.export.job:export",
         ("model", "out"),
     ),
     "report": JobStep(

@@ -373,8 +373,8 @@ class ExportJob(OutputOptions):
     format: Annotated[
         str,
         Option(
-            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), or an ONNX graph, over columns as "
-            "the sources have them; or a file of streamsvm.",
+            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), or an ONNX graph (of a table with an "
+            "input a column), over columns as the sources have them; or a file of streamsvm.",
             "output",
             choices=(LIBLINEAR, LIBSVM, ONNX, STREAMSVM),
         ),

@@ -147,12 +147,3 @@ def test_onnx_steps_of_an_isotonic_function_are_those_of_the_table(tmp_path: Pat
         rows = np.concatenate([at, at + 0.03125, at - 0.03125, [-9.0, 9.0]]).astype(np.float32).astype(float)
         for found in evaluated(tmp_path / "model.onnx", rows[:, None]):
             assert np.allclose(found[:, 1], np.interp(rows, at, values), atol=1e-12)
-
-
-def test_onnx_tables_of_words_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
-    (tmp_path / "t.csv").write_text("color,y\n" + "red,a\nblue,b\n" * 60)
-    sv.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", label="y")
-    sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm")
-    with pytest.raises(sv.UsageError, match="'color' of the table"):
-        sv.export(tmp_path / "t.ssvm", tmp_path / "t.onnx", format="onnx")

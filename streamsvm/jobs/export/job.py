@@ -10,10 +10,10 @@ from typing import NamedTuple
 from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.export.onnx import write_onnx
 from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
 from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
-from streamsvm.model.onnx import write_onnx
 from streamsvm.outputs import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind, Output, claim, output_path
 from streamsvm.types import Report, silent
 

@@ -1,0 +1,512 @@
+"""A model as an ONNX graph: raw columns in; labels, decision values and probabilities out.
+
+    X -> less its offsets -> missing values filled -> rounded to float32, as rows are stored -> (x - shift) scale
+      -> kernel values of the points -> f = W k + b -> label, probabilities
+
+Input ``X`` (n, columns) float64, NaN where a value is missing and the model knows what stands for it. Outputs ``label`` (n,), int64
+where all classes are whole numbers, else text, and ``decision`` (n, k) float64, as ``Model.decision_function`` has it, k = 1 for two
+classes; and ``probabilities`` (n, classes) float64 where the model has them. A regression model has ``prediction`` (n,) float64 instead
+of ``label``. Operators are those of opset 17 (https://onnx.ai/onnx/operators), numbers float64 wherever rows are not rounded.
+
+A table with columns that are not all numbers has an input (n, 1) a column, by its name, instead of ``X``: text for categories and for yes
+and no, float64 for numbers, amounts and categories of whole numbers, and for points in time, in seconds since 1970 (UTC). What is missing
+is NaN, or empty text. The metadata ``inputs`` says in JSON which of them is 'text', 'number' or 'time'. The codes of values are of
+``LabelEncoder`` (ai.onnx.ml 2), the only operator of another domain. Month, day of the week and hour are computed from the days since
+March 1 of the year 0, whose leap day comes last (H. Hinnant, chrono-compatible low-level date algorithms, 2013).
+
+Calibrators become steps that compute what ``streamsvm.calibration.calibrators`` does. An isotonic function is a table of bends; the
+last bend that is not beyond f is found by bisection, which takes as many steps as the number of bends has bits, and memory for the
+rows alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from streamsvm.aliases import Array
+from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
+from streamsvm.errors import UsageError
+from streamsvm.features.expansion import Expansion
+from streamsvm.jobs.export.table import (
+    KEEP,
+    RawTable,
+    free_name,
+    has_other,
+    raw_table,
+    split_values,
+    truth_words,
+)
+from streamsvm.model import Model
+from streamsvm.model.liblinear_libsvm import WHOLE
+from streamsvm.rows import CSR, Float64, Int64
+from streamsvm.store.sources.cell_parsing import YEAR_2000, YEAR_SECONDS
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, SINGLE, YEARS, Column
+
+INT64 = 7
+"""``onnx.TensorProto.INT64``."""
+OPSET, FORMAT = 17, 8
+"""Versions of the operators and of the file. The latter is how our files begin, with the name of the program (``outputs``)."""
+
+
+LEARNING, LEARNING_OPSET = "ai.onnx.ml", 3
+"""The domain of ``LabelEncoder`` and its version."""
+MOST_CROSSED = 10**7
+"""The most combinations of values of a cross that a graph has a table of."""
+MEANINGS = {
+    "number": "a number; NaN where it is missing",
+    AMOUNT: "the amount as a number; NaN where it is missing",
+    BOOLEAN: "yes or no, true or false, 1 or 0 as text; empty where it is missing",
+    "text": "text without blanks around it; empty where it is missing",
+    YEARS: "seconds since 1970 (UTC); NaN where it is missing",
+}
+"""What is said of the inputs of a table."""
+
+
+def write_onnx(model: Model) -> Iterator[bytes]:
+    """Yield the bytes of the graph. Raises UsageError without ``onnx``, for columns of text that is hashed, and where pairs vote."""
+    model.check_one_each()
+    try:
+        from onnx import checker, helper
+    except ModuleNotFoundError as error:
+        raise UsageError("onnx is not installed", hint="pip install 'streamsvm[onnx]'") from error
+    table = raw_table(model)
+    columns = [] if table is None or table.only_numbers else list(table.sources)
+    graph = GraphBuilder(columns)
+    if table is None or table.only_numbers:
+        rows, width = _add_rows(model, graph)
+        inputs, decision = [value_info("X", np.float64, width)], _add_decision(model, graph, rows)
+    else:
+        table.check("an ONNX graph", clocks=False)
+        inputs, decision = _add_table(model, graph, table)
+    named = {name: free_name(name, set(columns)) for name in ("prediction", "label", "decision", "probabilities")}
+    if model.numeric:
+        answer = _add_prediction(graph, decision, named["prediction"])
+    else:
+        answer = _add_labels(model, graph, decision, named["label"])
+    outputs = [answer, value_info(named["decision"], np.float64, len(model.weights))]
+    graph.add("Identity", decision, out=named["decision"])
+    if model.calibration is not None:
+        found = _add_calibrator(graph, model.calibration.calibrator, decision, len(model.weights))
+        graph.add("Identity", found, out=named["probabilities"])
+        outputs.append(value_info(named["probabilities"], np.float64, len(model.classes)))
+    facts = {"classes": ", ".join(model.classes), "columns": ", ".join(model.names or ())}
+    domains = [helper.make_opsetid("", OPSET)]
+    if table is not None and columns:
+        facts["inputs"] = json.dumps({name: _kind_of_input(table, name) for name in columns})
+        domains.append(helper.make_opsetid(LEARNING, LEARNING_OPSET))
+    body = helper.make_graph(graph.nodes, "streamsvm", inputs, outputs, graph.constants)
+    proto = helper.make_model(body, producer_name="streamsvm", ir_version=FORMAT, opset_imports=domains)
+    helper.set_model_props(proto, facts)
+    checker.check_model(proto, full_check=True)
+    yield proto.SerializeToString(deterministic=True)
+
+
+def _add_rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
+    """Add the rows as they are stored, in float64; also return how many columns their source has."""
+    filling = (model.provenance.get("encoding") or {}).get("missing")
+    indicators = np.array([] if filling is None else filling["indicators"], np.int64)
+    columns, offsets = model.columns - len(indicators), None
+    if model.offsets:
+        offsets = np.zeros(columns)
+        offsets[list(model.offsets)] = list(model.offsets.values())
+    values = None if filling is None else np.array(filling["values"], np.float64)
+    return _add_storing(graph, "X", offsets, values, indicators), columns
+
+
+def _add_storing(
+    graph: GraphBuilder, rows: str, offsets: Float64 | None, filling: Float64 | None, indicators: Int64
+) -> str:
+    """Add what an ingest does to numbers (n, columns): less their offsets, filled, rounded to float32, with indicators behind them."""
+    from onnx import TensorProto
+
+    if offsets is not None:
+        rows = graph.add("Sub", rows, graph.constant(offsets))
+    if filling is not None:
+        absent = graph.add("IsNaN", rows)
+        rows = graph.add("Where", absent, graph.constant(filling), rows)
+        if len(indicators):
+            marked = graph.add("Gather", absent, graph.constant(indicators), axis=1)
+            rows = graph.add("Concat", rows, graph.add("Cast", marked, to=TensorProto.DOUBLE), axis=1)
+    single = graph.add("Cast", rows, to=TensorProto.FLOAT)
+    return graph.add("Cast", single, to=TensorProto.DOUBLE)
+
+
+# -- rows of a table ---------------------------------------------------------------------------------------------------
+
+
+class CodedColumn(NamedTuple):
+    """A column of which one of several feature columns is 1."""
+
+    first: int
+    """The number of its first feature column."""
+    width: int
+    codes: str
+    """Which of its feature columns is 1 (n,) int64; ``width`` for none."""
+
+
+def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list[Any], str]:
+    """Add the inputs of a table and the decision values (n, k) of its rows; return the declarations of the inputs."""
+    inputs = [_declare_input(table, name) for name in table.sources]
+    codes_of_sources = {
+        name: _add_source_codes(graph, table, name) for name, kind in table.sources.items() if kind == CATEGORY
+    }
+    times = {name: _add_clock(graph, name) for name, kind in table.sources.items() if kind == YEARS}
+    places, singles, coded = [], [], []
+    for first, column in table.placed():
+        if column.kind in SINGLE:
+            places.append(first)
+            singles.append(_add_number(graph, table, column, times))
+        elif column.kind == CATEGORY:
+            coded.append(CodedColumn(first, column.width, _add_codes(graph, table, column, codes_of_sources)))
+        else:
+            coded.append(CodedColumn(first, column.width, times[column.name].code_of(column.kind)))
+    which = np.array(places, np.int64)
+    numbers = ""
+    if singles:
+        marked = np.array([places.index(j) for j in table.indicators.tolist()], np.int64)
+        filling = None if table.filling is None else table.filling[which]
+        joined = graph.add("Concat", *singles, axis=1)
+        numbers = _add_storing(graph, joined, table.offsets[which], filling, marked)
+        which = np.append(which, table.schema.width + np.arange(len(marked)))
+    if model.expansion is not None:
+        return inputs, _add_decision(model, graph, _add_one_hot_rows(graph, table, numbers, which, coded))
+    decision = graph.constant(model.weights[:, -1][np.newaxis])
+    if numbers:
+        product = graph.add("MatMul", numbers, graph.constant(model.weights[:, which].T))
+        decision = graph.add("Add", product, decision)
+    for part in coded:
+        weights = model.weights[:, part.first : part.first + part.width].T
+        effect = graph.constant(_one_hot(table, part) @ weights)
+        decision = graph.add("Add", decision, graph.add("Gather", effect, part.codes, axis=0))
+    return inputs, decision
+
+
+def _add_one_hot_rows(
+    graph: GraphBuilder, table: RawTable, numbers: str, which: Int64, coded: list[CodedColumn]
+) -> str:
+    """Add the rows as they are stored (n, d): numbers, whose feature columns are ``which``, and a 1 a coded column."""
+    parts, order = [numbers] if numbers else [], [which]
+    for column in coded:
+        parts.append(graph.add("Gather", graph.constant(_one_hot(table, column)), column.codes, axis=0))
+        order.append(column.first + np.arange(column.width))
+    joined = graph.add("Concat", *parts, axis=1)
+    return graph.add("Gather", joined, graph.constant(np.argsort(np.concatenate(order))), axis=1)
+
+
+def _one_hot(table: RawTable, column: CodedColumn) -> Float64:
+    """Return the stored feature columns for each code (width + 1, width), the last for none."""
+    found = np.eye(column.width + 1, column.width) - table.offsets[column.first : column.first + column.width]
+    return found.astype(np.float32).astype(np.float64)
+
+
+def _kind_of_input(table: RawTable, name: str) -> str:
+    """Return what a column of the table is to be given as: 'number', 'text' or 'time'."""
+    kind = table.sources[name]
+    if kind == YEARS:
+        return "time"
+    return "text" if kind == BOOLEAN or (kind == CATEGORY and not table.is_numeric(name)) else "number"
+
+
+def _declare_input(table: RawTable, name: str) -> Any:
+    """Return the declaration of the input of a column of the table."""
+    kind = _kind_of_input(table, name)
+    meaning = MEANINGS.get(table.sources[name]) or MEANINGS[kind]
+    return value_info(name, str if kind == "text" else np.float64, 1, meaning=meaning)
+
+
+def _add_number(graph: GraphBuilder, table: RawTable, column: Column, times: dict[str, Clock]) -> str:
+    """Add a column that is one number (n, 1) float64, NaN where it is missing."""
+    if column.kind == YEARS:
+        return times[column.name].years
+    if column.kind == BOOLEAN:
+        yes, no = truth_words()
+        codes = {**dict.fromkeys(yes, 1), **dict.fromkeys(no, 0), **dict.fromkeys(table.words.given, 2)}
+        return graph.add("Gather", graph.constant(np.array([0.0, 1.0, np.nan])), graph.encode(column.name, codes, 2))
+    found = column.name
+    for value in table.words.values:
+        absent = graph.add("Equal", found, graph.constant(np.array(value)))
+        found = graph.add("Where", absent, graph.constant(np.array(np.nan)), found)
+    return found
+
+
+def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
+    """Add which of its known values a category has (n,) int64; as many as there are for others, and one more for missing ones."""
+    values = table.values_of(name)
+    known, absent = {value: code for code, value in enumerate(values)}, len(values) + 1
+    if not table.is_numeric(name):
+        also = {f"{value}.0": code for value, code in known.items() if WHOLE.fullmatch(value)}
+        also |= {value.capitalize(): code for value, code in known.items() if value in ("true", "false")}
+        words = dict.fromkeys(table.words.given, absent)
+        return graph.flatten(graph.encode(name, {"": absent} | also | known | words, len(values)))
+    numbers = {int(value): code for value, code in known.items()}
+    numbers |= {int(value): absent for value in table.words.values if value == int(value)}
+    other, gap = min(numbers) - 1, min(numbers) - 2
+    whole = graph.add("Equal", graph.add("Floor", name), name)
+    found = graph.add("Where", whole, name, graph.constant(np.array(float(other))))
+    found = graph.add("Where", graph.add("IsNaN", name), graph.constant(np.array(float(gap))), found)
+    limit = graph.constant(np.array(float(max(numbers) + 1)))
+    found = graph.add("Max", graph.add("Min", found, limit), graph.constant(np.array(float(gap))))
+    return graph.flatten(graph.encode(graph.add("Cast", found, to=INT64), numbers | {gap: absent}, len(values)))
+
+
+def _add_codes(graph: GraphBuilder, table: RawTable, column: Column, codes_of_sources: dict[str, str]) -> str:
+    """Add which feature column of a category or a cross is 1 (n,) int64; its width for none."""
+    values = [table.values_of(name) for name in column.sources]
+    shape = [len(known) + 2 for known in values]
+    if np.prod(shape, dtype=np.float64) > MOST_CROSSED:
+        raise UsageError(f"the cross '{column.name}' has more than {MOST_CROSSED} combinations of values", hint=KEEP)
+    none, other = column.width, column.width - 1 if has_other(column) else column.width
+    codes = np.full(shape, other, np.int64)
+    for axis in range(len(shape)):
+        np.moveaxis(codes, axis, 0)[-1] = none  # a missing part
+    place = [{value: code for code, value in enumerate(known)} for known in values]
+    for code, parts in enumerate(split_values(column)):
+        codes[tuple(place[k][value] for k, value in enumerate(parts))] = code
+    found = codes_of_sources[column.sources[0]]
+    for name, size in zip(column.sources[1:], shape[1:], strict=True):
+        found = graph.add("Mul", found, graph.constant(np.array(size)))
+        found = graph.add("Add", found, codes_of_sources[name])
+    return graph.add("Gather", graph.constant(codes.ravel()), found)
+
+
+class Clock(NamedTuple):
+    """The parts of a point in time; codes (n,) int64 are those of feature columns, one more than the last for none."""
+
+    years: str
+    """Years since 2000 (n, 1) float64, NaN where the time is missing."""
+    month: str
+    weekday: str
+    hour: str
+
+    def code_of(self, kind: str) -> str:
+        """Return the codes of a part of the calendar."""
+        return str(getattr(self, kind))
+
+
+def _add_clock(graph: GraphBuilder, name: str) -> Clock:
+    """Add the parts of a column of seconds since 1970. Their sizes stay below 2^53: float64 is exact."""
+
+    def number(value: float) -> str:
+        return graph.constant(np.array(float(value)))
+
+    def quotient(value: str, by: float) -> str:
+        return graph.add("Floor", graph.add("Div", value, number(by)))
+
+    def remainder(value: str, by: float) -> str:
+        return graph.add("Sub", value, graph.add("Mul", quotient(value, by), number(by)))
+
+    def code(value: str, none: int) -> str:
+        kept = graph.add("Where", absent, number(none), value)
+        return graph.flatten(graph.add("Cast", kept, to=INT64))
+
+    seconds = graph.add("Floor", name)
+    years = graph.add("Div", graph.add("Sub", seconds, number(YEAR_2000)), number(YEAR_SECONDS))
+    absent = graph.add("IsNaN", name)
+    seconds = graph.add("Where", absent, number(0), seconds)
+    days = quotient(seconds, 86400)
+    hour = quotient(remainder(seconds, 86400), 3600)
+    weekday = remainder(graph.add("Add", days, number(3)), 7)
+    day = remainder(graph.add("Add", days, number(719_468)), 146_097)  # of the era of 400 years
+    leap = graph.add("Sub", quotient(day, 36_524), quotient(day, 146_096))
+    year = quotient(graph.add("Add", graph.add("Sub", day, quotient(day, 1460)), leap), 365)
+    leap = graph.add("Sub", quotient(year, 4), quotient(year, 100))
+    day = graph.add("Sub", day, graph.add("Add", graph.add("Mul", year, number(365)), leap))  # of the year from March 1
+    since_march = quotient(graph.add("Add", graph.add("Mul", day, number(5)), number(2)), 153)
+    month = remainder(graph.add("Add", since_march, number(2)), 12)
+    return Clock(years, code(month, 12), code(weekday, 7), code(hour, 24))
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def _add_decision(model: Model, graph: GraphBuilder, rows: str) -> str:
+    """Add the decision values (n, k)."""
+    if model.expansion is not None:
+        rows = _add_kernel_values(model.expansion, graph, rows)
+    product = graph.add("MatMul", rows, graph.constant(model.weights[:, :-1].T))
+    return graph.add("Add", product, graph.constant(model.weights[:, -1]))
+
+
+def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> str:
+    """Add the kernel values (n, m) of rows and points."""
+    if expansion.scale is not None and expansion.shift is not None:
+        shifted = graph.add("Sub", rows, graph.constant(expansion.shift.astype(np.float64)))
+        rows = graph.add("Mul", shifted, graph.constant(expansion.scale.astype(np.float64)))
+    points, known = _dense_points(expansion), expansion.parameters
+    if expansion.kernel == "rbf":
+        center = points.mean(axis=0)
+        rows, points = graph.add("Sub", rows, graph.constant(center)), points - center
+    if expansion.kernel == "laplacian":
+        apart = graph.add("Sub", graph.add("Unsqueeze", rows, graph.constant(np.array([1]))), graph.constant(points))
+        length = graph.add("ReduceSum", graph.add("Abs", apart), graph.constant(np.array([2])), keepdims=0)
+        return graph.add("Exp", graph.add("Mul", length, graph.constant(np.array(-known["gamma"]))))
+    product = graph.add("MatMul", rows, graph.constant(points.T))
+    if expansion.kernel == "rbf":
+        return _add_rbf(graph, rows, points, product, known["gamma"])
+    if expansion.kernel == "linear":
+        return graph.add("Mul", product, graph.constant(np.array(known["scale"])))
+    scaled = graph.add("Mul", product, graph.constant(np.array(known["gamma"])))
+    moved = graph.add("Add", scaled, graph.constant(np.array(known["coef0"])))
+    if expansion.kernel == "sigmoid":
+        return graph.add("Tanh", moved)
+    if expansion.kernel == "polynomial":
+        return graph.add("Pow", moved, graph.constant(np.array(known["degree"])))
+    raise UsageError(f"the kernel '{expansion.kernel}' has no operators in ONNX", hint="keep the model as it is")
+
+
+def _add_rbf(graph: GraphBuilder, rows: str, points: Float64, product: str, gamma: float) -> str:
+    """Add exp(-gamma max(0, |x|^2 + |z|^2 - 2 x.z)) (n, m), for rows and points centered at the mean of the points against cancellation."""
+    squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), graph.constant(np.array([1])), keepdims=1)
+    doubled = graph.add("Mul", product, graph.constant(np.array(2.0)))
+    sums = graph.add("Add", squares, graph.constant(np.square(points).sum(axis=1)))
+    apart = graph.add("Max", graph.add("Sub", sums, doubled), graph.constant(np.array(0.0)))
+    return graph.add("Exp", graph.add("Mul", apart, graph.constant(np.array(-gamma))))
+
+
+def _dense_points(expansion: Expansion) -> Float64:
+    """Return the points as a matrix (m, d) float64."""
+    points = expansion.points
+    if isinstance(points, CSR):
+        shape = (len(points.indptr) - 1, expansion.columns)
+        dense: Array = scipy.sparse.csr_array((points.data, points.indices, points.indptr), shape).toarray()
+        return dense.astype(np.float64)
+    return points.values.astype(np.float64)
+
+
+def _add_prediction(graph: GraphBuilder, decision: str, out: str) -> Any:
+    """Add the predicted numbers and return their declaration."""
+    graph.add("Squeeze", decision, graph.constant(np.array([1])), out=out)
+    return value_info(out, np.float64)
+
+
+def _add_labels(model: Model, graph: GraphBuilder, decision: str, out: str) -> Any:
+    """Add the labels and return their declaration."""
+    from onnx import TensorProto
+
+    if len(model.weights) == 1:
+        positive = graph.add("Greater", decision, graph.constant(np.array(0.0)))
+        codes = graph.add("Squeeze", graph.add("Cast", positive, to=TensorProto.INT64), graph.constant(np.array([1])))
+    else:
+        codes = graph.add("ArgMax", decision, axis=1, keepdims=0)
+    whole = all(WHOLE.fullmatch(name) for name in model.classes)
+    names = np.array([int(name) for name in model.classes]) if whole else np.array(model.classes, np.object_)
+    graph.add("Gather", graph.constant(names), codes, out=out, axis=0)
+    return value_info(out, np.int64 if whole else str)
+
+
+def _add_calibrator(graph: GraphBuilder, calibrator: Calibrator, decision: str, problems: int) -> str:
+    """Add the nodes of a calibrator for so many decision values, and return the name of the probabilities.
+
+    Raises UsageError for a calibrator that ONNX cannot express.
+    """
+    if isinstance(calibrator, PlattSigmoid):
+        sloped = graph.add("Mul", decision, graph.constant(calibrator.slopes))
+        moved = graph.add("Add", sloped, graph.constant(calibrator.offsets))
+        return _add_normalize(graph, _add_sigma(graph, moved), problems)
+    if isinstance(calibrator, Isotonic):
+        return _add_normalize(graph, _add_interpolation(graph, calibrator, decision), problems)
+    if isinstance(calibrator, Temperature):
+        scaled = graph.add("Mul", decision, graph.constant(np.array(calibrator.inverse)))
+        if problems == 1:
+            return _add_normalize(graph, _add_sigma(graph, scaled), problems)
+        return graph.add("Softmax", scaled, axis=1)
+    raise UsageError(f"the calibration '{calibrator.method}' has no operators in ONNX", hint="keep the model as it is")
+
+
+def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
+    """Add ``calibrators.normalize``: probabilities of all classes from those of each against the rest."""
+    one, nothing = graph.constant(np.array(1.0)), graph.constant(np.array(0.0))
+    if problems == 1:
+        return graph.add("Concat", graph.add("Sub", one, values), values, axis=1)
+    sums = graph.add("ReduceSum", values, graph.constant(np.array([1])), keepdims=1)
+    known, each = graph.add("Greater", sums, nothing), graph.constant(np.array(float(problems)))
+    return graph.add("Div", graph.add("Where", known, values, one), graph.add("Where", known, sums, each))
+
+
+def _add_sigma(graph: GraphBuilder, z: str) -> str:
+    """Add ``calibrators.sigma``: 1 / (1 + e^-z), exact in both tails."""
+    one, below = graph.constant(np.array(1.0)), graph.add("Less", z, graph.constant(np.array(0.0)))
+    tail = graph.add("Exp", graph.add("Neg", graph.add("Abs", z)))
+    return graph.add("Div", graph.add("Where", below, tail, one), graph.add("Add", one, tail))
+
+
+def _add_interpolation(graph: GraphBuilder, calibrator: Isotonic, decision: str) -> str:
+    """Add g_k(f_k) (n, k): the value at the last bend not beyond f, plus the slope from there times the distance."""
+    bits = max(len(at) for at, _ in calibrator.steps).bit_length()
+    tables = [_pad_bends(at, values, 1 << bits) for at, values in calibrator.steps]
+    at, values, slopes = (graph.constant(np.concatenate(parts)) for parts in zip(*tables, strict=True))
+    f = graph.add("Max", decision, graph.constant(np.array([first[0] for first, _ in calibrator.steps])))
+    starts = graph.constant(np.arange(len(tables), dtype=np.int64) << bits)
+    place = graph.add("Add", graph.add("Cast", graph.add("Mul", f, graph.constant(np.array(0.0))), to=INT64), starts)
+    for bit in reversed(range(bits)):
+        further = graph.add("Add", place, graph.constant(np.array(1 << bit)))
+        reached = graph.add("GreaterOrEqual", f, graph.add("Gather", at, further))
+        place = graph.add("Where", reached, further, place)
+    beyond = graph.add("Sub", f, graph.add("Gather", at, place))
+    return graph.add(
+        "Add", graph.add("Gather", values, place), graph.add("Mul", graph.add("Gather", slopes, place), beyond)
+    )
+
+
+def _pad_bends(at: Float64, values: Float64, size: int) -> tuple[Float64, Float64, Float64]:
+    """Return the bends of one function, the values there and the slopes after them, padded to ``size``; no f reaches the padding."""
+    widths, rises = np.diff(at), np.diff(values)
+    slopes = np.divide(rises, widths, out=np.zeros(len(widths)), where=widths > 0)
+    more = size - len(at)
+    return (
+        np.append(at, np.full(more, np.inf)),
+        np.append(values, np.full(more, values[-1])),
+        np.append(slopes, np.zeros(more + 1)),
+    )
+
+
+def value_info(name: str, kind: Any, *shape: int, meaning: str = "") -> Any:
+    """Return the declaration of an input or output: any number of rows, of so many columns each."""
+    from onnx import TensorProto, helper
+
+    kinds = {np.float64: TensorProto.DOUBLE, np.int64: TensorProto.INT64, str: TensorProto.STRING}
+    return helper.make_tensor_value_info(name, kinds[kind], ["n", *shape], meaning)
+
+
+class GraphBuilder:
+    """Nodes and constants of a graph under construction; adding one returns the name of its value, which is none of ``taken``."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._prefix = ""
+        while any(re.fullmatch(f"{self._prefix}[cv][0-9]+", name) for name in taken):
+            self._prefix += "_"
+
+    def add(self, operator: str, *inputs: str, out: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output."""
+        from onnx import helper
+
+        out = out or f"{self._prefix}v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [out], **attributes))
+        return out
+
+    def constant(self, values: Any) -> str:
+        """Add an array and return its name."""
+        from onnx import numpy_helper
+
+        name = f"{self._prefix}c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
+
+    def encode(self, values: str, codes: Mapping[Any, int], default: int) -> str:
+        """Add the code of each value, text or int64; ``default`` for one that has none."""
+        keys = list(codes)
+        kind = "keys_int64s" if keys and isinstance(keys[0], int) else "keys_strings"
+        given: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
+        return self.add("LabelEncoder", values, **given, domain=LEARNING)
+
+    def flatten(self, values: str) -> str:
+        """Add the only column (n,) of values (n, 1)."""
+        return self.add("Squeeze", values, self.constant(np.array([1])))

@@ -1,0 +1,151 @@
+"""Models of raw tables in other programs: decision values, labels and probabilities are those of the model, of rows as they are in the table."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamsvm as sv
+
+pd = pytest.importorskip("pandas", reason="needs pandas: pip install pandas")
+NEAR = 1e-5
+COLUMNS = ("day=date:%d/%m/%Y", "stamp=epoch")
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "linear": ("two", {"missing": "mean"}, {}),
+    "sigmoid": (
+        "two",
+        {"missing": "indicator", "cross": ["color*size"]},
+        {"standardize": True, "calibrate": "sigmoid"},
+    ),
+    "isotonic": ("three", {"missing": "zero", "min_count": 90}, {"calibrate": "isotonic"}),
+    "logistic": ("whole", {"missing": "indicator", "missing_words": ["-9"]}, {"loss": "logistic"}),
+    "regression": ("number", {"missing": "mean", "task": "regression"}, {"loss": "squared"}),
+    "one class": ("two", {"missing": "zero"}, {"one_class": True, "nu": 0.2}),
+    "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
+    "several kernels": ("three", {"missing": "mean"}, {"kernel": "laplacian", "landmarks": 20, "calibrate": "sigmoid"}),
+}
+
+
+def raw_table(rows: int, seed: int, *, new: bool = False) -> Any:
+    """A table with a column of every kind, with gaps; ``new``: with values that training has not seen."""
+    rng = np.random.default_rng(seed)
+    found = pd.DataFrame(
+        {
+            "color": rng.choice(["red", "blue", "green"] + ["pink"] * new, rows),
+            "size": rng.choice([1, 2, 30] + [77] * new, rows),
+            "big": rng.random(rows) < 0.5,
+            "decision": rng.choice(["Yes", "no"], rows),  # as an output would be called
+            "price": [f"${value:,.2f}" for value in rng.random(rows) * 5000],
+            "v1": rng.normal(size=rows),  # as an inner value of a graph would be called
+            "when": pd.Timestamp("1969-01-01") + pd.to_timedelta(rng.integers(0, 2 * 10**9, rows), unit="s"),
+            "day": [f"{d:02d}/{m:02d}/{y}" for d, m, y in rng.integers((1, 1, 1930), (29, 13, 2030), (rows, 3))],
+            "stamp": rng.integers(0, 10**9, rows).astype(float),
+            "it's far": 2e9 + rng.normal(size=rows),
+        }
+    )
+    score = found["v1"] + (found["color"] == "red") - found["big"] + rng.normal(size=rows) * 0.3
+    for name in ("color", "big", "decision", "price"):
+        found[name] = found[name].astype(object).where(rng.random(rows) > 0.1, None)
+    for name in ("v1", "when", "stamp", "it's far"):
+        found[name] = found[name].where(rng.random(rows) > 0.1)
+    found["two"] = np.where(score > 0.5, "good", "bad")
+    found["three"] = np.array(["low", "it's mid", "high"])[np.digitize(score, [0.0, 1.0])]
+    found["whole"] = np.digitize(score, [0.5])
+    return found.assign(number=score)
+
+
+TARGETS = ("two", "three", "whole", "number")
+TEST = raw_table(120, 1, new=True)
+
+
+@lru_cache
+def fitted(name: str) -> sv.Model:
+    """The model of a case, fitted once."""
+    import tempfile
+
+    label, ingest, options = CASES[name]
+    drop = [other for other in TARGETS if other != label]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "rows.zarr"
+        chosen = {"categorical": ["size"], "column": COLUMNS} | ingest
+        sv.ingest(raw_table(300, 0), store, label=label, drop=drop, **chosen)
+        found: sv.Model = sv.fit(store, Path(folder) / "model.ssvm", tolerance=0.05, **options).model
+    return found
+
+
+def agree(model: sv.Model, decision: Any, answer: Any, probabilities: Any = None) -> None:
+    """Compare what another program says of ``TEST`` with what the model says."""
+    expected = model.decision_function(TEST)
+    size = max(1.0, np.abs(expected).max())
+    assert np.ptp(expected) > 0.5 * size
+    assert np.abs(np.reshape(decision, expected.shape) - expected).max() <= NEAR * size
+    if model.numeric:
+        assert np.abs(np.ravel(answer) - expected).max() <= NEAR * size
+    else:
+        assert np.array_equal(np.ravel(answer).astype(str), model.predict(TEST).astype(str))
+    if model.calibration is not None:
+        assert np.abs(np.asarray(probabilities) - model.predict_proba(TEST)).max() <= NEAR
+
+
+# -- ONNX --------------------------------------------------------------------------------------------------------------
+
+
+def onnx_inputs(kinds: dict[str, str], frame: Any) -> dict[str, Any]:
+    """The inputs of a graph, as the how-to page makes them."""
+    found = {}
+    for name, kind in kinds.items():
+        column = frame[name]
+        if kind == "time" and not pd.api.types.is_numeric_dtype(column):
+            moments = pd.to_datetime(column, format="%d/%m/%Y" if name == "day" else None)
+            column = (moments - pd.Timestamp(0)).dt.total_seconds()
+        if name == "price":
+            column = column.str.replace(r"[$,]", "", regex=True)
+        if kind == "text":
+            found[name] = column.astype(object).where(column.notna(), "").astype(str).to_numpy(object)[:, None]
+        else:
+            found[name] = column.to_numpy(float)[:, None]
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_onnx_graph_of_a_table_takes_its_columns(tmp_path: Path, name: str) -> None:
+    onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    model = fitted(name)
+    sv.export(model, tmp_path / "model.onnx", format="onnx")
+    graph = onnx.load(tmp_path / "model.onnx")
+    kinds = json.loads({p.key: p.value for p in graph.metadata_props}["inputs"])
+    assert list(kinds) == [one.name for one in graph.graph.input] == list(TEST.columns[: -len(TARGETS)])
+    assert kinds["size"] == "number"
+    outputs = [one.name for one in graph.graph.output]
+    given = onnx_inputs(kinds, TEST)
+    try:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+        found = dict(zip(outputs, session.run(None, given), strict=True))
+    except ModuleNotFoundError:
+        from onnx.reference import ReferenceEvaluator
+
+        found = dict(zip(outputs, ReferenceEvaluator(graph).run(None, given), strict=True))
+    answer = found["prediction" if model.numeric else "label"]
+    agree(model, found["decision_"], answer, found.get("probabilities"))
+
+
+def test_onnx_graph_of_hashed_text_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    for kind, said in (("hash", "is hashed"), ("words", "is cut into words")):
+        chosen: dict[str, Any] = {
+            "column": [f"color={kind}"],
+            "drop": [*TARGETS[1:], *TEST.columns[1:10]],
+            "missing": "zero",
+        }
+        sv.ingest(raw_table(300, 0), tmp_path / "rows.zarr", label="two", overwrite=True, **chosen)
+        sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", overwrite=True)
+        with pytest.raises(sv.UsageError, match=f"'color' of the table {said}") as caught:
+            sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
+        assert "--column color=category" in str(caught.value)
