@@ -326,10 +326,15 @@ class EvaluatedNumbers(msgspec.Struct):
 
 
 class GridPoint(msgspec.Struct):
-    """A point of a search: the mean error over the folds, and the settings."""
+    """A point of a search: the mean score over the folds, and the settings."""
 
-    error: float
     standard_error: float
+    error: float = math.nan
+    """The score, where the measure is an error ..."""
+    score: float | None = None
+    """... and where it is another one."""
+    share: float = 1.0
+    """The share of the rows that was used, in a round of halving."""
     C: float | None = None
     """None where nu stands in its place."""
     nu: float | None = None
@@ -339,6 +344,11 @@ class GridPoint(msgspec.Struct):
     """The most passes of all folds."""
     gap: float = 0.0
     """The widest gap of all folds."""
+
+    @property
+    def value(self) -> float:
+        """The score, whatever its measure."""
+        return self.error if self.score is None else self.score
 
     @property
     def loss_weight(self) -> float:
@@ -355,18 +365,28 @@ class Search(msgspec.Struct):
     best: GridPoint
     scores: list[GridPoint]
     measure: str = "error"
-    """What the error is."""
+    """By what points are judged."""
     in_percent: bool = True
-    """Whether the error is a share, shown in percent."""
+    """Whether that is a share, shown in percent."""
+    higher_is_better: bool = False
+
+    @property
+    def whole(self) -> list[GridPoint]:
+        """The points that were judged on all rows."""
+        return [score for score in self.scores if score.share == 1.0]
+
+    def rank(self, value: float) -> float:
+        """Return a number that is the smaller the better a score is."""
+        return -value if self.higher_is_better else value
 
     @property
     def axis(self) -> str:
         """'C' or 'nu', whichever was searched."""
         return "C" if self.best.nu is None else "nu"
 
-    def text(self, error: float, digits: int) -> str:
-        """Return an error as people read it."""
-        return percent(error, digits) if self.in_percent else f"{error:.{digits}g}"
+    def text(self, value: float, digits: int) -> str:
+        """Return a score as people read it."""
+        return percent(value, digits) if self.in_percent else f"{value:.{digits}g}"
 
 
 @dataclass(slots=True)

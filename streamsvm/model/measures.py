@@ -39,6 +39,8 @@ SORTING = 64
 """Bytes a row while decision values of one model are sorted and summed: order, values, sums of both classes."""
 LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "probabilities", "numbers"
 """What a measure looks at."""
+NO_BETTER = 0.99
+"""An error of at least this share of that of always predicting the most frequent class says nothing."""
 COST = "cost"
 COST_FORM = "cost:fp=X,fn=Y"
 """How the cost of the two kinds of error is written."""
@@ -128,7 +130,7 @@ def parse_measure(text: str, option: str = "--score") -> Measure:
 
 def says_nothing(error: float, majority_error: float | None) -> str | None:
     """Return a notice where an error is no better than that of always predicting the most frequent class, else None."""
-    if majority_error is None or error < majority_error:
+    if majority_error is None or error < NO_BETTER * majority_error:
         return None
     return (
         f"the error says nothing here: it is {percent(error, 4)}, and that of always predicting the most frequent class is "

@@ -20,6 +20,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.folds import CHUNKS_PER_FOLD, cut_sizes, deal
 from streamsvm.jobs.tune.results import best_of
 from streamsvm.jobs.tune.run import tune_in_memory
+from streamsvm.model.measures import BALANCED_ERROR, ERROR, parse_measure
 from streamsvm.rows import Int32, Int64
 from streamsvm.sklearn.base import build_job, class_weights, encode_classes, estimator, own
 from streamsvm.sklearn.rows import StreamRows, as_value_errors, check_own_labels, check_weights, make_store
@@ -89,6 +90,16 @@ def assign_folds(cv: Any, X: Any, y: Array) -> Int32:
     return fold
 
 
+SCORING = {
+    "accuracy": "error",
+    "balanced_accuracy": "balanced_error",
+    "f1_macro": "f1",
+    "roc_auc": "auc",
+    "roc_auc_ovr": "auc",
+    "neg_log_loss": "log_loss",
+    "neg_brier_score": "brier",
+}
+"""Scikit-learn's words for measures."""
 DEFAULT_COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
@@ -111,12 +122,18 @@ class StreamSVCCV(StreamClassifier):
     tolerance, max_passes, memory, missing, random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``.
 
+    scoring : str, optional
+        The measure that chooses C, as ``--score`` of ``tune``: 'error', 'balanced_error', 'f1', 'auc', 'average_precision', 'cost:fp=1,fn=50',
+        with loss 'logistic' also 'log_loss' and 'brier'; or scikit-learn's word for one of them: 'accuracy', 'balanced_accuracy', 'roc_auc',
+        'neg_log_loss', 'neg_brier_score', 'f1_macro'. Of two classes the rarer one is the positive one. By default the error.
+
     Attributes
     ----------
     C_ : float
-        The value with the least error; among equals the smallest.
+        The value with the best score; among equals the smallest.
     scores_ : ndarray (cv, n_Cs)
-        The share of right answers on each fold, for each of ``Cs``.
+        The score on each fold, for each of ``Cs``, the greater the better: by default the share of right answers, less the measure where a small one
+        is good.
     classes_, coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, n_features_in_
         Of the fit with C_ to all rows, as of ``StreamSVC``.
 
@@ -131,6 +148,7 @@ class StreamSVCCV(StreamClassifier):
 
     Cs: Sequence[float] = own(default=DEFAULT_COSTS, kw_only=False)
     cv: Any = own(default=5)
+    scoring: str | None = own(default=None)
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
         self._search_arrays(X, y, sample_weight)
@@ -175,9 +193,14 @@ class StreamSVCCV(StreamClassifier):
         if fold is None and not isinstance(self.cv, int):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
         folds = self.cv if fold is None else int(fold.max()) + 1
-        grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors}
+        score = SCORING.get(self.scoring or "", self.scoring)
+        grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors, "score": score}
         job = build_job("tune", self, {"store": "", "out": ""} | grid)
         with open_job_report(progress=self.verbose, on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
-        self.C_ = best_of(scores).loss_weight
-        self.scores_ = 1.0 - np.array([score.errors for score in scores]).T
+        measure = ERROR if score is None else parse_measure(score, "scoring")
+        self.C_ = best_of(scores, measure).loss_weight
+        found = np.array([one.folds for one in scores]).T
+        if measure in {ERROR, BALANCED_ERROR}:
+            found = 1.0 - found
+        self.scores_ = found if measure.higher_is_better or measure in {ERROR, BALANCED_ERROR} else -found

@@ -11,13 +11,14 @@ import pytest
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
-from streamsvm.jobs.apply.metrics import ErrorCounts, NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.metrics import NumberAccumulator, RegressionEvaluation
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
+from streamsvm.model.measures import RMSE, MeasureCounts, PredictionTask
 from streamsvm.rows import Dense
 from streamsvm.store.format.labels import Numbers
 from streamsvm.store.views import MemoryStore
@@ -100,7 +101,7 @@ def test_regression_from_a_file_to_its_figures(tmp_path: Path) -> None:
 def test_regression_figures_of_parts_are_those_of_the_whole_whatever_the_mean() -> None:
     rng = np.random.default_rng(1)
     truth, error = 1e8 + rng.normal(size=300), rng.normal(size=300)
-    whole, parts, counts = NumberAccumulator(), NumberAccumulator(), ErrorCounts(1)
+    whole, parts, counts = NumberAccumulator(), NumberAccumulator(), MeasureCounts(RMSE, PredictionTask(0), 1)
     whole.add(truth, (truth + error)[:, None])
     for rows in np.array_split(np.arange(300), 7):
         part = NumberAccumulator()
@@ -108,7 +109,7 @@ def test_regression_figures_of_parts_are_those_of_the_whole_whatever_the_mean() 
         parts = parts.merge(part)
         counts.add(0, (truth + error)[rows, None], truth[rows])
     assert parts.result() == pytest.approx(whole.result(), rel=1e-6)
-    assert counts.shares[0] == pytest.approx(whole.result().RMSE, rel=1e-6)
+    assert counts.values()[0] == pytest.approx(whole.result().RMSE, rel=1e-6)
 
 
 @pytest.mark.parametrize(

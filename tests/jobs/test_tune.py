@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 import streamsvm as sv
 from streamsvm.engine.executor import SerialExecutor
@@ -230,6 +231,96 @@ def test_tune_rows_in_memory_may_be_folds_of_their_own() -> None:
         tune_in_memory(TuneJob("", "", C=(1.0,), folds=7), store)
 
 
+# -- measures, and other points than those of a grid --------------------------------------------------------------------
+
+
+def rare(path: Path, rows: int = 1200, *, chunk_bytes: int = 1 << 20) -> tuple[str, Any, Any]:
+    """A store of two classes, one of which has a twentieth of the rows."""
+    rng = np.random.default_rng(7)
+    codes = (np.arange(rows) % 20 == 0).astype(np.int32)
+    X = (rng.normal(size=(rows, 4)) + 0.8 * codes[:, None]).astype(np.float32)
+    return write(path, X, codes, chunk_bytes=chunk_bytes), X, codes
+
+
+def test_tune_by_a_measure_of_ranks_is_what_fits_without_the_fold_come_to(tmp_path: Path) -> None:
+    path, X, codes = rare(tmp_path / "s.zarr")
+    settings: dict[str, Any] = {"solver": "newton", "tolerance": 1e-6, "loss": "logistic"}
+    page = tmp_path / "page.html"
+    search = TuneJob(path, str(tmp_path / "t"), C=(1e-5, 0.1), folds=3, score="average_precision", **settings)
+    found = tune(replace(search, report=str(page)))
+    seen = folding.cut_finer(open_store(path), 3, 1)
+    fold = np.repeat(folding.deal_chunks(seen.layout, 3, 0), seen.layout.chunks)
+    best = found.best
+    assert best.score == max(score.score for score in found.scores)
+    for k, value in enumerate(best.folds):
+        rest = write(tmp_path / f"{k}.zarr", X[fold != k], codes[fold != k])
+        model = fit(FitJob(rest, str(tmp_path / f"{k}.ssvm"), C=best.C, **settings)).model
+        expected = average_precision_score(codes[fold == k], model.decision(Dense(X[fold == k]))[:, 0])
+        assert value == pytest.approx(expected, abs=2e-3)
+    table = json.loads((tmp_path / "t" / "table.json").read_text())
+    assert (table["measure"], table["higher_is_better"]) == ("average precision", True)
+    assert table["best"]["score"] == best.score
+    assert f"{best.score:.4g}" in page.read_text(encoding="utf-8")
+    log = tune(replace(search, out=str(tmp_path / "l"), score="log_loss"))
+    assert log.best.score == min(score.score for score in log.scores)
+
+
+def test_tune_error_of_the_majority_and_edges_of_the_grid_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _, _ = rare(tmp_path / "s.zarr")
+    by_error = tune(TuneJob(path, str(tmp_path / "e"), C=(1e-6, 1e-5), folds=3))
+    assert any("the error says nothing here" in line for line in by_error.notices)
+    by_rank = TuneJob(path, str(tmp_path / "r"), C=(1e-6, 1e-5), folds=3, score="auc")
+    assert any("--refine goes on there, or try --C " in line for line in tune(by_rank).notices)
+    refined = tune(replace(by_rank, out=str(tmp_path / "f"), refine=True))
+    tried = sorted(score.loss_weight for score in refined.scores)
+    assert len(tried) > 3
+    assert refined.best.C not in {tried[0], tried[-1]} or len(tried) > 8
+    assert refined.best.score >= max(score.score for score in refined.scores)
+    original, calls = module.score_folds, []
+
+    def stopping(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "score_folds", stopping)
+    stopped = replace(by_rank, out=str(tmp_path / "s"), refine=True)
+    with pytest.raises(KeyboardInterrupt):
+        tune(stopped)
+    assert tune(stopped).scores == refined.scores
+
+
+def test_tune_random_points_are_drawn_by_the_seed(store: str, tmp_path: Path) -> None:
+    random = job(store, tmp_path / "a", search="random", points=5, landmarks=(10,), C=(1e-3, 1.0))
+    found = tune(random)
+    assert len(found.scores) == 5
+    assert all(1e-3 <= score.loss_weight <= 1.0 and 0.1 <= (score.gamma or 0.0) <= 0.5 for score in found.scores)
+    assert len({(score.gamma, score.C) for score in found.scores}) == 5
+    assert tune(replace(random, out=str(tmp_path / "b")), executor=SerialExecutor()).scores == found.scores
+    assert tune(replace(random, out=str(tmp_path / "c"), seed=1)).scores != found.scores
+    assert "landmarks" in (tmp_path / "a" / "heatmap.txt").read_text()
+    with pytest.raises(UsageError, match="--points"):
+        job(store, tmp_path / "d", points=5)
+
+
+def test_tune_halving_keeps_the_best_third_of_the_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.jobs.tune.search.LEAST_ROWS", 200)
+    path, _, _ = rare(tmp_path / "s.zarr", 4000, chunk_bytes=1600)
+    costs = tuple(10.0**k for k in range(-8, 1))
+    settings: dict[str, Any] = {"folds": 3, "score": "auc", "C": costs}
+    found = tune(TuneJob(path, str(tmp_path / "h"), search="halving", **settings))
+    shares = [score.share for score in found.scores]
+    assert [shares.count(share) for share in sorted(set(shares))] == [9, 3, 1]
+    assert found.best.share == 1.0
+    whole = tune(TuneJob(path, str(tmp_path / "g"), **settings))
+    assert found.best.score == pytest.approx(whole.best.score, abs=0.01)
+    at_best = next(score for score in whole.scores if score.C == found.best.C)
+    assert at_best == found.best
+
+
 # -- searches over nu --------------------------------------------------------------------------------------------------
 
 NU_ROWS, NU_FOLDS = 400, 3
@@ -296,7 +387,7 @@ def test_tune_nu_of_one_class_both_kinds_of_rows_held_out_count_the_same(
         assert score.errors[0] == pytest.approx(balanced, abs=1.1 / np.count_nonzero(~good))
         assert score.errors[0] < 0.4
         assert (score.nu, score.C) == ((None, weight) if axis == "C" else (weight, None))
-    assert found.measure.name == "balanced error"
+    assert found.measure.name == "balanced_error"
 
 
 def test_tune_nu_of_two_classes_the_error_is_the_share_of_wrong_answers(nu_store: str, tmp_path: Path) -> None:

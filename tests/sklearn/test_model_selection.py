@@ -171,3 +171,16 @@ def test_model_selection_what_does_not_belong_together_is_refused(place: Path) -
         StreamRows(place / "rows.zarr", Y)
     with pytest.raises(ValueError, match="folds"):
         list(StreamKFold(40).split(rows[:20]))
+
+
+def test_cv_chooses_by_the_measure_that_is_asked_for_under_its_name_or_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(7)
+    y = np.where(np.arange(600) % 20 == 0, "rare", "often")
+    X = rng.normal(size=(600, 4)) + 0.8 * (y == "rare")[:, None]
+    found = {name: StreamSVCCV(Cs=[1e-6, 1e-2], cv=3, scoring=name).fit(X, y) for name in ("auc", "roc_auc")}
+    ours = found["auc"]
+    assert np.array_equal(ours.scores_, found["roc_auc"].scores_)
+    assert ours.C_ == [1e-6, 1e-2][int(ours.scores_.mean(axis=0).argmax())]
+    assert 0.5 < ours.scores_.mean() < 1.0
+    with pytest.raises(ValueError, match="scoring cannot be 'auk'"):
+        StreamSVCCV(scoring="auk").fit(X, y)

@@ -2,8 +2,8 @@
 
 ``MetricAccumulator`` counts classes: confusion, losses, a ranking of decision values in bins of rising value
 (``Ranking``, 4 MiB), from which the area under the ROC curve and all thresholds are computed; thresholds at the lower
-edge of a bin have exact counts. ``NumberAccumulator`` sums the errors of a regression. ``ErrorCounts`` only counts how
-often each of several models is wrong, for held-out rows and folds.
+edge of a bin have exact counts. ``NumberAccumulator`` sums the errors of a regression. Rows that choose among models
+are counted by ``model.measures``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
-from streamsvm.model import Model, predict_codes
+from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
@@ -407,75 +407,6 @@ def lower_edges(bins: Int64, count: int) -> Float64:
     ordered = bins.astype(np.uint32) << np.uint32(33 - count.bit_length())
     bits = np.where(ordered >> 31 == 1, ordered & np.uint32((1 << 31) - 1), ~ordered)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
-class ErrorCounts:
-    """How often each of several models is wrong: counts, which may be added up in any order. Of numbers how far they
-    are off.
-
-    The one thing that decides what a wrong answer is, for held-out rows and for folds; a ``MetricAccumulator`` says
-    more of one model and costs more. ``voting``: so many classes, whose pairs vote.
-    """
-
-    def __init__(self, models: int, voting: int = 0) -> None:
-        self._voting = voting
-        self.wrong, self.rows = np.zeros(models, np.int64), np.zeros(models, np.int64)
-        self.squares = np.zeros(models)
-
-    def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, k) by one model; ``truth`` (n,) are their outcomes (``predict_codes``),
-        or float64 numbers.
-        """
-        if truth.dtype.kind == "f":
-            error = decision[:, 0] - truth
-            self.squares[model] += float(error @ error)
-        else:
-            self.wrong[model] += np.count_nonzero(predict_codes(decision, self._voting) != truth)
-        self.rows[model] += len(truth)
-
-    def __add__(self, other: ErrorCounts) -> ErrorCounts:
-        """Return the counts of both, in a new object."""
-        both = ErrorCounts(len(self.wrong), self._voting)
-        both.wrong, both.rows = self.wrong + other.wrong, self.rows + other.rows
-        both.squares = self.squares + other.squares
-        return both
-
-    @property
-    def shares(self) -> list[float]:
-        """The share of its rows each model is wrong about, of numbers the root of the mean squared error; 0 where
-        there are none.
-        """
-        rows = np.maximum(self.rows, 1)
-        shares: list[float] = (self.wrong / rows + np.sqrt(self.squares / rows)).tolist()
-        return shares
-
-
-class BalancedCounts:
-    """How often each of several models of one class is wrong, rows of the class and all others counting the same,
-    whatever there are of each.
-
-    A model that takes all rows for those of the class, or none, has an error of 1/2.
-    """
-
-    def __init__(self, models: int) -> None:
-        self._sides = tuple(ErrorCounts(models) for _ in range(2))
-
-    def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count rows with decision values (n, 1) by one model; ``truth`` (n,) is 1 for rows of the class, else 0."""
-        for outcome, counts in enumerate(self._sides):
-            mine = truth == outcome
-            counts.add(model, decision[mine], truth[mine])
-
-    @property
-    def shares(self) -> list[float]:
-        """The mean of both shares of wrong answers, for each model. Raises DataError where one of them is of no rows."""
-        if any(counts.rows.min(initial=1) == 0 for counts in self._sides):
-            raise DataError(
-                "a fold has only rows of the class, or none of them: its error is undefined",
-                code="E-LABEL",
-                hint="fewer folds, or ingest the rows in random order: --shuffle",
-            )
-        return [0.5 * (one + other) for one, other in zip(*(counts.shares for counts in self._sides), strict=True)]
 
 
 class RegressionEvaluation(NamedTuple):

@@ -22,10 +22,15 @@ from streamsvm.jobs.options import (
     OutputOptions,
     PageOptions,
     ReadingOptions,
+    Score,
     SolverOptions,
     TimeLimit,
     Tolerance,
+    check_score,
 )
+
+GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
+"""How points are chosen (``tune.search``)."""
 
 
 class LossWeight(NamedTuple):
@@ -87,6 +92,29 @@ class TuneJob(
             bounds=Bounds(least=2, most=1000),
         ),
     ] = 5
+    # None where they are not given: what a search of before was made with has no such settings
+    score: Score = None
+    search: Annotated[
+        str | None,
+        Option(
+            "Try all points of the grid; points drawn at random between the least and the largest C and gamma; or all points on a part "
+            "of the rows, the best third of them on three times as many, and so on (successive halving).",
+            "stopping",
+            choices=SEARCHES,
+            default=GRID,
+        ),
+    ] = None
+    points: Annotated[
+        int | None,
+        Option("How many points a random search draws.", "stopping", bounds=AT_LEAST_ONE, default="20"),
+    ] = None
+    refine: Annotated[
+        bool | None,
+        Option(
+            "Go on beyond the grid where the best C or gamma lies at its edge, then between the best C and its neighbors.",
+            "stopping",
+        ),
+    ] = None
     tolerance: Tolerance = 1e-2
     max_passes: MaxPasses = 100
     time_limit: TimeLimit = float("inf")
@@ -94,6 +122,9 @@ class TuneJob(
     def __post_init__(self) -> None:
         """Check the options; raises UsageError."""
         super().__post_init__()
+        check_score(self.score)
+        if self.points is not None and self.search != RANDOM:
+            raise UsageError("--points is how many points a random search draws", hint="give --search random too")
         if self.C is not None and self.nu is not None:
             raise UsageError("both nu and C are given", hint="they say the same thing: search over one of them")
         if self.one_class and self.positive is None:

@@ -1,7 +1,7 @@
-"""What a search found: a table of errors as JSON and CSV, and a map of how much they depend on the settings.
+"""What a search found: a table of scores as JSON and CSV, and a map of how much they depend on the settings.
 
-The map is figure 2 of Tanji et al. ("Snacks"): error by landmarks and C (or nu), one panel a width of the kernel.
-Settings one can trust lie in a flat region of it.
+The map is figure 2 of Tanji et al. ("Snacks"): the score by landmarks and C (or nu), one panel a width of the kernel.
+Settings one can trust lie in a flat region of it. Points that make no grid are listed, the best first.
 """
 
 from __future__ import annotations
@@ -17,37 +17,16 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
-
-
-class Measure(NamedTuple):
-    """What the error of a search is."""
-
-    name: str
-    """What people call it."""
-    percent: bool = True
-    """Whether it is a share, which is shown in percent."""
-
-    def text(self, error: float) -> str:
-        """Return an error as people read it."""
-        return f"{100 * error:.2f}" if self.percent else f"{error:.4g}"
-
-    @property
-    def heading(self) -> str:
-        """What stands above errors."""
-        return f"{self.name} in %" if self.percent else self.name
-
-
-WRONG, BALANCED, RMSE = Measure("error"), Measure("balanced error"), Measure("RMSE", percent=False)
-"""The share of wrong answers; of one class its mean over rows of the class and all others (``BalancedCounts``); of
-numbers the root of the mean squared error.
-"""
+MOST_LINES = 20
+"""Points that are listed where they make no grid."""
 
 
 class Score(NamedTuple):
-    """A point of the grid, and the error on each fold by the model that did not see it."""
+    """A point of the search, and the measure on each fold by the model that did not see it."""
 
     landmarks: int | None
     """The number of landmarks; None without a map."""
@@ -55,8 +34,8 @@ class Score(NamedTuple):
     """The width of the kernel; None where it has none."""
     C: float | None
     """The weight of the loss sum; None where nu stands in its place."""
-    errors: tuple[float, ...]
-    """The error on each fold."""
+    folds: tuple[float, ...]
+    """The measure on each fold."""
     rank: int
     """The number of columns of the features."""
     passes: int
@@ -65,6 +44,8 @@ class Score(NamedTuple):
     """The largest relative gap of all folds."""
     nu: float | None = None
     """The share of rows outside or beyond their margin; None where C says it."""
+    share: float = 1.0
+    """The share of the rows that were used, in a round of halving."""
 
     @property
     def loss_weight(self) -> float:
@@ -74,54 +55,73 @@ class Score(NamedTuple):
         return found
 
     @property
-    def error(self) -> float:
+    def score(self) -> float:
         """The mean over the folds."""
-        return float(np.mean(self.errors))
+        return float(np.mean(self.folds))
+
+    @property
+    def error(self) -> float:
+        """The same, as it is called where the measure is an error."""
+        return self.score
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """``folds``, as they are called where the measure is an error."""
+        return self.folds
 
     @property
     def spread(self) -> float:
-        """The standard error of ``error``, as far as folds are independent."""
-        return float(np.std(self.errors, ddof=1) / len(self.errors) ** 0.5)
+        """The standard error of ``score``, as far as folds are independent."""
+        return float(np.std(self.folds, ddof=1) / len(self.folds) ** 0.5)
 
-    def facts(self) -> JsonObject:
+    def facts(self, measure: Measure = ERROR) -> JsonObject:
         """Return the row of the table."""
-        folds = {f"fold_{k + 1}": error for k, error in enumerate(self.errors)}
+        folds = {f"fold_{k + 1}": value for k, value in enumerate(self.folds)}
         point = {"landmarks": self.landmarks, "gamma": self.gamma, "C": self.C}
         point |= {} if self.nu is None else {"nu": self.nu}
-        found = {"error": self.error, "standard_error": self.spread, **folds}
-        return {**point, **found, "rank": self.rank, "passes": self.passes, "gap": self.gap}
+        name = "error" if measure in {ERROR, RMSE, BALANCED_ERROR} else "score"
+        found = {name: self.score, "standard_error": self.spread, **folds}
+        point |= found | {"rank": self.rank, "passes": self.passes, "gap": self.gap}
+        return point if self.share == 1.0 else point | {"share": self.share}
 
 
-def best_of(scores: Sequence[Score]) -> Score:
-    """Return the score with the smallest error; among equals the fewest landmarks, then the smallest C or nu."""
-    return min(scores, key=lambda score: (score.error, score.landmarks or 0, score.loss_weight))
+def best_of(scores: Sequence[Score], measure: Measure = ERROR) -> Score:
+    """Return the best score on all rows; among equals the fewest landmarks, then the smallest C or nu."""
+    whole = [score for score in scores if score.share == 1.0]
+    return min(whole, key=lambda score: (measure.rank(score.score), score.landmarks or 0, score.loss_weight))
 
 
-def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure: Measure = WRONG) -> tuple[str, ...]:
+def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure: Measure = ERROR) -> tuple[str, ...]:
     """Write table, sheet and map, the table last; return a notice of what could not be drawn. Raises StorageError."""
-    rows = [score.facts() for score in scores]
+    rows = [score.facts(measure) for score in scores]
     sheet = io.StringIO()
-    writer = csv.DictWriter(sheet, list(rows[0]), lineterminator="\n")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(
+        sheet, columns, restval=1.0, lineterminator="\n"
+    )  # what a row lacks is its share of the rows
     writer.writeheader()
     writer.writerows(rows)
     durable.write_file(out / SHEET, sheet.getvalue().encode())
     durable.write_file(out / MAP, ("\n".join(map_lines(scores, measure)) + "\n").encode())
-    picture = picture_of(scores, measure)
+    picture = picture_of(scores, measure) if _is_grid(scores) else None
     if picture is not None:
         durable.write_file(out / PICTURE, picture)
     table = {
         **facts,
-        "measure": measure.name,
+        "measure": measure.title,
         "in_percent": measure.percent,
-        "best": best_of(scores).facts(),
+        **({"higher_is_better": True} if measure.higher_is_better else {}),
+        "best": best_of(scores, measure).facts(measure),
         "scores": rows,
     }
     durable.write_file(out / TABLE, json.dumps(table, indent=1).encode())
-    return () if picture is not None else (f"{MAP} is text: a picture needs pip install 'streamsvm[plot]'",)
+    if picture is not None or not _is_grid(scores):
+        return ()
+    return (f"{MAP} is text: a picture needs pip install 'streamsvm[plot]'",)
 
 
 class Panel(NamedTuple):
-    """The errors of one width."""
+    """The scores of one width."""
 
     gamma: float | None
     """The width; None where the kernel has none."""
@@ -129,22 +129,28 @@ class Panel(NamedTuple):
     """The numbers of landmarks, one a row."""
     weights: list[float]
     """The values of C or nu, one a column."""
-    errors: Float64
-    """The errors (landmarks, weights); NaN where there is none."""
+    scores: Float64
+    """The scores (landmarks, weights); NaN where there is none."""
 
 
 def panels(scores: Sequence[Score]) -> list[Panel]:
     """Return one panel for each width, all of the same size."""
+    scores = [score for score in scores if score.share == 1.0]
     landmarks = list(dict.fromkeys(score.landmarks for score in scores))
     weights = sorted({score.loss_weight for score in scores})
     found = []
     for gamma in dict.fromkeys(score.gamma for score in scores):
-        errors = np.full((len(landmarks), len(weights)), np.nan)
+        table = np.full((len(landmarks), len(weights)), np.nan)
         for score in scores:
             if score.gamma == gamma:
-                errors[landmarks.index(score.landmarks), weights.index(score.loss_weight)] = score.error
-        found.append(Panel(gamma, landmarks, weights, errors))
+                table[landmarks.index(score.landmarks), weights.index(score.loss_weight)] = score.score
+        found.append(Panel(gamma, landmarks, weights, table))
     return found
+
+
+def _is_grid(scores: Sequence[Score]) -> bool:
+    """Return whether there is a score for each combination of the values that were tried."""
+    return not any(np.isnan(panel.scores).any() for panel in panels(scores))
 
 
 def axis_of(scores: Sequence[Score]) -> str:
@@ -152,52 +158,73 @@ def axis_of(scores: Sequence[Score]) -> str:
     return "C" if scores[0].nu is None else "nu"
 
 
-def map_lines(scores: Sequence[Score], measure: Measure = WRONG) -> Iterator[str]:
-    """Return the errors as lines of text; * marks the best, + those within its standard error."""
-    best = best_of(scores)
+def map_lines(scores: Sequence[Score], measure: Measure = ERROR) -> Iterator[str]:
+    """Return the scores as lines of text; * marks the best, + those within its standard error."""
+    best = best_of(scores, measure)
+    if _is_grid(scores):
+        yield from _panel_lines(scores, best, measure)
+    else:
+        yield from _list_lines(scores, best, measure)
+    unit = " %" if measure.percent else ""
+    yield f"* best, {measure.text(best.score)}{unit}; + within its standard error, {measure.text(best.spread)}"
+
+
+def _panel_lines(scores: Sequence[Score], best: Score, measure: Measure) -> Iterator[str]:
     for panel in panels(scores):
         yield measure.heading + (f", gamma {panel.gamma:.4g}" if panel.gamma is not None else "")
         corner = f"landmarks \\ {axis_of(scores)}"
         yield corner.ljust(14) + "".join(f"{weight:>10.4g} " for weight in panel.weights)
-        for m, errors in zip(panel.landmarks, panel.errors, strict=True):
-            cells = (f"{measure.text(error):>10}{_mark(error, best)}" for error in errors.tolist())
+        for m, values in zip(panel.landmarks, panel.scores, strict=True):
+            cells = (f"{measure.text(value):>10}{_mark(value, best, measure)}" for value in values.tolist())
             yield f"{m or '-':<14}" + "".join(cells)
         yield ""
-    unit = " %" if measure.percent else ""
-    yield f"* best, {measure.text(best.error)}{unit}; + within its standard error, {measure.text(best.spread)}"
 
 
-def _mark(error: float, best: Score) -> str:
-    if error == best.error:
+def _list_lines(scores: Sequence[Score], best: Score, measure: Measure) -> Iterator[str]:
+    """Yield a line a point, the best first."""
+    whole = sorted((s for s in scores if s.share == 1.0), key=lambda s: measure.rank(s.score))
+    yield f"{axis_of(scores):>10} {'gamma':>10} {'landmarks':>10} {measure.heading:>20}"
+    for s in whole[:MOST_LINES]:
+        gamma = "-" if s.gamma is None else f"{s.gamma:.4g}"
+        value = f"{measure.text(s.score):>20}{_mark(s.score, best, measure)}"
+        yield f"{s.loss_weight:>10.4g} {gamma:>10} {s.landmarks or '-':>10} {value}".rstrip()
+    if len(whole) > MOST_LINES:
+        yield f"... and {len(whole) - MOST_LINES} more in {TABLE}"
+    yield ""
+
+
+def _mark(value: float, best: Score, measure: Measure) -> str:
+    if value == best.score:
         return "*"
-    return "+" if error <= best.error + best.spread else " "
+    return "+" if measure.rank(value) <= measure.rank(best.score) + best.spread else " "
 
 
-def picture_of(scores: Sequence[Score], measure: Measure = WRONG) -> bytes | None:
+def picture_of(scores: Sequence[Score], measure: Measure = ERROR) -> bytes | None:
     """Return the map as PNG; None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         return None
     drawn, factor = panels(scores), 100.0 if measure.percent else 1.0
-    height, width = drawn[0].errors.shape
+    height, width = drawn[0].scores.shape
     figure = Figure(figsize=(len(drawn) * (1.5 + 0.7 * width), 1.6 + 0.45 * height), layout="constrained")
-    low, high = (factor * f(score.error for score in scores) for f in (min, max))
+    low, high = (factor * f(score.score for score in scores if score.share == 1.0) for f in (min, max))
+    colors = "viridis" if measure.higher_is_better else "viridis_r"
     for axes, panel in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
-        image = axes.imshow(factor * panel.errors, vmin=low, vmax=high, cmap="viridis_r", aspect="auto")
+        image = axes.imshow(factor * panel.scores, vmin=low, vmax=high, cmap=colors, aspect="auto")
         axes.set_xticks(range(width), [f"{weight:.3g}" for weight in panel.weights], rotation=45)
         axes.set_yticks(range(height), [str(m or "-") for m in panel.landmarks])
         axes.set(xlabel=axis_of(scores), ylabel="landmarks")
         axes.set_title(measure.heading + (f", gamma {panel.gamma:.4g}" if panel.gamma is not None else ""))
-        for (i, j), error in np.ndenumerate(factor * panel.errors):
-            dark = error < (low + high) / 2
+        for (i, j), value in np.ndenumerate(factor * panel.scores):
+            bright = (value < (low + high) / 2) != measure.higher_is_better
             axes.text(
                 j,
                 i,
-                f"{error:.1f}" if measure.percent else f"{error:.3g}",
+                f"{value:.1f}" if measure.percent else f"{value:.3g}",
                 ha="center",
                 va="center",
-                color="white" if dark else "black",
+                color="white" if not bright else "black",
             )
     figure.colorbar(image, ax=figure.axes)
     stream = io.BytesIO()

@@ -1,7 +1,7 @@
-"""tune: cross-validate a grid of landmarks, gamma and C (or nu): tables, a heat map, and the page of the search.
+"""tune: cross-validate points of landmarks, gamma and C (or nu): tables, a heat map, and the page of the search.
 
 A cell of the grid is one map or one exact kernel; all values of C (or nu) and all folds are problems that share its
-passes. Each pass computes the features once for all of them, and after the last pass one more reading counts the errors
+passes. Each pass computes the features once for all of them, and after the last pass one more reading counts the scores
 on the folds (``jobs.folds``). Landmarks chosen by labels (greedy) differ from fold to fold, because only the training
 rows may choose them; then each fold has readings of its own, shared by all values of C. Where memory does not hold the
 states of all problems, they are solved in several groups.
@@ -16,7 +16,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -44,7 +44,7 @@ from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
-from streamsvm.jobs.apply.metrics import BalancedCounts, ErrorCounts
+from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.job import FitJob
@@ -59,12 +59,22 @@ from streamsvm.jobs.fit.plan import (
     with_features,
     with_limit_taken,
 )
-from streamsvm.jobs.fit.problems import check_cost
+from streamsvm.jobs.fit.problems import check_cost, describe_task
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.tune.job import TuneJob
-from streamsvm.jobs.tune.results import BALANCED, RMSE, WRONG, Measure, Score, best_of, write_results
+from streamsvm.jobs.tune.results import Score, best_of, write_results
+from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
 from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
+from streamsvm.model.measures import (
+    ERROR,
+    PROBABILITIES,
+    Measure,
+    MeasureCounts,
+    PredictionTask,
+    choose_measure,
+    says_nothing,
+)
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
 from streamsvm.regular import read_whole
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -72,6 +82,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
+from streamsvm.store.views import Section
 from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import (
     FeatureMap,
@@ -87,7 +98,9 @@ from streamsvm.types import (
     silent,
 )
 
-SEARCH_FIELDS = {"out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network"}
+SEARCH_FIELDS = {
+    "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine",
+}  # fmt: skip
 """The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
@@ -107,7 +120,7 @@ MAY_DIFFER_ON_RESUME = (
     "report",
 )
 """The settings that do not change the results. Of the store, the digest is compared."""
-NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu")
+NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu", "score", "search", "points", "refine")
 """Settings that are part of the key only where they are given."""
 
 
@@ -120,21 +133,21 @@ class TuneResult(JobResult):
     scores: tuple[Score, ...]
     """The rows of the table."""
     best: Score
-    """The row with the smallest error."""
+    """The row with the best score."""
     seconds: float
     """How long it took."""
-    measure: Measure = WRONG
-    """What the error is."""
+    measure: Measure = ERROR
+    """By what points are judged."""
 
     def summary(self) -> dict[str, str]:
         """Return the best settings with their error, and where the table is."""
         settings = {
             name: value for name, value in self.best.facts().items() if name in ("landmarks", "gamma", "C", "nu")
         }
-        error = f"{self.measure.text(self.best.error)} ± {self.measure.text(self.best.spread)}"
+        score = f"{self.measure.text(self.best.score)} ± {self.measure.text(self.best.spread)}"
         return {
             **{f"best {name}": format_value(value) for name, value in settings.items() if value is not None},
-            self.measure.heading: error,
+            self.measure.heading: score,
             "settings tried": str(len(self.scores)),
             "table": str(self.out),
             "time": seconds_text(self.seconds),
@@ -142,11 +155,11 @@ class TuneResult(JobResult):
 
     def facts(self) -> JsonObject:
         """Return the rows of the table and the best of them."""
-        scores = [score.facts() for score in self.scores]
+        scores = [score.facts(self.measure) for score in self.scores]
         return {
             "out": str(self.out),
-            "measure": self.measure.name,
-            "best": self.best.facts(),
+            "measure": self.measure.title,
+            "best": self.best.facts(self.measure),
             "scores": scores,
             "seconds": self.seconds,
         }
@@ -241,13 +254,15 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
     return values + points + expansion_bytes(layout.columns)
 
 
-def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], **reading: Any) -> list[float]:
-    """Return the error (``choose_measure``) of each trial on the fold it did not see, in one reading of the store.
+def count_fold_scores(
+    store: Store, found: Functions, trials: Sequence[Trial], counts: MeasureCounts, **reading: Any
+) -> list[float]:
+    """Return the measure of each trial on the fold it did not see, in one reading of the store.
 
-    ``found``: the functions of the trials, in their order. ``reading``: options of the ``Stream``.
+    ``found``: the functions of the trials, in their order. ``counts``: of as many models, empty. ``reading``: options of
+    the ``Stream``.
     """
     first = trials[0].problems[0]
-    counts = BalancedCounts(len(trials)) if first.kind.one_class else ErrorCounts(len(trials))
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
         for loaded in stream:
             mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
@@ -257,11 +272,11 @@ def count_fold_errors(store: Store, found: Functions, trials: Sequence[Trial], *
             values = found.values(loaded.chunk.X, mine)
             for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
                 counts.add(k, f - first.kind.decision_margin(first.loss), trials[k].outcomes(loaded.chunk.codes))
-    return counts.shares
+    return counts.values()
 
 
-class Cell(NamedTuple):
-    """A point of the grid without C or nu, and the plan of its trials."""
+class PlannedCell(NamedTuple):
+    """A cell of the search, and the plan of its trials."""
 
     job: FitJob
     """The fit of the point, with the C or nu that takes the most memory."""
@@ -271,8 +286,9 @@ class Cell(NamedTuple):
     """Trials (pairs of C or nu and fold) that share a reading, as memory allows."""
     memory: MemoryPlan
     """The memory of training so many trials at once."""
-    point: tuple[int | None, float | str]
-    """Landmarks and gamma."""
+    task: PredictionTask
+    measure: Measure
+    """By what its points are judged."""
 
 
 def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
@@ -290,34 +306,35 @@ def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, 
     limit = budget.MIB
     for _ in range(ATTEMPTS):
         fit_job = _fit_at(replace(job, memory=limit), *point)
-        total = _memory(job, store, fit_job, make_plan(fit_job, store), 1).total
+        plan = make_plan(fit_job, store)
+        total = _memory(job, store, fit_job, plan, 1, _choose_measure(job, plan)[1]).total
         if total <= limit:
             break
         limit = -(-total // budget.MIB) * budget.MIB
     return limit
 
 
-def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> Cell:
+def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> PlannedCell:
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     fit_job = _fit_at(job, landmarks, gamma)
     plan = make_plan(fit_job, store)
-    fit_job = state_choices(fit_job, plan)
+    fit_job, (task, measure) = state_choices(fit_job, plan), _choose_measure(job, plan)
     check_both_kinds(job, store.layout)
     if plan.request is None:  # landmarks that are drawn here are drawn for each fold
         check_labels_unseen(store, None, "A search")
-    memory = _memory(job, store, fit_job, plan, 1)
+    memory = _memory(job, store, fit_job, plan, 1, measure)
     if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
         plan = with_limit_taken(fit_job, store, memory.limit)
         fit_job = state_choices(fit_job, plan)
-        memory = _memory(job, store, fit_job, plan, 1)
+        memory = _memory(job, store, fit_job, plan, 1, measure)
     memory.check(plan.remedy, lambda: max(_find_sufficient_limit(job, store, point) for point in build_grid(job)))
     folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
     low, high = 1, folds * len(job.loss_weights)
     while low < high:
         middle = (low + high + 1) // 2
-        more = _memory(job, store, fit_job, plan, middle)
+        more = _memory(job, store, fit_job, plan, middle, measure)
         low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
-    return Cell(fit_job, plan, low, memory, (landmarks, gamma))
+    return PlannedCell(fit_job, plan, low, memory, task, measure)
 
 
 def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
@@ -339,8 +356,10 @@ def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
     return by_labels
 
 
-def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int) -> MemoryPlan:
-    """Return the memory plan of training ``together`` trials at once and of counting their errors."""
+def _memory(  # noqa: PLR0917  what a cell is, and how much of it
+    job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int, measure: Measure
+) -> MemoryPlan:
+    """Return the memory plan of training ``together`` trials at once and of counting their scores."""
     layout = store.layout
     problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
     with threading.use_threads(plan.memory.threads):
@@ -350,6 +369,10 @@ def _memory(job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: i
     terms.append(
         Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
     )
+    values = sum(len(one.kind.positives) for one in plan.problems)
+    if each := measure.bytes_per_row(values):
+        rows = together * (layout.rows // job.folds + layout.largest_chunk)
+        terms.append(Term("decision values", each * rows, f"{measure.title} sorts them: {each} bytes a held-out row"))
     return replace(memory, terms=tuple(terms))
 
 
@@ -362,9 +385,9 @@ def _folds_of(job: TuneJob, together: int) -> list[int]:
 
 
 def score_folds(
-    job: TuneJob, stores: tuple[Store, Store], cell: Cell, report: Report, fold: Int32 | None = None
+    job: TuneJob, stores: tuple[Store, Store], cell: PlannedCell, report: Report, fold: Int32 | None = None
 ) -> list[Score]:
-    """Train a cell and return its errors for every C or nu. Raises what training raises.
+    """Train a cell and return its scores for every C or nu. Raises what training raises.
 
     ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
     """
@@ -378,41 +401,45 @@ def score_folds(
         for k in range(job.folds):
             apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
             _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
-            ends += _solve_folds(job, seen, of_fold, cell.together, fold, [k], report)
+            ends += _solve_folds(job, seen, cell, of_fold, fold, [k], report)
     else:
         _, plan = with_features(cell.job, store, plan, Path(job.out), report)
-        ends += _solve_folds(job, seen, plan, cell.together, fold, range(job.folds), report)
+        ends += _solve_folds(job, seen, cell, plan, fold, range(job.folds), report)
     kernel = plan.problems[0].kernel if request is None else request.record
     width, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
     for k, weight in enumerate(weights):
         mine = ends[k :: len(weights)]
         passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
-        errors, columns = tuple(end.error for end in mine), max(end.columns for end in mine)
-        scores.append(Score(cell.job.landmarks, width, weight.C, errors, columns, passes, gap, weight.nu))
+        values, columns = tuple(end.score for end in mine), max(end.columns for end in mine)
+        scores.append(Score(cell.job.landmarks, width, weight.C, values, columns, passes, gap, weight.nu))
     return scores
 
 
 def _solve_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
-    job: TuneJob, seen: Store, plan: Plan, together: int, fold: Int32, numbers: Iterable[int], report: Report
+    job: TuneJob, seen: Store, cell: PlannedCell, plan: Plan, fold: Int32, numbers: Iterable[int], report: Report
 ) -> list[_TrialResult]:
     """Return the results of every C or nu on some folds, fold by fold."""
     trials = [
         folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
     ]
-    groups = range(0, len(trials), together)
-    return [end for start in groups for end in _solve_trials(job, seen, plan, trials[start : start + together], report)]
+    found = []
+    for start in range(0, len(trials), cell.together):
+        found += _solve_trials(job, seen, cell, plan, trials[start : start + cell.together], report)
+    return found
 
 
 class _TrialResult(NamedTuple):
-    error: float
+    score: float
     passes: int
     gap: float
     columns: int
 
 
-def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report) -> list[_TrialResult]:
-    """Train several trials at once, each on all folds but its own, and count the errors on that."""
+def _solve_trials(  # noqa: PLR0917  what ``score_folds`` has at hand
+    job: TuneJob, store: Store, cell: PlannedCell, plan: Plan, trials: list[Trial], report: Report
+) -> list[_TrialResult]:
+    """Train several trials at once, each on all folds but its own, and count the scores on that."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     executor = local_executor(memory.threads)
@@ -426,10 +453,12 @@ def _solve_trials(job: TuneJob, store: Store, plan: Plan, trials: list[Trial], r
     each = len(plan.problems)
     runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
     found = collect_functions(plan, runs)
-    wrong = count_fold_errors(store, found, trials, depth=job.prefetch, retain=memory.retain)
+    known = tuple(loss_probabilities(plan).values()) if cell.measure.needs == PROBABILITIES else ()
+    counts = MeasureCounts(cell.measure, cell.task, len(trials), known * len(trials))
+    scores = count_fold_scores(store, found, trials, counts, depth=job.prefetch, retain=memory.retain)
     gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
     columns = plan.problems[0].columns
-    return [_TrialResult(share, training.passes, gap, columns) for share, gap in zip(wrong, gaps, strict=True)]
+    return [_TrialResult(score, training.passes, gap, columns) for score, gap in zip(scores, gaps, strict=True)]
 
 
 def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
@@ -474,38 +503,49 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
         claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
         done = read_search_journal(out, key, overwrite=job.overwrite)
         sweep_beside(out)
-        cells = [plan_cell(job, store, *point) for point in build_grid(job)]
-        taken = [cell.plan for cell in cells if cell.plan.taken is not None][:1]
+        grid = build_grid(job)
+        planned = [plan_cell(job, store, *point) for point in grid]
+        taken = [cell.plan for cell in planned if cell.plan.taken is not None][:1]
         if taken:
             job = replace(job, memory=taken[0].taken)
             stack.enter_context(signals.set_resume_command(format_command("tune", job)))
         durable.make_directory(out)
         _write_journal(out, key, done)  # before any file of a cell: a search killed in its first cell is recognized
-        if executor is None:
-            seen = folding.cut_finer(store, job.folds, job.prefetch)
-            found = _score_one_by_one(job, (store, seen), cells, len(done), report)
-        else:
-            found = _score_on_cluster(job, cells[len(done) :], executor)
-        for scores in found:
-            for score in scores:
-                report({"event": "tuned", **score.facts()})
-            done.append(scores)
-            _write_journal(out, key, done)
-        table = tuple(score for cell in done for score in cell)
+        seen = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
+        measure = planned[0].measure
+
+        def score_cells(cells: list[Cell], before: int) -> Iterator[list[Score]]:
+            """Yield the scores of cells, of which so many others were done before."""
+            if seen is None:
+                assert executor is not None
+                yield from _score_on_cluster(job, cells, max(one.memory.total for one in planned), executor)
+                return
+            for number, cell in enumerate(cells, before + 1):
+                report({"event": "cell", "number": number, "of": before + len(cells)})
+                yield score_cell(cell, job, (store, seen), report)
+
+        table = []
+        for scores, fresh in _run_rounds(search_rounds(job, grid, store.layout.rows, measure), list(done), score_cells):
+            table += scores
+            if fresh:
+                for score in scores:
+                    report({"event": "tuned", **score.facts(measure)})
+                done.append(scores)
+                _write_journal(out, key, done)
         facts = {"settings": msgspec.to_builtins(job), "store": store.digest}
+        notices = _notices(job, store, table, measure)
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
-            fresh = scratch / out.name
-            durable.make_directory(fresh)
-            notices = write_results(fresh, table, facts, choose_measure(job, store))
+            results = scratch / out.name
+            durable.make_directory(results)
+            notices += write_results(results, table, facts, measure)
             notices += tuple(line for plan in taken for line in limit_notice(plan))
             notices += (EVENLY_DRAWN,) if evenly_drawn else ()
             refuse_foreign(out, SEARCH)
-            durable.exchange(fresh, out)
+            durable.exchange(results, out)
         if job.report is not None:
             write_page([out], output_path(job.report))
-    return TuneResult(
-        out, table, best_of(table), time.perf_counter() - began, notices=notices, measure=choose_measure(job, store)
-    )
+    seconds = time.perf_counter() - began
+    return TuneResult(out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure)
 
 
 def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:
@@ -513,40 +553,92 @@ def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:
     durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
 
 
-def _score_one_by_one(
-    job: TuneJob, stores: tuple[Store, Store], cells: list[Cell], done: int, report: Report
-) -> Iterator[list[Score]]:
-    """Yield the scores of the cells that are not done, in order."""
-    for number, cell in enumerate(cells[done:], done + 1):
-        report({"event": "cell", "number": number, "of": len(cells)})
-        yield score_folds(job, stores, cell, report)
+def _run_rounds(
+    rounds: Rounds, done: list[list[Score]], score_cells: Callable[[list[Cell], int], Iterator[list[Score]]]
+) -> Iterator[tuple[list[Score], bool]]:
+    """Yield the scores of cell after cell of all rounds, and whether they are new: first come those that are done."""
+    cells, before = next(rounds), 0
+    while True:
+        found = done[before : before + len(cells)]
+        yield from ((scores, False) for scores in found)
+        rest = cells[len(found) :]
+        for scores in score_cells(rest, before + len(found)) if rest else ():
+            found.append(scores)
+            yield scores, True
+        before += len(cells)
+        try:
+            cells = rounds.send([score for scores in found for score in scores])
+        except StopIteration:
+            return
 
 
-def _score_on_cluster(job: TuneJob, cells: list[Cell], executor: Executor) -> Iterator[list[Score]]:
+def score_cell(
+    cell: Cell, job: TuneJob, stores: tuple[Store, Store], report: Report, fold: Int32 | None = None
+) -> list[Score]:
+    """Return the scores of a cell of a search. Raises what planning and training raise.
+
+    ``stores``: the store, and the same cut into folds; ``fold`` as for ``score_folds``.
+    """
+    store, seen = stores
+    rows = store.layout.rows
+    if cell.share < 1.0:
+        store = seen = _take_share(seen, cell.share, job)
+    scale = rows / store.layout.rows
+    C = tuple(weight.C * scale for weight in cell.weights if weight.C is not None)
+    nu = tuple(weight.nu for weight in cell.weights if weight.nu is not None)
+    mine = replace(job, C=C or None, nu=nu or None)
+    scores = score_folds(mine, (store, seen), plan_cell(mine, store, cell.landmarks, cell.gamma), report, fold)
+    return [
+        score._replace(C=weight.C, nu=weight.nu, share=cell.share)
+        for score, weight in zip(scores, cell.weights, strict=True)
+    ]
+
+
+def _take_share(store: Store, share: float, job: TuneJob) -> Store:
+    """Return a share of the chunks, drawn by seed, enough for all folds; of a larger share they are a part."""
+    layout = store.layout
+    order = np.random.default_rng((job.seed, len(layout.chunks))).permutation(len(layout.chunks)).tolist()
+    chunks = sorted(order[: max(2 * job.folds, round(share * len(layout.chunks)))])
+    rows = sum(layout.chunks[chunk] for chunk in chunks)
+    return Section(store, chunks, tuple(max(1, round(count * rows / layout.rows)) for count in layout.counts))
+
+
+def _score_on_cluster(job: TuneJob, cells: list[Cell], needs: int, executor: Executor) -> Iterator[list[Score]]:
     """Yield the scores of cells in order, a task each."""
     there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
-    task = Task("tune", score_cell, max((cell.memory.total for cell in cells), default=0))
     shared = (executor.share(there), executor.share(time.time() + job.time_limit))
-    yield from executor.map(task, [cell.point for cell in cells], shared)
+    yield from executor.map(Task("tune", score_cell_there, needs), cells, shared)
 
 
-def score_cell(point: tuple[int | None, float | str], job: TuneJob, moment: float) -> list[Score]:
+def score_cell_there(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
     """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises.
 
     It ends at ``moment`` (as of ``time.time``), when the time of the search is over.
     """
     store, limit = open_store(job.store), signals.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
-        mine = replace(job, out=scratch)
         seen = folding.cut_finer(store, job.folds, job.prefetch)
-        return score_folds(mine, (store, seen), plan_cell(mine, store, *point), silent)
+        return score_cell(cell, replace(job, out=scratch), (store, seen), silent)
 
 
-def choose_measure(job: TuneJob, store: Store) -> Measure:
-    """Return what the error of a search is."""
-    if job.one_class:
-        return BALANCED
-    return RMSE if store.layout.numeric else WRONG
+def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measure) -> tuple[str, ...]:
+    """Return what a user should know of the result of a search."""
+    found = edge_notices(table, measure, refined=bool(job.refine))
+    layout = store.layout
+    if measure != ERROR or layout.numeric:
+        return found
+    most = max(layout.counts)
+    if job.positive is not None:  # one class against all others
+        mine = layout.counts[layout.classes.index(job.positive)]
+        most = max(mine, layout.rows - mine)
+    nothing = says_nothing(best_of(table, measure).score, 1.0 - most / layout.rows)
+    return found if nothing is None else (*found, nothing)
+
+
+def _choose_measure(job: TuneJob, plan: Plan) -> tuple[PredictionTask, Measure]:
+    """Return what is predicted, and by what points are judged. Raises UsageError for a measure that does not fit."""
+    task = describe_task(plan.problems, plan.layout, job.positive)
+    return task, choose_measure(job.score, task)
 
 
 def digest_search(job: TuneJob, store: Any) -> str:
@@ -586,6 +678,13 @@ def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: In
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
         job = choose_search_sampling(replace(job, out=directory), store)
-        cells = [plan_cell(job, store, *point) for point in build_grid(job)]
+        grid = build_grid(job)
+        planned = [plan_cell(job, store, *point) for point in grid]
         seen = folding.cut_finer(store, job.folds, job.prefetch, least=1) if fold is None else store
-        return tuple(score for cell in cells for score in score_folds(job, (store, seen), cell, report, fold))
+
+        def score_cells(cells: list[Cell], _before: int) -> Iterator[list[Score]]:
+            for cell in cells:
+                yield score_cell(cell, job, (store, seen), report, fold)
+
+        rounds = search_rounds(job, grid, store.layout.rows, planned[0].measure)
+        return tuple(score for scores, _ in _run_rounds(rounds, [], score_cells) for score in scores)
