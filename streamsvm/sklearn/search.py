@@ -194,11 +194,11 @@ class StreamSVCCV(StreamClassifier):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
         folds = self.cv if fold is None else int(fold.max()) + 1
         score = SCORING.get(self.scoring or "", self.scoring)
+        measure = ERROR if score is None else parse_measure(score, "scoring")
         grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors, "score": score}
         job = build_job("tune", self, {"store": "", "out": ""} | grid)
         with open_job_report(progress=self.verbose, on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
-        measure = ERROR if score is None else parse_measure(score, "scoring")
         self.C_ = best_of(scores, measure).loss_weight
         found = np.array([one.folds for one in scores]).T
         if measure in {ERROR, BALANCED_ERROR}:
