@@ -11,4 +11,4 @@ def of_nominal_size(patch: pytest.MonkeyPatch) -> None:
     """Plans see a process that holds what one does after its imports, with its passes loaded, and no control group around it."""
     patch.setattr(budget, "anonymous_bytes", lambda: budget.NOMINAL)
     patch.setattr(budget, "passes_loaded", lambda: True)
-    patch.setattr(budget, "_group_limits", list)
+    patch.setattr(budget, "group_limits", list)

@@ -201,17 +201,17 @@ class DaskExecutor:
             self._await_worker()
 
     @property
-    def _client(self) -> Client:
+    def client(self) -> Client:
         assert self._connection is not None
         return self._connection
 
     def _await_worker(self) -> None:
         try:
-            self._client.wait_for_workers(1, timeout=self._patience)
+            self.client.wait_for_workers(1, timeout=self._patience)
         except TimeoutError as error:
             raise no_workers(self._patience, 0) from error
         except OSError as error:
-            raise connection_lost(self._client) from error
+            raise connection_lost(self.client) from error
 
     @property
     def threads(self) -> int:
@@ -228,7 +228,7 @@ class DaskExecutor:
     def share(self, value: Shared) -> Future:
         """Return a future of the value, which is a task like others: it can be computed again."""
         with dask.config.set(GRAPH):
-            return self._client.submit(pass_through, value, key=self._key("shared"), pure=False)
+            return self.client.submit(pass_through, value, key=self._key("shared"), pure=False)
 
     def map(
         self,
@@ -264,7 +264,7 @@ class DaskExecutor:
 
         def submit(call: Callable[..., Result], *arguments: object) -> Future:
             called = partial(run_task, call, __version__)
-            held.append(self._client.submit(called, *arguments, key=(name, len(held)), pure=False))
+            held.append(self.client.submit(called, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
 
         last = tree_reduce(iter(held[:]), len(spans), partial(submit, joins.join))
@@ -282,10 +282,10 @@ class DaskExecutor:
 
         Not before the scheduler knows all of them: it would keep for ever what is released too early.
         """
-        scheduler: Any = self._client.scheduler
+        scheduler: Any = self.client.scheduler
         known = [*keys, *(future.key for future in held)]
         try:
-            states = self._client.sync(scheduler.get_task_status, keys=known, callback_timeout=ANSWER_SECONDS)
+            states = self.client.sync(scheduler.get_task_status, keys=known, callback_timeout=ANSWER_SECONDS)
         except (OSError, TimeoutError):
             return 0
         if None not in states.values():
@@ -298,9 +298,9 @@ class DaskExecutor:
     def _workers(self) -> Any:
         """Return the workers; a scheduler that is slow to answer is not lost yet."""
         try:
-            return list_workers(self._client, LOST_SECONDS)
+            return list_workers(self.client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
-            raise connection_lost(self._client) from error
+            raise connection_lost(self.client) from error
 
     def _key(self, what: str) -> str:
         self._calls += 1
@@ -311,7 +311,7 @@ class DaskExecutor:
         name, slots = self._key(task.phase), self._slots()
         call = partial(run_task, task.function, __version__)
         return [
-            self._client.submit(
+            self.client.submit(
                 call,
                 part,
                 *shared,
@@ -330,16 +330,16 @@ class DaskExecutor:
 
     def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
         """Wait until a future is done or lost, and report how many parts are done meanwhile."""
-        watch = WorkerWatch(self._client, self._patience)
+        watch = WorkerWatch(self.client, self._patience)
         check_time()
         while not future.done():
             try:
-                with self._client.as_current():
+                with self.client.as_current():
                     wait(future, timeout=POLL_SECONDS)
             except TimeoutError:
                 watch.check()
             except Exception as error:
-                raise explain_error(error, task, None, {}, self._client) from error
+                raise explain_error(error, task, None, {}, self.client) from error
             check_time()
             on_progress(done())
 
@@ -355,20 +355,20 @@ class DaskExecutor:
             except BaseException as error:
                 index = error.task if isinstance(error, KilledWorker) else None
                 number = index[1] if isinstance(index, tuple) and isinstance(index[1], int) else None
-                raise explain_error(error, task, number, self._known_workers(), self._client) from error
+                raise explain_error(error, task, number, self._known_workers(), self.client) from error
 
     def _known_workers(self) -> Any:
         try:
-            return list_workers(self._client)
+            return list_workers(self.client)
         except (OSError, TimeoutError):
             return {}
 
     def _forget(self, futures: Sequence[Any]) -> None:
         """Release futures, and cancel those that have not run."""
         unfinished = [f for f in futures if f is not None and not f.done()]
-        if unfinished and self._client.status == "running":
+        if unfinished and self.client.status == "running":
             try:
-                self._client.cancel(unfinished, force=True)
+                self.client.cancel(unfinished, force=True)
             except (OSError, TimeoutError):
                 return
 
@@ -382,7 +382,7 @@ class LocalExecutor(DaskExecutor):
         self._start, self._count, self._memory = start, workers, memory
 
     @property
-    def _client(self) -> Client:
+    def client(self) -> Client:
         if self._connection is None:
             self._connection = self._start()
             self._await_worker()

@@ -338,10 +338,13 @@ class RunCheckpointer:
     """When the run is to stop, by the clock of ``time.monotonic``."""
     saved: list[Saved] = field(default_factory=list)
     """The checkpoints of an earlier run, newest first."""
-    _last: float = field(default_factory=time.monotonic)
+    _last: float = field(init=False)
     """When the last checkpoint was complete."""
     _cost: float = 0.0
     """Seconds the last checkpoint took."""
+
+    def __post_init__(self) -> None:
+        self._last = time.monotonic()
 
     def resume(self, training: Training) -> None:
         """Go on from the newest checkpoint of an earlier run; without one nothing changes. Raises DataError."""

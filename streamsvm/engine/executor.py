@@ -385,7 +385,7 @@ class ThreadExecutor(InThisProcess):
         """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks raise."""
         found: dict[int, Result] = {}
         results = partial(task.results, shared=shared)
-        with _Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
+        with Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
             for number in count():
                 while True:
                     over = lanes.over  # asked first: a last result may come between two questions
@@ -409,7 +409,7 @@ class ThreadExecutor(InThisProcess):
             return SerialExecutor().reduce(task, parts, joins._replace(tree=tree), shared, on_progress)
 
         results = partial(task.results, shared=shared)
-        with _Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
+        with Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
             while not lanes.over:
                 lanes.wait()
                 check_time()
@@ -423,7 +423,7 @@ def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
     return ThreadExecutor(threads) if threads > 1 else SerialExecutor()
 
 
-class _Lanes:
+class Lanes:
     """Threads that take parts in order and pass each result to ``take(number, result)``.
 
     A thread waits with a result that is ``ahead`` of what was delivered: who has the lowest part never waits for others.

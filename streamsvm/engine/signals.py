@@ -145,7 +145,7 @@ def watch_signals(heard: socket.socket) -> None:
         while second == 0 and current.saving and current.seconds < SAVING:
             second = _next(heard, POLL)
         if second is not None:
-            _exit_process(second)
+            exit_process(second)
     heard.close()
 
 
@@ -159,7 +159,7 @@ def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] 
     return 0
 
 
-def _exit_process(second: int) -> None:
+def exit_process(second: int) -> None:
     """End the process at once, without cleaning up: the files on disk are complete. ``second``: the second signal, or 0."""
     if second:
         os._exit(128 + second)

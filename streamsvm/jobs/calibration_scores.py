@@ -133,11 +133,11 @@ def groups_of(chunks: int) -> list[range]:
 
 def tables_of_group(chunks: range, scoring: _Scoring) -> list[ScoreTable]:
     """Return the tables of the scores of some chunks, one for each of the outcomes."""
-    with closing(_tables(chunks, scoring)) as found:
+    with closing(iterate_tables(chunks, scoring)) as found:
         return reduce(_merge_tables, found)
 
 
-def _tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
+def iterate_tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
     """Yield the tables of chunk after chunk; the next one is read meanwhile."""
     solved, drawn = scoring.solved, scoring.drawn
     features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)
@@ -251,7 +251,7 @@ class FoldFits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class FoldDecision:
     """The decision values of a fit whose solutions are known."""
 
     plan: Plan
@@ -286,7 +286,7 @@ def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> li
     return _scores(fits, store, fold.tolist(), decisions, outcomes)
 
 
-def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
+def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> FoldDecision:
     """Train on all but the chunks that the problems do not see; the files of row state are those of the whole fit."""
     plan = replace(plan, memory=replace(plan.memory, cached=False, resident=True))
     with closing(fits.loop(store, plan)) as loop:
@@ -299,13 +299,13 @@ def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> _Decision:
             if isinstance(solution, LinearSolution)
         ]
         if linear:
-            return _Decision(plan, np.concatenate(linear).T, None)
+            return FoldDecision(plan, np.concatenate(linear).T, None)
         weights, expansion = function_of(plan, training)
-        return _Decision(plan, None, Model(weights, plan.class_names, {}, expansion))
+        return FoldDecision(plan, None, Model(weights, plan.class_names, {}, expansion))
 
 
 def _scores(
-    fits: FoldFits, store: Store, fold: list[int], decisions: Sequence[_Decision], outcomes: Sequence[Outcomes]
+    fits: FoldFits, store: Store, fold: list[int], decisions: Sequence[FoldDecision], outcomes: Sequence[Outcomes]
 ) -> list[ScoreTable]:
     """Read the store once, each chunk through the model of its fold, and return the tables."""
     tables: list[ScoreTable | None] = [None] * len(outcomes)

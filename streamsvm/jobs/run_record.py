@@ -139,7 +139,7 @@ def write_record(  # noqa: PLR0917 (what a page tells of)
         "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
     }
     try:
-        record |= _of_sample(store, plan, model, passes)
+        record |= measure_sample(store, plan, model, passes)
     except (DataError, StorageError):
         record["sample"] = None
     durable.write_file(run_folder(Path(job.model)) / RECORD, json.dumps(record).encode())
@@ -200,7 +200,7 @@ def _label_drift(store: StoredFiles) -> JsonObject | None:
     return {"rows": ends, "shares": {store.layout.classes[k]: shares[:, k].tolist() for k in most}}
 
 
-def _of_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObject:
+def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObject:
     """Margins of the sampled rows by class, and columns whose mean drifts along the sampled chunks."""
     margins: list[Float64] = []
     truths: list[Int32] = []

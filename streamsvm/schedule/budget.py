@@ -111,7 +111,7 @@ def memory_limit(stated: int | None) -> int:
 
     if (assumed := _ASSUMED.get()) is not None:
         return assumed
-    bounds = [stated or int(SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *_group_limits()]
+    bounds = [stated or int(SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *group_limits()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
@@ -142,7 +142,7 @@ def check_addresses() -> None:
 
 def check_groups() -> None:
     """Raise BudgetError if the control group has no room for imports: the kernel would kill the process without a message."""
-    limit = min(_group_limits(), default=NOMINAL)
+    limit = min(group_limits(), default=NOMINAL)
     if limit < NOMINAL and not passes_loaded():
         found = f"the control group of this process is limited to {mib(limit)}, {mib(LEAST_MEMORY, up=True)} are needed before anything is read"
         raise BudgetError(
@@ -155,11 +155,11 @@ def page_cache_bytes(limit: int) -> int:
     """Return the bytes of a store that will probably stay in the page cache: half of the memory left beside the job's own."""
     import psutil
 
-    free = min([psutil.virtual_memory().available, *_group_limits()])
+    free = min([psutil.virtual_memory().available, *group_limits()])
     return max(0, free - limit) // 2
 
 
-def _group_limits() -> list[int]:
+def group_limits() -> list[int]:
     """Return the limits in bytes of this process's control groups and of the groups above them."""
     names = {True: "memory.max", False: "memory.limit_in_bytes"}
     found = [text_of(group / names[unified]).strip() for group, unified in groups_of("memory")]

@@ -110,7 +110,7 @@ class Stream:
         self._store, self._visits = store, visits
         self._depth, self._retain, self._deadline = depth, retain, deadline
         self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
-        self._taken: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        self.filled: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
         """Slots in the order of their visits; None: there are no more visits."""
         self._turn = threading.Lock()
         self._upcoming: Visit | None = None
@@ -118,7 +118,8 @@ class Stream:
         chunk_bytes = store.layout.bytes_per_pass / max(1, len(store.layout.chunks))
         self._cached_seconds = chunk_bytes / CACHED_BYTES_PER_SECOND
         self._starving, self._stop = threading.Event(), threading.Event()
-        self._threads: list[threading.Thread] = []
+        self.readers: list[threading.Thread] = []
+        """The threads that read ahead."""
         self._as_they_lie = np.arange(store.layout.largest_chunk, dtype=np.int32)
         self._as_they_lie.flags.writeable = False
         self.waited = 0.0
@@ -132,21 +133,21 @@ class Stream:
         for number in range(min(self._depth, MOST_READERS)):  # each has a slot to fill
             wanted = self._starving.wait if number else _always
             reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
-            self._threads.append(reader)
-        start_all(self._threads, self._end)
+            self.readers.append(reader)
+        start_all(self.readers, self._end)
         return self
 
     def __exit__(self, *outcome: object) -> None:
         self._end()
 
     def _end(self) -> None:
-        end_all(self._threads, self._wake, self._deadline)
+        end_all(self.readers, self._wake, self._deadline)
 
     def _wake(self) -> None:
         """Let readers see that it is over, whatever they wait for."""
         self._stop.set()
         self._starving.set()
-        for _ in self._threads:
+        for _ in self.readers:
             self._free.put(None)
 
     def __iter__(self) -> Iterator[Loaded]:
@@ -173,7 +174,7 @@ class Stream:
                 return None
             slot.ready.put(self._load(visit, slot))
             return slot
-        return self._wait(self._taken)
+        return self._wait(self.filled)
 
     def _wait(self, arrivals: queue.SimpleQueue[_Arrival]) -> _Arrival:
         """The next of what arrives; while there is nothing, the other readers work too."""
@@ -189,9 +190,9 @@ class Stream:
             self.waited += time.perf_counter() - began
 
     def _arrival(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
-        activity, idle = ThreadActivity(self._threads), 0.0
+        activity, idle = ThreadActivity(self.readers), 0.0
         while idle < self._deadline:
-            alive = any(reader.is_alive() for reader in self._threads)
+            alive = any(reader.is_alive() for reader in self.readers)
             try:  # once more after their end: what they left is still to be delivered
                 return arrivals.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
@@ -218,7 +219,7 @@ class Stream:
         """The next visit, which is to be delivered in ``slot``; one after it on a disk is announced."""
         with self._turn:
             visit = self._upcoming
-            self._taken.put(slot if visit is not None else None)
+            self.filled.put(slot if visit is not None else None)
             if visit is not None:
                 self._upcoming = next(self._visits, None)
                 if self._upcoming is not None and self._from_disk:

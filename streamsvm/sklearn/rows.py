@@ -67,7 +67,7 @@ def merge_copies(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tu
 
     ``weights`` (n,): weight of each row; None: 1.
     """
-    keys = _hash_rows(X, columns)
+    keys = hash_rows(X, columns)
     order = np.lexsort((y, keys))
     X, y, keys = take_rows(X, order), y[order], keys[order]
     counts = np.ones(len(y)) if weights is None else weights[order]
@@ -81,7 +81,7 @@ def merge_copies(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tu
     return take_rows(X, starts), y[starts], np.add.reduceat(counts, starts)
 
 
-def _hash_rows(X: Rows, columns: int) -> Hashes:
+def hash_rows(X: Rows, columns: int) -> Hashes:
     """Return a hash of each row (n,). Labels are ignored, so that rows without labels have the same order."""
     factors = mix_bits(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
     if isinstance(X, Dense):

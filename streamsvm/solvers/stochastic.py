@@ -536,7 +536,7 @@ class Pegasos(AveragedSolver):
         if state.t == 0:
             self._begin(state, block)
         radius, batches = (
-            self._radius(state),
+            self.ball_radius(state),
             Batches(block.order, self.batch, batches_per_sample(p.columns, self.batch)),
         )
         linear, quadratic, shrunk, losses, samples = pegasos_pass(
@@ -566,7 +566,7 @@ class Pegasos(AveragedSolver):
         _, largest = gradient_moments(block.labeled, block.order, loss, np.zeros_like(state.a))
         return float(largest / (loss.curvature(1.0) * state.lam))
 
-    def _radius(self, state: PegasosState) -> float:
+    def ball_radius(self, state: PegasosState) -> float:
         """Return the radius of a ball that holds the optimum; the sum over all rows is estimated from those met."""
         if not self.projection:
             return inf

@@ -149,7 +149,7 @@ class DiskStore:
     def fetch(self, chunk: int, into: Buffer) -> None:
         """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
         try:
-            for name, found in self._ranges(chunk).items():
+            for name, found in self.ranges(chunk).items():
                 if found.array.packed:
                     compression.read_units(
                         found.array, found.start, found.stop, into.arrays[compression.packed_name(name)]
@@ -164,7 +164,7 @@ class DiskStore:
     def check(self, chunk: int, into: Buffer) -> Chunk:
         """Verify what was fetched and return it as rows; see ``types.Store.check``."""
         entry = self.manifest.chunks[chunk]
-        for name, found in self._ranges(chunk).items():
+        for name, found in self.ranges(chunk).items():
             if found.array.packed:
                 self._unpack(chunk, name, found, into)
             if name == INDPTR:
@@ -190,7 +190,7 @@ class DiskStore:
             self._past_cache = True
 
     def _advise(self, chunk: int, advice: int) -> None:
-        for name, found in self._ranges(chunk).items():
+        for name, found in self.ranges(chunk).items():
             if name.startswith(MATRIX):
                 advise(found.array, found.start, found.padded, advice)
 
@@ -215,7 +215,7 @@ class DiskStore:
     def _buffer_bytes(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
         for chunk in range(len(self.layout.chunks)):
-            for name, found in self._ranges(chunk).items():
+            for name, found in self.ranges(chunk).items():
                 needed = {name: found.nbytes}
                 if found.array.packed:
                     needed |= compression.buffer_bytes(found.array, found.start, found.stop)
@@ -223,7 +223,7 @@ class DiskStore:
         decoded = {} if self._encoding is None else {DECODED: self.layout.largest_chunk * self.layout.columns * 4}
         return sizes | decoded
 
-    def _ranges(self, chunk: int) -> dict[str, ItemRange]:
+    def ranges(self, chunk: int) -> dict[str, ItemRange]:
         """What of each array belongs to a chunk, the padding of a part's last units included in its last chunk's."""
         number = bisect_right(self._first, chunk) - 1
         part, first, last = self._parts[number], self._first[number], chunk == self._first[number + 1] - 1

@@ -48,35 +48,35 @@ class MemoryStore:
     """What is recorded of where the data came from."""
     copies: bool = False
     """Whether a row of weight k counts as k rows in the statistics, too."""
-    _chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
         """Add rows with class codes (n,) int32, or numbers (n,) float64, and perhaps weights (n,)."""
         if self._chunker is None:
             self._chunker = new_chunker(X, self.chunk_bytes)
-        self._chunks += self._chunker.push(Chunk(X, codes, weight))
+        self.chunks += self._chunker.push(Chunk(X, codes, weight))
 
     def end_chunk(self) -> None:
         """Begin a new chunk with the next row."""
         if self._chunker is not None:
-            self._chunks += self._chunker.rest()
+            self.chunks += self._chunker.rest()
 
     def commit(self, classes: tuple[str, ...], columns: int) -> MemoryStore:
         """Make the store readable and return it. Raises DataError E-EMPTY when nothing was appended."""
         if self._chunker is None:
             raise DataError("there are no rows to store", code="E-EMPTY")
-        self._chunks += self._chunker.rest()
-        sparse = isinstance(self._chunks[0].X, CSR)
-        rows = tuple(row_count(c.X) for c in self._chunks)
-        nonzeros = tuple(len(c.X.data) for c in self._chunks if isinstance(c.X, CSR)) if sparse else None
-        counts = class_counts(np.concatenate([c.codes for c in self._chunks]), len(classes))
-        weighted = self._chunks[0].weight is not None
+        self.chunks += self._chunker.rest()
+        sparse = isinstance(self.chunks[0].X, CSR)
+        rows = tuple(row_count(c.X) for c in self.chunks)
+        nonzeros = tuple(len(c.X.data) for c in self.chunks if isinstance(c.X, CSR)) if sparse else None
+        counts = class_counts(np.concatenate([c.codes for c in self.chunks]), len(classes))
+        weighted = self.chunks[0].weight is not None
         self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts), weighted)
         self.digest = self._hash()
         if self.layout.numeric:
             numbers = Numbers()
-            for chunk in self._chunks:
+            for chunk in self.chunks:
                 numbers.codes(chunk.codes)
             self.facts = {TARGET: numbers.facts(), **self.facts}
         return self
@@ -88,7 +88,7 @@ class MemoryStore:
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows, or over their ``copies``."""
         moments = Moments()
-        for chunk in self._chunks:
+        for chunk in self.chunks:
             moments.add(chunk.X)
         found = moments.result(self.layout.columns, not self.layout.dense)
         return self._of_copies(found) if self.copies and self.layout.weighted else found
@@ -96,7 +96,7 @@ class MemoryStore:
     def _of_copies(self, found: Statistics) -> Statistics:
         """The statistics of rows that count as often as their weight says, scaled to the number of rows."""
         nowhere = np.zeros(self.layout.columns)
-        parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self._chunks]
+        parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self.chunks]
         weight = sum(float(s.sum()) for _, s in parts)
         mean = sum((_weighted_sums(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
         squares = sum((_weighted_sums(X, s, mean, 2) for X, s in parts), nowhere)
@@ -111,7 +111,7 @@ class MemoryStore:
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
         """Verify what was fetched and return it as rows."""
-        return _copy_chunk(self._chunks[chunk])
+        return _copy_chunk(self.chunks[chunk])
 
     def expect(self, chunk: int) -> None:
         """Do nothing: there is nothing to read."""
@@ -123,7 +123,7 @@ class MemoryStore:
         """The digest of the same chunks on disk."""
         layout = self.layout
         kind = "dense" if layout.dense else "csr"
-        entries = [entry_of(chunk, values_of(chunk)) for chunk in self._chunks]
+        entries = [entry_of(chunk, values_of(chunk)) for chunk in self.chunks]
         return content_digest(kind, layout.columns, list(layout.classes), entries)
 
 

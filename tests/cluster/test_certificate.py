@@ -31,7 +31,7 @@ handshake of more than three seconds."""
 def test_cluster_answers_nobody_without_its_certificate() -> None:
     """Every port of the cluster speaks TLS only, to its own only; no pages are served."""
     with connect_cluster("local:1") as executor:
-        client: Any = executor._client
+        client: Any = executor.client
         address = client.scheduler.address
         assert address.startswith("tls://127.0.0.1:")
         with pytest.raises((OSError, CommClosedError, TimeoutError)):

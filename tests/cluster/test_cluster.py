@@ -80,7 +80,7 @@ def test_cluster_probabilities_are_learned_by_the_workers(
     alone = fit(job, executor=SerialExecutor()).model
     local = fit(replace(job, model=str(tmp_path / "c"), threads=2)).model
     with using(client) as executor, monkeypatch.context() as patch:
-        patch.setattr(leave_one_out, "_tables", None)
+        patch.setattr(leave_one_out, "iterate_tables", None)
         spread = fit(replace(job, model=str(tmp_path / "b")), executor=executor).model
     for other in (spread, local):
         assert other.calibration.header() == alone.calibration.header()

@@ -90,10 +90,10 @@ def same_chunks(*, sparse: bool) -> MemoryStore:
     store, X = store_of(), data(weighted=False)[0]
     if sparse:
         starts = np.cumsum([0, *store.layout.chunks])
-        store._chunks = [
-            piece._replace(X=csr_of(X[a:b])) for piece, a, b in zip(store._chunks, starts, starts[1:], strict=False)
+        store.chunks = [
+            piece._replace(X=csr_of(X[a:b])) for piece, a, b in zip(store.chunks, starts, starts[1:], strict=False)
         ]
-        nonzeros = tuple(len(piece.X.data) for piece in store._chunks if isinstance(piece.X, CSR))
+        nonzeros = tuple(len(piece.X.data) for piece in store.chunks if isinstance(piece.X, CSR))
         store.layout = replace(store.layout, nonzeros=nonzeros)
     return store
 

@@ -201,8 +201,8 @@ class TestOnDisk:
     def test_store_damage_names_the_chunk(self, kind: str, case: Any, tmp_path: Path) -> None:
         path = tmp_path / "s"
         store: Any = build(kind, path, case)
-        place = store._ranges(3)["y"].array.place(store._ranges(3)["y"].start // store._ranges(3)["y"].array.spec.unit)
-        offset = place.offset + (store._ranges(3)["y"].start % store._ranges(3)["y"].array.spec.unit) * 4
+        place = store.ranges(3)["y"].array.place(store.ranges(3)["y"].start // store.ranges(3)["y"].array.spec.unit)
+        offset = place.offset + (store.ranges(3)["y"].start % store.ranges(3)["y"].array.spec.unit) * 4
         with open(place.path, "r+b") as file:
             file.seek(offset)
             byte = file.read(1)[0]

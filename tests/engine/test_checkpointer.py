@@ -33,9 +33,7 @@ def made(clock: Clock, every: float, monkeypatch: pytest.MonkeyPatch) -> Any:
     checkpoints: Any = clock
     guard: Any = SimpleNamespace()
     forever = float("inf")
-    return RunCheckpointer(
-        checkpoints, {}, guard, Interruption(), every, "fit", lambda _: None, forever, _last=clock.now
-    )
+    return RunCheckpointer(checkpoints, {}, guard, Interruption(), every, "fit", lambda _: None, forever)
 
 
 def training() -> Any:

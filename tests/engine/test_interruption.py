@@ -26,7 +26,7 @@ class Listening:
             setattr(self.state, name, value)
         self._heard, self.socket = socket.socketpair()
         monkeypatch.setattr(interruption, "current", self.state)
-        monkeypatch.setattr(interruption, "_exit_process", self.ended.append)
+        monkeypatch.setattr(interruption, "exit_process", self.ended.append)
         monkeypatch.setattr(interruption, "POLL", 0.01)
         self._thread = threading.Thread(target=watch_signals, args=(self._heard,), daemon=True)
         self._thread.start()

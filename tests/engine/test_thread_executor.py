@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute import threading as cores
-from streamsvm.engine.executor import Executor, Joins, SerialExecutor, Task, ThreadExecutor, _Lanes, ignore_progress
+from streamsvm.engine.executor import Executor, Joins, Lanes, SerialExecutor, Task, ThreadExecutor, ignore_progress
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
@@ -47,13 +47,13 @@ def test_thread_executor_results_are_in_the_order_of_the_parts(executor: Executo
 
 def test_thread_executor_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last part may be finished after it was looked for, and before it is asked whether all are finished."""
-    over = _Lanes.over.fget  # type: ignore[attr-defined]
+    over = Lanes.over.fget  # type: ignore[attr-defined]
 
-    def later(lanes: _Lanes) -> bool:
+    def later(lanes: Lanes) -> bool:
         time.sleep(0.05)  # long enough for all parts to be finished
         return bool(over(lanes))
 
-    monkeypatch.setattr(_Lanes, "over", property(later))
+    monkeypatch.setattr(Lanes, "over", property(later))
     assert list(ThreadExecutor(THREADS).map(Task("t", doubled), iter(range(2)))) == [0, 2]
 
 

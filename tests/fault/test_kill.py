@@ -172,7 +172,7 @@ def test_kill_fit_killed_at_any_step_goes_on_to_the_same_weights(server: Server,
         assert not leftovers(tmp_path)
 
 
-@pytest.mark.parametrize(("folds", "place"), [(None, "tables_of_group"), (3, "_Decision")])
+@pytest.mark.parametrize(("folds", "place"), [(None, "tables_of_group"), (3, "FoldDecision")])
 def test_kill_fit_killed_in_its_calibration_ends_with_the_same_bytes(
     server: Server, tmp_path: Path, folds: int | None, place: str
 ) -> None:

@@ -354,7 +354,7 @@ main()
 
 PLACES = {
     "written": "streamsvm.jobs.fit.driver:write_outputs",
-    "told": "streamsvm.jobs.fit.driver:_done_event",
+    "told": "streamsvm.jobs.fit.driver:done_event",
     "shown": "streamsvm.cli.commands:describe_result",
 }
 

@@ -148,17 +148,17 @@ def test_embed_one_writer_at_a_time(dense, tmp_path):
 
 KILLED = """
 import os, signal, sys, json
-from streamsvm.jobs.embed import build
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.jobs.embed.build import embed
+from streamsvm.store.write.writer import StoreWriter
 job = EmbedJob(**json.loads(sys.argv[1]))
-original, count = build.FeatureWriter._write, [0]
-def write(self, slot):
+original, count = StoreWriter.append, [0]
+def append(*given):
     count[0] += 1
     if count[0] == chunk:
         os.kill(os.getpid(), signal.SIGKILL)
-    original(self, slot)
-build.FeatureWriter._write = write
+    original(*given)
+StoreWriter.append = append
 for chunk in map(int, sys.argv[2:]):
     child = os.fork()
     if not child:

@@ -272,7 +272,7 @@ def stored(rows: int = 90, chunk_rows: int = 30, *, classes: tuple[str, ...] = (
 
 def test_run_record_columns_that_drift_are_told_in_standard_deviations() -> None:
     store, X, _ = stored()
-    found = record._of_sample(store, PLAN, Model(np.zeros((1, 4)), ("a", "b")), 1)["feature_drift"]
+    found = record.measure_sample(store, PLAN, Model(np.zeros((1, 4)), ("a", "b")), 1)["feature_drift"]
     assert [one["column"] for one in found] == ["column 1", "column 0", "column 2"]
     for column, one in zip((1, 0), found[:2], strict=True):
         moved = [(X[at : at + 30, column].mean() - X[:, column].mean()) / X[:, column].std() for at in (0, 30, 60)]

@@ -43,7 +43,7 @@ def store() -> Any:
 
 
 def planned(memory: int, **more: Any) -> Plan:
-    return make_plan(FitJob("memory", "model", memory=memory, **more), store())
+    return make_plan(FitJob("memory", "model", memory=memory, threads=2, **more), store())
 
 
 def rows(plan: Plan) -> int:
@@ -161,10 +161,10 @@ def test_default_memory_small_data_has_the_same_plan_on_machines_of_any_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, found = small_store(tmp_path), []
-    needed = sv.plan(store).memory.total
+    needed = sv.plan(store, threads=2).memory.total
     for available in (2 * needed // 3, 64 << 30):  # a limit of little more than is needed, and of much more
         machine(monkeypatch, available + needed // 10)
-        plan = sv.plan(store)
+        plan = sv.plan(store, threads=2)
         found.append((plan.solver_name, plan.solver, plan.why, plan.memory.cached, plan.memory.total))
         assert not plan.facts()["limit_taken"]
     assert found[0] == found[1]

@@ -184,11 +184,11 @@ def test_memory_plan_control_groups_are_found(
 ) -> None:
     for module in (budget, machine):
         monkeypatch.setattr(module, "text_of", lambda path: files.get(str(path), ""))
-    assert budget._group_limits() == limits
+    assert budget.group_limits() == limits
 
 
 def test_memory_plan_lowest_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_group_limits", lambda: [300 * MIB, 200 * MIB])
+    monkeypatch.setattr(budget, "group_limits", lambda: [300 * MIB, 200 * MIB])
     assert memory_limit(None) <= 200 * MIB
     assert memory_limit(150 * MIB) == 150 * MIB
     assert memory_limit(1 << 50) == 200 * MIB
@@ -197,7 +197,7 @@ def test_memory_plan_lowest_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None
 def test_memory_plan_without_any_limit_three_quarters_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
 
-    monkeypatch.setattr(budget, "_group_limits", list)
+    monkeypatch.setattr(budget, "group_limits", list)
     found, available = memory_limit(None), psutil.virtual_memory().available
     assert 0.5 * available < found < available + anonymous_bytes()
 
@@ -248,7 +248,7 @@ def test_memory_plan_kernel_fit_is_planned_alike_whatever_the_process_did_before
 
 
 def test_memory_plan_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_group_limits", list)
+    monkeypatch.setattr(budget, "group_limits", list)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (50 * MIB, 50 * MIB))
     assert budget.memory_limit(80 * MIB) == 50 * MIB
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -178,7 +178,7 @@ def test_stream_consumer_that_only_waits_is_served_by_as_many_readers_as_there_a
 
     with open_stream(Ring(meet), depth=depth, epochs=2) as stream:
         found = [loaded.visit for loaded in stream]
-        assert len(stream._threads) == depth
+        assert len(stream.readers) == depth
     assert found == list(islice(visits(Ring().layout, 7, True), 2 * len(ROWS)))
 
 
@@ -241,7 +241,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stream_reader_that_died_is_an_error_at_once(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stream, "_read_ahead", lambda self, wanted: None)
+    monkeypatch.setattr(threading.Thread, "run", lambda thread: None)
     with (
         pytest.raises(StorageError, match="the reader of 'ring' delivered nothing"),
         open_stream(Ring(), depth=2, deadline=1000.0) as stream,
@@ -286,7 +286,7 @@ def test_stream_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -
     with open_stream(Ring(), depth=1, epochs=1) as stream:
         for _ in range(len(ROWS) - 1):
             next(iter(stream))
-        (ended,), taken, looks = stream._threads, stream._taken, 0
+        (ended,), taken, looks = stream.readers, stream.filled, 0
         settled(lambda: not ended.is_alive())
 
         class Reader:
@@ -310,10 +310,8 @@ def test_stream_what_a_reader_left_when_it_ended_is_delivered(impatient: None) -
 
             get_nowait = get
 
-        stream._threads, stream._taken = [Reader()], Taken()  # type: ignore[assignment, list-item]
-        last = stream._next()
-        assert last is not None
-        assert last.ready.get(timeout=120.0).visit.last
+        stream.readers, stream.filled = [Reader()], Taken()  # type: ignore[assignment, list-item]
+        assert next(iter(stream)).visit.last
 
 
 def test_stream_waiting_is_counted_and_reading_ahead_is_not() -> None:

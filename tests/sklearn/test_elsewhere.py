@@ -168,7 +168,7 @@ def test_merged_rows_copies_weights_and_orders_are_one_store(form: Any, kind: An
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 def test_merged_rows_of_one_hash_are_compared(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.sklearn.rows._hash_rows", lambda X, columns: np.zeros(row_count(X), np.uint64))
+    monkeypatch.setattr("streamsvm.sklearn.rows.hash_rows", lambda X, columns: np.zeros(row_count(X), np.uint64))
     rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0], [0.0, 2.0], [0.0, 0.0]])
     found, y, weights = merge_copies(rows_of(form(rows), "X"), np.array([0, 0, 0, 0, 1, 1]), None, 2)
     assert (row_count(found), y.tolist(), weights.tolist()) == (5, [0, 0, 0, 1, 1], [1.0, 1.0, 2.0, 1.0, 1.0])

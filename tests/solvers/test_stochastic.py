@@ -129,7 +129,7 @@ def test_pegasos_bound_is_below_the_dual_it_stands_for(loss: Any, batch: int, pr
     for epoch in range(6):
         for block in epoch_blocks(epoch):
             solver.visit(state, block)
-            literal.visit(block, state.offset, solver._radius(state))
+            literal.visit(block, state.offset, solver.ball_radius(state))
         np.testing.assert_allclose(
             state.a / (state.lam * (state.offset + state.t)), literal.w, rtol=NEAR, atol=0.03 * NEAR
         )

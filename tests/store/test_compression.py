@@ -102,13 +102,13 @@ def test_compressed_input_bomb_is_read_in_bounded_pieces(
     path.write_bytes(PACK[name](bytes(64 << 20)))
     steps: list[bytes] = []
     with Input(path) as stream:
-        original = stream._step
+        original = stream.read_piece
 
         def step(limit: int) -> bytes:
             steps.append(original(limit))
             return steps[-1]
 
-        monkeypatch.setattr(stream, "_step", step)
+        monkeypatch.setattr(stream, "read_piece", step)
         stream.read(1 << 20)
     assert max(map(len, steps)) <= 16 << 20
 

@@ -173,7 +173,7 @@ def test_foreign_arrays_matrices_whose_parts_do_not_fit(
     assert np.array_equal(np.concatenate(chunks), SPARSE.data)
     assert store.layout.nonzeros == tuple(map(len, chunks))
     assert len(chunks) > 5
-    store._foreign.close()
+    store.foreign.close()
     with h5py.File(path, "r+") as file:
         del file["X/indptr"]
         file["X/indptr"] = harmed

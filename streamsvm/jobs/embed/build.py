@@ -285,6 +285,7 @@ class Builder:
         pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
         with closing(make_features(pieces, features, threading.threads())) as made:
             for chunk in made:
+                signals.check_time()
                 assert isinstance(chunk.X, Dense)
                 feature_writer.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
                 feature_writer.hand_over_if_full()

@@ -292,7 +292,7 @@ def _plan_and_fit(
     if earlier is not None:
         training, models = earlier
         with hold_lock(target), checkpoints.open(keep=True):  # its end removes a checkpoint left behind
-            report(_done_event(job, plan, training))
+            report(done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
     plan.memory.check(plan.remedy)
@@ -336,7 +336,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         write_outputs(job, plan, training, models, lambda: watch.most)
         result = _result(context, plan, training, models)
         write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
-        record(_done_event(job, plan, training))
+        record(done_event(job, plan, training))
     _draw_page(context)
     return result
 
@@ -355,7 +355,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         plan = start_plan_from(plan, store, start)
     plan.memory.check(plan.remedy)
     asked = plan.problems
-    plan = _finish_exactly(plan)
+    plan = finish_exactly(plan)
     report = _end_after_extra_passes(plan, report)
     with ExitStack() as stack:
         directory = None
@@ -608,7 +608,7 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
     return calibrations
 
 
-def _finish_exactly(plan: Plan) -> Plan:
+def finish_exactly(plan: Plan) -> Plan:
     """Return the plan with the exact finish where that is cheap; for a loss with a corner Newton's method has no last
     step.
     """
@@ -673,7 +673,7 @@ def _draw_page(context: FitContext) -> None:
         write_page([context.run], output_path(context.job.report))
 
 
-def _done_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
+def done_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
     """Return the last event of a run."""
     paths = path_names(Path(job.model), plan.costs).values()
     return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}

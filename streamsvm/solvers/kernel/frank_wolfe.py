@@ -75,7 +75,7 @@ class SampledIterations(StepsFromSamples):
     """The rows of the members; new ones come to the last lot."""
     _drawn: Any = None
     _i: int = 0
-    _v: int = 0
+    vertex: int = 0
     _g: tuple[float, float, float] = (0.0, 0.0, 0.0)
     _across: float = 0.0
     away: str = "drawn"
@@ -116,8 +116,8 @@ class SampledIterations(StepsFromSamples):
         return pool.sign[asked] * f + pool.ridge[asked] * own
 
     def _entry(self, K: Array, k: int) -> float:
-        sign = self.pool.sign[self._i] * self.pool.sign[self._v]
-        value: float = sign * (float(K[self._place[self._v], k]) + self.form.constant)
+        sign = self.pool.sign[self._i] * self.pool.sign[self.vertex]
+        value: float = sign * (float(K[self._place[self.vertex], k]) + self.form.constant)
         return value
 
     def _column(self, K: Array, k: int, vertex: int) -> Float64:

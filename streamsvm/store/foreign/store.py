@@ -52,8 +52,8 @@ class ForeignStore:
         if kind is None:
             raise DataError(f"{path} is neither a store nor a Zarr or HDF5 array", code="E-FORMAT", hint="ingest it")
         self._path, self._keys, self._memory = path, keys, memory
-        self._foreign = open_foreign(path, kind, keys)
-        features, labels = self._foreign.features, self._foreign.labels
+        self.foreign = open_foreign(path, kind, keys)
+        features, labels = self.foreign.features, self.foreign.labels
         assert labels is not None
         if isinstance(features, SparseColumns) and not features.in_one_span:
             raise DataError(
@@ -71,7 +71,7 @@ class ForeignStore:
         self._crcs: list[int] = []
         named = {"features_key": keys.features, "labels_key": keys.labels}
         encoding = {"format": kind, "options": named, "columns": features.columns}
-        names = self._foreign.names
+        names = self.foreign.names
         if names is not None:
             encoding["names"] = list(names)
         notice = NO_CHECKSUMS

@@ -162,7 +162,7 @@ class Input:
         """Return the next ``size`` bytes of content, fewer only at the end."""
         made: list[bytes] = []
         wanted = size if size >= 0 else 1 << 62
-        while wanted > 0 and (piece := self._step(min(wanted, PIECE))):
+        while wanted > 0 and (piece := self.read_piece(min(wanted, PIECE))):
             made.append(piece)
             wanted -= len(piece)
         content = b"".join(made)
@@ -194,7 +194,7 @@ class Input:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _step(self, limit: int) -> bytes:
+    def read_piece(self, limit: int) -> bytes:
         return self._read_plain(limit) if self._inner is None else self._read_decompressed(limit)
 
     def _read_plain(self, limit: int) -> bytes:
