@@ -401,6 +401,7 @@ SCHEMA = begins("a schema file", SCHEMA_HEADER)
 LIBLINEAR_MODEL = begins("a model of LIBLINEAR", b"solver_type ")
 LIBSVM_MODEL = begins("a model of LIBSVM", b"svm_type ")
 ONNX_MODEL = begins("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
+SQL_MODEL = begins("a SQL query of ours", b"-- A linear model of streamsvm")
 PARTS = Kind("the parts of an unfinished output", parts_fault)
 
 

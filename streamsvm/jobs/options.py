@@ -360,7 +360,7 @@ class LandmarkOptions(KernelOptions):
     ] = None
 
 
-LIBLINEAR, LIBSVM, ONNX, STREAMSVM = "liblinear", "libsvm", "onnx", "streamsvm"
+LIBLINEAR, LIBSVM, ONNX, SQL, STREAMSVM = "liblinear", "libsvm", "onnx", "sql", "streamsvm"
 
 
 @dataclass(frozen=True)
@@ -373,10 +373,11 @@ class ExportJob(OutputOptions):
     format: Annotated[
         str,
         Option(
-            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), or an ONNX graph (of a table with an "
-            "input a column), over columns as the sources have them; or a file of streamsvm.",
+            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), an ONNX graph (of a table with an "
+            "input a column), or a SQL query (linear models of tables, for DuckDB and PostgreSQL), over columns as the sources have "
+            "them; or a file of streamsvm.",
             "output",
-            choices=(LIBLINEAR, LIBSVM, ONNX, STREAMSVM),
+            choices=(LIBLINEAR, LIBSVM, ONNX, SQL, STREAMSVM),
         ),
     ] = LIBLINEAR
 

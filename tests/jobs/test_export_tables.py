@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "isotonic": ("three", {"missing": "zero", "min_count": 90}, {"calibrate": "isotonic"}),
     "logistic": ("whole", {"missing": "indicator", "missing_words": ["-9"]}, {"loss": "logistic"}),
     "regression": ("number", {"missing": "mean", "task": "regression"}, {"loss": "squared"}),
-    "one class": ("two", {"missing": "zero"}, {"one_class": True, "nu": 0.2}),
+    "one class": ("two", {"missing": "mean"}, {"one_class": True, "nu": 0.2}),
     "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
     "several kernels": ("three", {"missing": "mean"}, {"kernel": "laplacian", "landmarks": 20, "calibrate": "sigmoid"}),
 }
@@ -149,3 +149,34 @@ def test_onnx_graph_of_hashed_text_is_refused(tmp_path: Path) -> None:
         with pytest.raises(sv.UsageError, match=f"'color' of the table {said}") as caught:
             sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
         assert "--column color=category" in str(caught.value)
+
+
+# -- SQL ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "kernel" not in name])
+def test_sql_query_of_a_table_says_what_the_model_says(tmp_path: Path, name: str) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb: pip install duckdb")
+    model = fitted(name)
+    sv.export(model, tmp_path / "model.sql", format="sql")
+    query = (tmp_path / "model.sql").read_text()
+    with duckdb.connect() as database:
+        database.register("given", TEST)
+        found = database.sql(f'WITH "input" AS (SELECT * FROM given)\n{query}').df()
+    assert list(found.columns[: len(TEST.columns)]) == list(TEST.columns)
+    several = len(model.weights) > 1
+    kinds = {kind: [f"{kind}_{name}" for name in model.classes] for kind in ("decision", "probability")}
+    decision = found[kinds["decision"] if several else "prediction" if model.numeric else "decision_"]
+    probabilities = None
+    if model.calibration is not None:
+        probabilities = found[kinds["probability"]] if several else found["probability"].map(lambda p: (1.0 - p, p))
+        probabilities = np.array(probabilities.to_numpy().tolist())
+    agree(model, decision.to_numpy(), decision if model.numeric else found["label"], probabilities)
+
+
+def test_sql_query_needs_names_of_columns_and_a_linear_model(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    for rows, kernel, said in ((X, "linear", "no names"), (pd.DataFrame(X, columns=["a", "b"]), "rbf", "kernel")):
+        model = sv.fit(rows, X[:, 0] > 0, kernel=kernel).model
+        with pytest.raises(sv.UsageError, match=said):
+            sv.export(model, tmp_path / "model.sql", format="sql")

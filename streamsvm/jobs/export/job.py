@@ -11,10 +11,21 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.export.onnx import write_onnx
-from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, ExportJob
+from streamsvm.jobs.export.sql import write_sql
+from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, SQL, ExportJob
 from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
-from streamsvm.outputs import LIBLINEAR_MODEL, LIBSVM_MODEL, MODEL, ONNX_MODEL, Kind, Output, claim, output_path
+from streamsvm.outputs import (
+    LIBLINEAR_MODEL,
+    LIBSVM_MODEL,
+    MODEL,
+    ONNX_MODEL,
+    SQL_MODEL,
+    Kind,
+    Output,
+    claim,
+    output_path,
+)
 from streamsvm.types import Report, silent
 
 
@@ -31,6 +42,7 @@ FORMATS = {
     LIBLINEAR: Format(LIBLINEAR_MODEL, write_liblinear),
     LIBSVM: Format(LIBSVM_MODEL, write_libsvm),
     ONNX: Format(ONNX_MODEL, write_onnx),
+    SQL: Format(SQL_MODEL, write_sql),
 }
 TEXTS = (LIBLINEAR, LIBSVM)
 """Formats whose column numbers and limits people have to know to apply them to their files."""

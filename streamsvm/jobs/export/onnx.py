@@ -40,6 +40,7 @@ from streamsvm.jobs.export.table import (
     has_other,
     raw_table,
     split_values,
+    trims_blanks,
     truth_words,
 )
 from streamsvm.model import Model
@@ -241,6 +242,7 @@ def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
     known, absent = {value: code for code, value in enumerate(values)}, len(values) + 1
     if not table.is_numeric(name):
         also = {f"{value}.0": code for value, code in known.items() if WHOLE.fullmatch(value)}
+        also |= {value.strip(): code for value, code in known.items() if trims_blanks(values)}
         also |= {value.capitalize(): code for value, code in known.items() if value in ("true", "false")}
         words = dict.fromkeys(table.words.given, absent)
         return graph.flatten(graph.encode(name, {"": absent} | also | known | words, len(values)))

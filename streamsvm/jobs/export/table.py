@@ -9,7 +9,7 @@ missing value and for one that training has not seen (where rare values have a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -112,11 +112,16 @@ class RawTable(NamedTuple):
 
 
 def raw_table(model: Model) -> RawTable | None:
-    """Return the raw table of a model; None for a model of arrays and other files without a header."""
+    """Return the raw table of a model, or of arrays whose columns have names; None where they have none."""
     encoding = model.provenance.get("encoding") or {}
-    if not encoding.get("schema"):
+    filling = filling_from(encoding)
+    if encoding.get("schema"):
+        schema = schema_from(encoding["schema"])
+    elif model.names is not None:
+        names = model.names[: model.columns if filling is None else len(filling.values)]
+        schema = Schema(tuple(Column(name, NUMBER) for name in names), None)
+    else:
         return None
-    schema, filling = schema_from(encoding["schema"]), filling_from(encoding)
     offsets = offsets_from(encoding)
     return RawTable(
         schema,
@@ -154,6 +159,11 @@ def split_values(column: Column) -> Iterator[tuple[str, ...]]:
                 f"the value {quote(value)} of the cross {quote(column.name)} can be split in several ways",
                 hint=f"ingest without values that hold {quote(CROSSED)}, or {KEEP}",
             )
+
+
+def trims_blanks(values: Collection[str]) -> bool:
+    """Return whether a category's values may have blanks around them: no two known ones differ by these alone."""
+    return len({value.strip() for value in values}) == len(values)
 
 
 def truth_words() -> tuple[tuple[str, ...], tuple[str, ...]]:

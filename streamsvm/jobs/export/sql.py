@@ -1,0 +1,282 @@
+"""A linear model as a SQL query over the raw table: decision values, labels and probabilities as columns behind those of the table.
+
+    SELECT *, label and probabilities FROM (SELECT *, decision values FROM "input")
+
+``input`` stands for the table; ``WITH "input" AS (...)`` before the query gives it rows. A decision value is a sum of one term a column: a
+weight times a number (``COALESCE`` fills in what is missing), or a ``CASE`` with the weight of each value of a category or each part of the
+calendar (``EXTRACT``). Terms of weight 0 are left out. A row with a missing value that the model does not know to fill has no answer: NULL.
+
+The dialect is what DuckDB and PostgreSQL share. Numbers are double precision and are not rounded to float32 as stored rows are, which
+changes decision values by some 1e-7 of their terms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
+from streamsvm.errors import UsageError
+from streamsvm.jobs.export.table import KEEP, RawTable, free_name, has_other, raw_table, split_values, trims_blanks
+from streamsvm.model import Model
+from streamsvm.rows import Float64
+from streamsvm.store.sources.cell_parsing import EPOCH, FALSE, ISO, NEXT_CENTURY, TRUE, YEAR_2000, YEAR_SECONDS
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, SINGLE, YEARS, Column
+
+HEAD = b"-- A linear model of streamsvm"
+"""How our files begin."""
+DOUBLE = "DOUBLE PRECISION"
+LARGEST_EXPONENT = 700.0
+"""Beyond it PostgreSQL refuses exp, whose result float64 does not hold."""
+FIELDS = {"month": "MONTH", "weekday": "ISODOW", "hour": "HOUR"}
+"""What EXTRACT calls the parts of the calendar; the first value is 1 but for hours."""
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def write_sql(model: Model) -> Iterator[bytes]:
+    """Yield the text of the query. Raises UsageError for a kernel, for rows without column names, and for text that is hashed."""
+    model.check_one_each()
+    table = raw_table(model)
+    if model.expansion is not None:
+        raise UsageError(
+            "a kernel model is no sum over columns, as SQL needs it", hint=f"fit a linear model, or {KEEP}"
+        )
+    if table is None:
+        raise UsageError("the columns of the model have no names, by which SQL finds them", hint="ingest a table")
+    table.check("SQL", clocks=True)
+    taken = {*table.schema.needed, *table.schema.dropped}
+    decisions = _names(model, "decision", taken) if not model.numeric else [free_name("prediction", taken)]
+    answers = []
+    if not model.numeric:
+        answers.append(f"{_label(model, decisions)} AS {identifier(free_name('label', taken))}")
+    if model.calibration is not None:
+        found = _probabilities(model.calibration.calibrator, [identifier(name) for name in decisions])
+        names = _names(model, "probability", taken)
+        answers += [f"{text} AS {identifier(name)}" for text, name in zip(found, names, strict=True)]
+    sums = [f"{_sum(model, table, k)} AS {identifier(name)}" for k, name in enumerate(decisions)]
+    yield HEAD + b', in SQL of DuckDB and PostgreSQL. "input" stands for the table:\n'
+    yield b'-- put its name there, or begin the query with: WITH "input" AS (SELECT ...)\n'
+    yield "".join(f"SELECT *,\n  {text}\nFROM (\n" for text in [",\n  ".join(answers)] if answers).encode()
+    yield ("SELECT *,\n  " + ",\n  ".join(sums) + '\nFROM "input"\n').encode()
+    yield b') AS "scored"\n' if answers else b""
+
+
+def identifier(name: str) -> str:
+    """Return the name of a column in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """Return a text in quotes."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def number(value: float) -> str:
+    """Return a number with an exponent, by which DuckDB knows that it is no decimal."""
+    written = repr(float(value))
+    return written if "e" in written else f"{written}e0"
+
+
+def _names(model: Model, what: str, taken: set[str]) -> list[str]:
+    """Return the names of decision values or probabilities: one for two classes, one a class for more."""
+    if len(model.weights) == 1:
+        return [free_name(what, taken)]
+    return [free_name(f"{what}_{name}", taken) for name in model.classes]
+
+
+# -- the answers -------------------------------------------------------------------------------------------------------
+
+
+def _label(model: Model, decisions: Sequence[str]) -> str:
+    """Return the label of the largest decision value, of the first of several; NULL where there is none."""
+    f, labels = [identifier(name) for name in decisions], [_label_text(value) for value in model.labels.tolist()]
+    if len(f) == 1:
+        return f"CASE WHEN {f[0]} > 0 THEN {labels[1]} WHEN {f[0]} <= 0 THEN {labels[0]} END"
+    whens = [
+        f"WHEN {' AND '.join(f'{mine} >= {other}' for other in f if other != mine)} THEN {label}"
+        for mine, label in zip(f, labels, strict=True)
+    ]
+    return f"CASE {' '.join(whens)} END"
+
+
+def _label_text(value: object) -> str:
+    """Return a label in the type that it has."""
+    if isinstance(value, bool):
+        return str(value).upper()
+    return text(value) if isinstance(value, str) else repr(value)
+
+
+def _probabilities(calibrator: Calibrator, f: list[str]) -> list[str]:
+    """Return the probability of the second of two classes, or of each of several, from the decision values ``f``."""
+    if isinstance(calibrator, Temperature):
+        scaled = [f"({number(calibrator.inverse)} * {value})" for value in f]
+        if len(f) == 1:
+            return [_sigma(scaled[0])]
+        top = f"GREATEST({', '.join(scaled)})"
+        powers = [f"EXP(GREATEST({value} - {top}, {number(-LARGEST_EXPONENT)}))" for value in scaled]
+        return [f"{power} / ({' + '.join(powers)})" for power in powers]
+    if isinstance(calibrator, PlattSigmoid):
+        each = [
+            _sigma(f"({number(slope)} * {value} + {number(offset)})")
+            for value, slope, offset in zip(f, calibrator.slopes, calibrator.offsets, strict=True)
+        ]
+    elif isinstance(calibrator, Isotonic):
+        each = [_interpolation(value, *steps) for value, steps in zip(f, calibrator.steps, strict=True)]
+    else:
+        raise UsageError(f"the calibration '{calibrator.method}' cannot be written in SQL", hint=KEEP)
+    if len(f) == 1:
+        return each
+    total = f"NULLIF({' + '.join(each)}, 0)"
+    return [
+        f"COALESCE({one} / {total}, {number(1 / len(f))} + 0 * {value})" for one, value in zip(each, f, strict=True)
+    ]
+
+
+def _sigma(z: str) -> str:
+    """Return 1 / (1 + e^-z)."""
+    return f"(1 / (1 + EXP(-GREATEST(LEAST({z}, {number(LARGEST_EXPONENT)}), {number(-LARGEST_EXPONENT)}))))"
+
+
+def _interpolation(f: str, at: Float64, values: Float64) -> str:
+    """Return the value of an isotonic function: between two bends on the line between them."""
+    whens = [f"WHEN {f} <= {number(at[0])} THEN {number(values[0])}"]
+    for low, high, first, last in zip(at[:-1], at[1:], values[:-1], values[1:], strict=True):
+        slope = (last - first) / (high - low) if high > low else 0.0
+        rise = f" + {number(slope)} * ({f} - {number(low)})" if slope else ""
+        whens.append(f"WHEN {f} < {number(high)} THEN {number(first)}{rise}")
+    return f"(CASE {' '.join(whens)} WHEN {f} >= {number(at[-1])} THEN {number(values[-1])} END)"
+
+
+# -- the decision values -----------------------------------------------------------------------------------------------
+
+
+def _sum(model: Model, table: RawTable, problem: int) -> str:
+    """Return the decision value of a problem."""
+    weights = model.weights[problem, :-1]
+    constant, terms = float(model.weights[problem, -1]), []
+    for first, column in table.placed():
+        mine, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
+        if not mine.any():
+            continue
+        if column.kind not in SINGLE:
+            constant -= float(mine @ offset)
+            terms.append(_case(table, column, mine))
+            continue
+        value = _value(table, column)
+        if offset[0]:
+            value = f"({value} - {number(offset[0])})"
+        if table.filling is not None:
+            value = f"COALESCE({value}, {number(table.filling[first])})"
+        terms.append(f"{number(mine[0])} * {value}")
+    columns = dict(table.placed())
+    for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
+        if weight:
+            terms.append(f"CASE WHEN {_value(table, columns[place])} IS NULL THEN {number(weight)} ELSE 0 END")
+    return "\n    + ".join([f"CAST({number(constant)} AS {DOUBLE})", *terms])
+
+
+def _case(table: RawTable, column: Column, weights: Float64) -> str:
+    """Return the weight of the value that a row has in a category, a cross or a part of the calendar."""
+    if column.kind != CATEGORY:
+        field = f"EXTRACT({FIELDS[column.kind]} FROM {_moment(column)})"
+        start = 0 if column.kind == "hour" else 1
+        whens = [f"WHEN {start + k} THEN {number(w)}" for k, w in enumerate(weights.tolist()) if w]
+        return f"CASE {field} {' '.join(whens)} ELSE 0 END"
+    keys = [_key(table, name) for name in column.sources]
+    other = float(weights[-1]) if has_other(column) else 0.0
+    known = [
+        (parts, number(weight))
+        for parts, weight in zip(split_values(column), weights.tolist(), strict=False)
+        if weight != other
+    ]
+    if len(keys) == 1:
+        found = f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in known)}"
+    else:
+        conditions = [
+            (" AND ".join(f"{key} = {text(part)}" for key, part in zip(keys, parts, strict=True)), weight)
+            for parts, weight in known
+        ]
+        found = f"CASE {' '.join(f'WHEN {condition} THEN {weight}' for condition, weight in conditions)}"
+    found = f"{found} ELSE {number(other)} END" if known else number(other)
+    return f"CASE WHEN {' OR '.join(f'{key} IS NULL' for key in keys)} THEN 0 ELSE {found} END" if other else found
+
+
+def _key(table: RawTable, name: str) -> str:
+    """Return the text of a category: whole numbers without a fraction; NULL for what stands for a missing value."""
+    found = f"CAST({identifier(name)} AS VARCHAR)"
+    values = table.values_of(name)
+    if trims_blanks(values):
+        found = f"TRIM({found})"
+    if any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in values):
+        found = f"REGEXP_REPLACE({found}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
+    for word in table.words.given:
+        found = f"NULLIF({found}, {text(word)})"
+    return found
+
+
+def _value(table: RawTable, column: Column) -> str:
+    """Return a number, an amount, yes and no as 1 and 0, or the years of a date, NULL where it is missing."""
+    name = identifier(column.name)
+    written = f"TRIM(CAST({name} AS VARCHAR))"
+    if column.kind == YEARS:
+        return f"(({_seconds(column)} - {number(YEAR_2000)}) / {number(YEAR_SECONDS)})"
+    if column.kind == BOOLEAN:
+        yes, no = (", ".join(map(text, (*words, f"{words[-1]}.0"))) for words in (TRUE, FALSE))
+        return f"CASE WHEN LOWER({written}) IN ({yes}) THEN 1 WHEN LOWER({written}) IN ({no}) THEN 0 END"
+    found = f"CAST({name} AS {DOUBLE})"
+    if column.kind == AMOUNT:
+        found = _amount(written, comma=bool(column.form))
+    if column.kind == NUMBER and table.filling is not None:
+        found = f"NULLIF({found}, CAST('NaN' AS {DOUBLE}))"
+    for value in table.words.values:
+        found = f"NULLIF({found}, {number(value)})"
+    return found
+
+
+def _amount(written: str, *, comma: bool) -> str:
+    """Return the number of an amount: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05."""
+    plain = f"REGEXP_REPLACE({written}, 'USD|EUR|GBP|CHF|JPY', '', 'g')"
+    kept = "[^0-9,eE+-]" if comma else "[^0-9.eE+-]"
+    plain = f"REGEXP_REPLACE({plain}, '{kept}', '', 'g')"
+    plain = f"REPLACE({plain}, ',', '.')" if comma else plain
+    sign = f"CASE WHEN {written} LIKE '(%' THEN -1 ELSE 1 END"
+    percent = f"CASE WHEN POSITION('%' IN {written}) > 0 THEN 100 ELSE 1 END"
+    return f"({sign} * CAST(NULLIF({plain}, '') AS {DOUBLE}) / {percent})"
+
+
+def _seconds(column: Column) -> str:
+    """Return the seconds since 1970 of a point in time."""
+    if column.form == EPOCH:
+        return f"FLOOR(CAST({identifier(column.name)} AS {DOUBLE}))"
+    return f"FLOOR(EXTRACT(EPOCH FROM {_moment(column)}))"
+
+
+def _moment(column: Column) -> str:
+    """Return a point in time as a timestamp in UTC; of a column with a time zone, for the calendar, on the clocks there."""
+    name = identifier(column.name)
+    if column.form == EPOCH:
+        return f"(TIMESTAMP '1970-01-01 00:00:00' + CAST({_seconds(column)} AS BIGINT) * INTERVAL '1 second')"
+    if column.zone:
+        zone = "UTC" if column.form or column.kind == YEARS else column.zone
+        return f"(CAST({name} AS TIMESTAMP WITH TIME ZONE) AT TIME ZONE {text(zone)})"
+    if column.form in ("", ISO):
+        return f"CAST({name} AS TIMESTAMP)"
+    written = f"CAST({name} AS VARCHAR)"
+    day = f"CAST({_written_day(written, column.form)} AS TIMESTAMP)"
+    return f"CASE WHEN {written} LIKE '____-__-__%' THEN CAST({written} AS TIMESTAMP) ELSE {day} END"
+
+
+def _written_day(written: str, form: str) -> str:
+    """Return the day of a date that is written in a form such as '%d-%b-%y'."""
+    parts = re.findall("%(.)", form)
+    plain = f"REGEXP_REPLACE(TRIM({written}), '[^0-9A-Za-z]+', '-', 'g')"
+    of = {part: f"SPLIT_PART({plain}, '-', {place})" for place, part in enumerate(parts, 1)}
+    if "b" in of:
+        months = " ".join(f"WHEN '{name}' THEN {k}" for k, name in enumerate(MONTHS, 1))
+        month = f"CASE LOWER({of['b']}) {months} END"
+    else:
+        month = f"CAST({of['m']} AS INTEGER)"
+    year = f"CAST({of.get('Y') or of['y']} AS INTEGER)"
+    if "y" in of:
+        year = f"{year} + CASE WHEN {year} < {int(NEXT_CENTURY)} THEN 2000 ELSE 1900 END"
+    return f"MAKE_DATE({year}, {month}, CAST({of['d']} AS INTEGER))"
