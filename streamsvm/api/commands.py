@@ -27,6 +27,7 @@ from streamsvm.api.rows import (
     place_models,
 )
 from streamsvm.api.running import run_job
+from streamsvm.api.wording import python_words
 from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
@@ -170,7 +171,7 @@ def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments(step, declared, arguments, options)
         asked = _take_python_options(step, given)
-        with place_models(given, model_options(step)) as known, placed(known) as known:
+        with python_words(step), place_models(given, model_options(step)) as known, placed(known) as known:
             return run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
 
     return _name_function(
@@ -219,8 +220,9 @@ def _make_ingest() -> Callable[..., Any]:
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments("ingest", declared, arguments, options)
-        asked, action = _take_python_options("ingest", given), choose_ingest(given)
-        return run_job(action or load(STEPS["ingest"].action), _build_job("ingest", "ingest", given), **asked)
+        with python_words("ingest"):
+            asked, action = _take_python_options("ingest", given), choose_ingest(given)
+            return run_job(action or load(STEPS["ingest"].action), _build_job("ingest", "ingest", given), **asked)
 
     return _name_function(
         call, "ingest", declared, make_docstring("ingest", summary, declared, COMMANDS["ingest"].example)
@@ -238,7 +240,10 @@ def _make_plan() -> Callable[..., Any]:
         from streamsvm.jobs.fit.plan import make_plan
         from streamsvm.jobs.fit.validate import open_training_store
 
-        with place_models(bind_arguments("plan", declared, arguments, options), model_options("fit")) as given:
+        with (
+            python_words("fit"),
+            place_models(bind_arguments("plan", declared, arguments, options), model_options("fit")) as given,
+        ):
             job = job_of_store(_build_job("fit", "plan", given, WRITING_OPTIONS, model=""))
             return make_plan(job, open_training_store(job)[0])
 
@@ -424,7 +429,11 @@ def _make_fit() -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments("fit", declared, arguments, options)
         asked = _take_python_options("fit", given)
-        with place_models(given, model_options("fit")) as known, place_fit_rows(known) as (known, action):
+        with (
+            python_words("fit"),
+            place_models(given, model_options("fit")) as known,
+            place_fit_rows(known) as (known, action),
+        ):
             return run_job(action or load(STEPS["fit"].action), _build_job("fit", "fit", known), **asked)
 
     return _name_function(call, "fit", declared, text)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from streamsvm.aliases import JsonObject
+from streamsvm.api.wording import to_python
 from streamsvm.config.options import Checked
 from streamsvm.display.terminal import open_notebook_report
 from streamsvm.engine.loop import end_fit
@@ -94,6 +96,11 @@ def run_job(
         result = action(job, report if on_pass is None else report_passes(report, on_pass))
     if result.failure is not None:
         raise result.failure
+    result = replace(
+        result,
+        warnings=tuple(to_python(text, "fit") for text in result.warnings),
+        notices=tuple(to_python(text, "fit") for text in result.notices),
+    )
     for warning in result.warnings:
         warnings.warn(warning, StreamSVMWarning, stacklevel=3)
     return result

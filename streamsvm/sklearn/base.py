@@ -36,6 +36,7 @@ from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.api.commands import convert_options, ingest
 from streamsvm.api.rows import explain_interruption, find_or_make_store
 from streamsvm.api.running import open_job_report, report_passes
+from streamsvm.api.wording import to_python
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
@@ -48,7 +49,7 @@ from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.machine import usable_cores
-from streamsvm.sklearn.rows import StreamRows, as_value_errors, balance_classes, check_rows
+from streamsvm.sklearn.rows import PARAMETER_NAMES, StreamRows, as_value_errors, balance_classes, check_rows
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
 from streamsvm.types import Report, Store
@@ -251,7 +252,7 @@ def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_FRAMES:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, category, stacklevel=level + 1)
+    warnings.warn(to_python(text, "fit", PARAMETER_NAMES), category, stacklevel=level + 1)
 
 
 def keep_fit(

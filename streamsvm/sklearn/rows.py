@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.api.wording import to_python
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
@@ -153,6 +154,10 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     )
 
 
+PARAMETER_NAMES = {"calibrate": "calibration", "missing": "missing", "seed": "random_state", "threads": "n_jobs"}
+"""Parameters of estimators for options that are called otherwise, or that a fit of a store does not have."""
+
+
 @contextmanager
 def as_value_errors() -> Iterator[None]:
     """Raise errors of data and parameters as ValueError, as scikit-learn does."""
@@ -161,7 +166,8 @@ def as_value_errors() -> Iterator[None]:
     except BudgetError:
         raise
     except (DataError, UsageError, ConfigError) as error:
-        raise ValueError(f"{error.message}; {error.hint}") from error
+        text = to_python(f"{error.message}; {error.hint}", "fit", PARAMETER_NAMES)
+        raise ValueError(text) from error
 
 
 def check_weights(sample_weight: Any, rows: int) -> Float64 | None:

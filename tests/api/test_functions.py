@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pytest
@@ -25,8 +26,10 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm import cli
 from streamsvm.api.commands import COMMANDS, MORE_FILES, WITH_ROWS, parameter_name, python_parameters
+from streamsvm.api.wording import to_python
 from streamsvm.config.job_file import STEPS
 from streamsvm.jobs.apply import decision_values
+from streamsvm.sklearn import StreamSVC
 from tests.tables import NAMES, passengers, write_csv
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -124,7 +127,7 @@ def test_api_names_of_fields_and_of_flags_both_do(place: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tolerence": 1e-3}, "did you mean 'tolerance'"),
     ({"loss": "hing"}, "did you mean 'hinge'"),
-    ({"tolerance": -1}, "--tolerance cannot be -1"),
+    ({"tolerance": -1}, "'tolerance' cannot be -1"),
     ({"memory": "1GB5"}, "is not a size"),
     ({"C": 1, "lambda_": 1}, "both C and lambda"),
     ({"C": "high"}, "Expected `float"),
@@ -413,3 +416,32 @@ def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
     table = ingested._repr_html_() or ""
     assert "<th>rows</th><td>200</td>" in table
     assert "<b>" not in table
+
+
+def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:
+    """A function is told parameters and not options, and an estimator where rows with such options are stored."""
+    rows = pd.DataFrame({"a": [0.0, None] * 4, "y": [0, 1] * 4})
+    with pytest.raises(sv.DataError, match="missing") as refused:
+        sv.ingest(rows, tmp_path / "s.zarr", y="y")
+    assert "missing='mean'" in refused.value.hint
+    frame = pd.DataFrame({"a": np.arange(8.0), "b": pd.Series([None, "x"] * 4), "c": [[1]] * 8})
+    with pytest.raises(ValueError, match="column 'c'") as caught:
+        StreamSVC().fit(frame, np.arange(8) % 2)
+    assert "--" not in str(caught.value)
+    assert "drop" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "spelled"),
+    [
+        ("pass --missing mean, zero or indicator, or leave it out with --drop", "pass missing='mean', zero or indicator, or leave it out with 'drop'"),
+        ("--drop v leaves it out", "drop='v' leaves it out"),
+        ("a larger --max-passes, or another --solver", "a larger 'max_passes', or another 'solver'"),
+        ("use --memory 512MiB", "use memory='512MiB'"),
+        ("pass --sort", "pass sort=True"),
+        ("pass --index-base 0", "pass index_base=0"),
+        ("more for --memory-limit of the worker", "more for --memory-limit of the worker"),
+    ],
+)  # fmt: skip
+def test_api_options_in_messages_are_spelled_as_parameters(said: str, spelled: str) -> None:
+    assert to_python(said, "ingest") == spelled

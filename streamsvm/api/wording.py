@@ -1,0 +1,132 @@
+"""Messages in the words of the face that was called: ``--missing mean`` of the command line is ``missing='mean'`` in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+from streamsvm.config.job_file import STEPS
+from streamsvm.config.options import Field, parse
+from streamsvm.errors import StreamSVMError, UsageError
+
+OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
+WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "as",
+        "at",
+        "beside",
+        "but",
+        "by",
+        "cannot",
+        "does",
+        "for",
+        "from",
+        "has",
+        "have",
+        "if",
+        "in",
+        "is",
+        "it",
+        "its",
+        "must",
+        "names",
+        "needs",
+        "not",
+        "of",
+        "on",
+        "only",
+        "or",
+        "says",
+        "so",
+        "takes",
+        "than",
+        "that",
+        "the",
+        "then",
+        "there",
+        "to",
+        "until",
+        "where",
+        "which",
+        "with",
+        "without",
+        "was",
+        "are",
+        "may",
+    ]
+)
+"""Words of a sentence, which are no value of the option before them."""
+
+
+def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> str:
+    """Return a message with options spelled as parameters: "--missing mean" as "missing='mean'", "--sort" as "sort=True".
+
+    ``step``: the command behind the face; an option that it does not have, but ``ingest`` has, is named as one of
+    ``sv.ingest``. ``names``: parameters that are called otherwise, by option.
+    """
+
+    def spell(found: re.Match[str]) -> str:
+        negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
+        field = options_by_name().get(key)
+        if field is None:
+            return found[0]
+        value, after = _split_value(field, text)
+        if field.is_switch or negative:
+            value, after = ("False" if field.is_switch else "0") if negative else "True", f" {text}" if text else ""
+        spelled = f"{(names or {}).get(key, key)}" + (f"={value}" if value else "")
+        if (
+            key in (names or {})
+            or is_option_of(step, key)
+            or not is_option_of("ingest", key)
+            or found.string[: found.start()].endswith("ingest ")
+        ):
+            return (spelled if value else f"'{spelled}'") + after
+        return f"sv.ingest(..., {spelled if value else spelled + '=...'})" + after
+
+    return OPTION_IN_TEXT.sub(spell, text)
+
+
+def _split_value(field: Field, text: str) -> tuple[str, str]:
+    """Return the value of an option as Python spells it, empty where none follows it, and what comes after it."""
+    bare = text.rstrip(",.")
+    after = text[len(bare) :]
+    if not bare or bare.lower() in WORDS:
+        return "", f" {text}" if text else ""
+    if bare[0] in "'\"" or PLACEHOLDER.fullmatch(bare):
+        return bare, after
+    try:
+        value = parse(field, bare)
+    except UsageError:
+        return "", f" {text}"
+    choices = field.choices()
+    if isinstance(value, str) and choices and value not in choices and not field.option.metavar:
+        return "", f" {text}"
+    return (bare if isinstance(value, int | float) and field.option.unit is None else repr(bare)), after
+
+
+@cache
+def options_by_name() -> dict[str, Field]:
+    """Return the options of all commands by their name in Python."""
+    return {field.key: field for step in reversed(STEPS.values()) for field in step.fields}
+
+
+@cache
+def is_option_of(step: str, name: str) -> bool:
+    """Return whether a command has an option of this name."""
+    return any(field.key == name for field in STEPS[step].fields)
+
+
+@contextmanager
+def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Spell options in the errors that are raised within as parameters of Python; see ``to_python``."""
+    try:
+        yield
+    except StreamSVMError as error:
+        error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
+        raise
