@@ -147,12 +147,22 @@ def store_of(given: Drawn, chunk_bytes: int) -> MemoryStore:
 GAMMA, EPSILON = 0.3, 0.1
 MU = 0.1
 """Half the width of huber's rounded corner."""
-MARGINS: dict[str, tuple[float, str | float]] = {
-    "hinge": (1.0, "line"),
-    "squared_hinge": (1.0, "square"),
-    "huber": (1.0 + MU, 2.0 * MU),
+
+
+class Growth(NamedTuple):
+    """phi(e) = curvature / 2 e^2 up to a width, and from there curvature width (e - width / 2); e for a width of 0."""
+
+    curvature: float
+    width: float
+
+
+LINE, SQUARE = Growth(0.0, 0.0), Growth(2.0, np.inf)
+MARGINS: dict[str, tuple[float, Growth]] = {
+    "hinge": (1.0, LINE),
+    "squared_hinge": (1.0, SQUARE),
+    "huber": (1.0 + MU, Growth(0.5 / MU, 2.0 * MU)),
 }
-"""The margin from which on a row costs nothing, and how its cost grows below (``Lines.phi``)."""
+"""The margin from which on a row costs nothing, and how its cost grows below it."""
 LIBSVM_ITERATIONS = 300_000
 """Without a limit it does not end on some problems of one class."""
 ITERATIONS, PRECISION, FEASIBLE = 100, 1e-12, 1e-3
@@ -169,15 +179,15 @@ class Lines(NamedTuple):
     """(lines,) the row of each."""
     cost: Any
     """(rows,)."""
-    phi: str | float = "line"
-    """e, e^2 ("square"), or e^2 / (2 width) up to a width, and from there e - width / 2."""
+    phi: Growth = LINE
 
 
-def costs(e: Any, phi: str | float) -> Any:
+def costs(e: Any, phi: Growth) -> Any:
     """phi(e)."""
-    if isinstance(phi, float):
-        return np.where(e < phi, 0.5 * e * e / phi, e - 0.5 * phi)
-    return e if phi == "line" else e * e
+    if not phi.width:
+        return e
+    near = np.minimum(e, phi.width)
+    return phi.curvature * near * (e - 0.5 * near)
 
 
 def least(lines: Lines, norm: Any, linear: Any = 0.0, *, signed: bool = True) -> float:
@@ -187,12 +197,11 @@ def least(lines: Lines, norm: Any, linear: Any = 0.0, *, signed: bool = True) ->
     """
     rows, p, phi = len(lines.cost), lines.Z.shape[1], lines.phi
     linear = np.zeros(p) + linear
-    square = {"line": None, "square": 2.0 * lines.cost}.get(phi) if isinstance(phi, str) else lines.cost / phi
     H, g, parts = [np.zeros(p) + norm], [linear], 0
-    if phi != "square":
+    if np.isfinite(phi.width):
         H, g, parts = [*H, np.zeros(rows)], [*g, lines.cost], parts + 1
-    if square is not None:
-        H, g, parts = [*H, square], [*g, np.zeros(rows)], parts + 1
+    if phi.width:
+        H, g, parts = [*H, phi.curvature * lines.cost], [*g, np.zeros(rows)], parts + 1
     mine = np.eye(rows)[lines.owner]
     above = np.eye(p + parts * rows)[p if signed else 0 :]
     A = np.vstack([np.hstack([lines.Z, *[mine] * parts]), above])
@@ -265,7 +274,7 @@ def number_lines(Z: Any, given: Drawn, loss: str) -> Lines:
     slack = 0.0 if loss in ("pinball", "squared") else EPSILON
     both = np.vstack([-up * Z, down * Z])
     need = np.concatenate([-up * given.y - slack, down * given.y - slack])
-    phi = "square" if loss.startswith("squared") else "line"
+    phi = SQUARE if loss.startswith("squared") else LINE
     return Lines(both, need, np.tile(np.arange(len(Z)), 2), given.C * given.s, phi)
 
 
