@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.compute.kernel_values.gram import points_of
+from streamsvm.compute.kernel_values.kernel_matrix import points_of
 from streamsvm.container import open_container, pieces
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import decode_expansion

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks.operators import TILE, Factored, UnformedRows
-from streamsvm.compute.kernel_values.gram import Points, kernel_block, points_of, symmetric_gram
+from streamsvm.compute.kernel_values.kernel_matrix import Points, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.kernel_values.rounding import (
     DIFFERENCES,
     SINGLE,

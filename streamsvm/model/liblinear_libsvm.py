@@ -31,7 +31,7 @@ import numpy as np
 import scipy.sparse
 
 from streamsvm.aliases import Array
-from streamsvm.compute.kernel_values.gram import dense_rows
+from streamsvm.compute.kernel_values.kernel_matrix import dense_rows
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.expansion import Expansion
 from streamsvm.kernels import KERNELS

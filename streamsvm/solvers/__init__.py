@@ -1,4 +1,26 @@
-"""DRIVE: a folder for each family of methods. Solvers see blocks, never files."""
+"""Solvers: a file a method, each with its state and how a pass is begun, visited and closed. They see blocks, never files.
+
+Linear problems, out of core:
+
+- ``dcd``: dual coordinate descent, also for all classes in one problem; shrinking; CoCoA+; the margin perceptron (MPU)
+- ``stochastic``: SGD, Pegasos and ASSG, and what they can prove; ``sgd_qn``: SGD with a diagonal matrix
+- ``newton``: Newton's method; the package's own map says how it goes from point to point
+- ``cutting_plane``: bundle method (OCAS, BMRM)
+- ``interior_point_out_of_core``: an interior point on the rows nearest to the corner (``nearest_rows``)
+- ``interior_point_multinomial``: an interior point for all classes in one problem, in memory
+- ``active_set``: rows in memory, exact; ``svm_qp``: its method, exchanging rows
+- ``elastic_net``: proximal Newton's method, screening of columns; ``l1_ball``: Frank-Wolfe over the l1 ball
+- ``one_class``: a free offset; ``nu``: two classes whose C is found by nu
+
+Kernel machines: ``kernel``.
+
+What problems are: ``problem_kinds`` (one against rest, pairs, regression, one class, all classes; which solvers can),
+``regularizers`` (the l1 ball, the elastic net).
+
+What methods share: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (when a method has
+stalled), ``cholesky`` (factors, and their updates by a row), ``column_pool``, ``gathered_rows`` (all rows in memory),
+``rounding`` (bounds of the error of P and D), ``leave_one_out`` (scores as if a row had been held out).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +43,7 @@ SOLVERS = Registry(
         "sgd": "streamsvm.solvers.stochastic:SGD",
         "sgd_qn": "streamsvm.solvers.sgd_qn:SGDQN",
         "active_set": "streamsvm.solvers.active_set:ActiveSet",
-        "interior_point": "streamsvm.solvers.interior_point:InteriorPoint",
+        "interior_point": "streamsvm.solvers.interior_point_out_of_core:InteriorPoint",
         "cutting_plane": "streamsvm.solvers.cutting_plane:CuttingPlane",
         "newton": "streamsvm.solvers.newton.solver:Newton",
         "decomposition": "streamsvm.solvers.kernel.decomposition:Decomposition",

@@ -40,7 +40,7 @@ from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, Ga
 from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.solvers.svm_qp import (
     ActiveSetMethod,
     DualTerms,

@@ -64,16 +64,15 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
-    Steps,
     Swept,
     dcd_sweep,
-    mpu_pass,
     multinomial_dual_sum,
     multinomial_loss_sum,
     multinomial_sweep,
     proposals_pass,
     row_costs,
 )
+from streamsvm.compute.passes.margin_perceptron import Steps, mpu_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.passes.stochastic import gradient_moments
 from streamsvm.compute.random import shuffle

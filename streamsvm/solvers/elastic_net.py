@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
@@ -48,12 +49,14 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.cholesky import solve_factorized
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum, row_curvatures
-from streamsvm.solvers.newton.model import first_mu
-from streamsvm.solvers.regularizers import SLACK, elastic_net_value, l1_of, proves_zero, soft_threshold
+from streamsvm.solvers.newton.trust_region import first_mu
+from streamsvm.solvers.regularizers import ElasticNet, elastic_net_value, soft_threshold
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 
+SLACK = 1e-9
+"""Share of l1 and of P that is allowed for rounding where columns are ruled out."""
 FEW_COLUMNS = 256
 """This many columns are all in the pool, from the first reading on."""
 SPARE = 1.5
@@ -195,7 +198,7 @@ class ProximalNewton(ColumnPoolSolver):
             state.primal, state.best = found.primal, state.point.copy()
         state.dual = max(state.dual, found.dual)
         gap = state.primal - found.dual + SLACK * abs(state.primal)
-        state.possible &= ~proves_zero(problem, gap, found.scale * found.v, state.squares)
+        state.possible &= ~screen_columns(problem, gap, found.scale * found.v, state.squares)
         if state.primal - state.dual > problem.tolerance * abs(state.primal):
             self._choose_point(state, found)
         clear_totals(state)
@@ -360,3 +363,22 @@ def _step_on_faces(model: QuadraticModel, w: Float64, g: Float64) -> Float64:
         if step == 1.0:
             break
     return w
+
+
+def screen_columns(problem: Problem, gap: float, v: Float64, squares: Float64) -> NDArray[np.bool_]:
+    """Return of which columns (p,) a dual point with v, ``gap`` below P, proves that their weight is 0.
+
+    ``squares`` (p,) is sum_i s_i x_ij^2; ``gap`` has a bound of its rounding added to it.
+    """
+    l1 = l1_of(problem)
+    if not problem.loss.smooth():
+        return np.zeros(len(v), np.bool_)
+    reach = np.sqrt(2.0 * max(gap, 0.0) * problem.C * squares / problem.loss.curvature(1.0))
+    found: NDArray[np.bool_] = np.abs(v) + reach < (1.0 - SLACK) * l1
+    return found
+
+
+def l1_of(problem: Problem) -> float:
+    """Return the weight of ||w||_1 of an elastic net."""
+    assert isinstance(problem.regularizer, ElasticNet)  # what makes these functions of another problem
+    return problem.regularizer.l1

@@ -15,7 +15,7 @@ all of them.
 
 and w = r sum_j (a_j+ - a_j-) e_j with sum a = 1, a >= 0 is the whole ball, its corners the vertices +-r e_j. Since
 sum a = 1 the residuals are sum_k a_k (A_k - y), A_k = +-r X_j, so that the problem is the one of
-``kernel/frank_wolfe_steps.py``,
+``kernel/frank_wolfe.py``,
 
     f(a) = 1/2 a'Ka,    K_kl = (A_k - y)'S (A_l - y) = r^2 z_k z_l Q_kl - r z_k c_k - r z_l c_l + y'Sy,     z = +1 or -1,
 
@@ -37,7 +37,7 @@ from streamsvm.compute.random import smallest_keys
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_of_pool
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum
-from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations, StepsFromSamples
+from streamsvm.solvers.kernel.frank_wolfe import Iterations, StepsFromSamples
 from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem

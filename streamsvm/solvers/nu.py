@@ -26,8 +26,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
-from streamsvm.solvers.kinds import OneClass
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, NuRegularizer, OffsetObjective, RowSums
+from streamsvm.solvers.problem_kinds import OneClass
 from streamsvm.tags import saved_as
 from streamsvm.types import (
     AnySolver,
@@ -47,7 +47,7 @@ from streamsvm.types.problem import Bounds
 from streamsvm.types.state import Total
 
 if TYPE_CHECKING:
-    from streamsvm.solvers.interior_point import InteriorPoint, InteriorPointState
+    from streamsvm.solvers.interior_point_out_of_core import InteriorPoint, InteriorPointState
 
 
 MARGIN = Hinge(margin=1.0)
@@ -90,7 +90,7 @@ class NuMargin(NuRegularizer):
         return "interior_point", "two classes, C by nu"
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
-        from streamsvm.solvers.interior_point import InteriorPoint
+        from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 
         return NuClasses(solver) if isinstance(solver, InteriorPoint) else None
 

@@ -168,7 +168,7 @@ class FreeOffset(NuRegularizer):
         return ("decomposition", f"exact kernel, {what}") if exact_kernel else ("interior_point", what)
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
-        from streamsvm.solvers.interior_point import InteriorPoint
+        from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
         from streamsvm.solvers.kernel.decomposition import Decomposition
 
         return solver if isinstance(solver, InteriorPoint | Decomposition) else None

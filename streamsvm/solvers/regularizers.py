@@ -37,15 +37,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.rows import Float64
 from streamsvm.tags import saved_as
-from streamsvm.types import AnySolver, Loss, Problem, Regularizer
+from streamsvm.types import AnySolver, Loss, Regularizer
 from streamsvm.types.problem import Bounds, has_box
-
-SLACK = 1e-9
-"""Share of l1 and of P that is allowed for rounding where columns are ruled out."""
 
 
 def soft_threshold(v: Float64, l1: float) -> Float64:
@@ -155,22 +151,3 @@ class ElasticNet(Regularizer):
         from streamsvm.solvers.newton.solver import Newton
 
         return ProximalNewton(narrowing=solver.narrowing) if isinstance(solver, Newton) else None
-
-
-def proves_zero(problem: Problem, gap: float, v: Float64, squares: Float64) -> NDArray[np.bool_]:
-    """Return of which columns (p,) a dual point with v, ``gap`` below P, proves that their weight is 0.
-
-    ``squares`` (p,) is sum_i s_i x_ij^2; ``gap`` has a bound of its rounding added to it.
-    """
-    l1 = l1_of(problem)
-    if not problem.loss.smooth():
-        return np.zeros(len(v), np.bool_)
-    reach = np.sqrt(2.0 * max(gap, 0.0) * problem.C * squares / problem.loss.curvature(1.0))
-    found: NDArray[np.bool_] = np.abs(v) + reach < (1.0 - SLACK) * l1
-    return found
-
-
-def l1_of(problem: Problem) -> float:
-    """Return the weight of ||w||_1 of an elastic net."""
-    assert isinstance(problem.regularizer, ElasticNet)  # what makes these functions of another problem
-    return problem.regularizer.l1

@@ -181,7 +181,7 @@ class Kind(ABC):
     """What a problem tells apart: how it reads the codes of rows, and what the weights that come of it mean.
 
     A code is a class (n,) int32, or a number to be predicted (n,) float64, as a store holds it of a row. Implementations are
-    frozen dataclasses with tags (``solvers.kinds``); what has a default here is so for most of them.
+    frozen dataclasses with tags (``solvers.problem_kinds``); what has a default here is so for most of them.
     """
 
     __slots__ = ()

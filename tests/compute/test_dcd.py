@@ -16,13 +16,12 @@ from streamsvm.compute.passes import dcd
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
-    Steps,
     dcd_sweep,
-    mpu_pass,
     multinomial_dual_sum,
     multinomial_loss_sum,
     multinomial_sweep,
 )
+from streamsvm.compute.passes.margin_perceptron import Steps, mpu_pass
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,

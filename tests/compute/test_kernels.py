@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numba import njit, types
 
-from streamsvm.compute.kernel_values import elementary, gram
+from streamsvm.compute.kernel_values import elementary, kernel_matrix
 from streamsvm.compute.kernel_values.elementary import exp32, exp64
 from streamsvm.compute.kernel_values.expansion import expand, tiles
 from streamsvm.compute.kernel_values.expansion import gram as gram_matrix
-from streamsvm.compute.kernel_values.gram import squares_of
+from streamsvm.compute.kernel_values.kernel_matrix import squares_of
 from streamsvm.compute.kernel_values.rounding import (
     DIFFERENCES,
     DOUBLE,
@@ -146,10 +146,10 @@ def test_gram_block_equals_the_definition(kernel: Any, d: int) -> None:
     rng = np.random.default_rng(d)
     X, Z = sparse_values(rng, 33, d), sparse_values(rng, 21, d)
     expected = similarities(kernel, X, Z)
-    points = gram.points_of(Z)
+    points = kernel_matrix.points_of(Z)
     for rows in (Dense(X, 1.0), csr_of(X, 1.0)):
         out = np.empty((33, 21), np.float32)
-        gram.kernel_block(rows, points, kernel, out)
+        kernel_matrix.kernel_block(rows, points, kernel, out)
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=2e-6)
 
 
@@ -158,13 +158,13 @@ def test_gram_diagonal(kernel: Any) -> None:
     X = sparse_values(np.random.default_rng(3), 20, 9)
     expected = np.diag(similarities(kernel, X, X))
     for rows in (Dense(X), csr_of(X)):
-        np.testing.assert_allclose(gram.diagonal(rows, kernel), expected, rtol=1e-5)
+        np.testing.assert_allclose(kernel_matrix.diagonal(rows, kernel), expected, rtol=1e-5)
 
 
 def test_gram_coincident_points_have_similarity_one() -> None:
     X = (1000.0 + np.random.default_rng(0).normal(size=(50, 5))).astype(np.float32)
     out = np.empty((50, 50), np.float32)
-    gram.kernel_block(Dense(X), gram.points_of(X), RBF(1e-6), out)
+    kernel_matrix.kernel_block(Dense(X), kernel_matrix.points_of(X), RBF(1e-6), out)
     assert out.max() <= 1.0
     np.testing.assert_allclose(np.diag(out), 1.0, atol=1e-5)
 
@@ -179,15 +179,17 @@ def test_gram_rows_of_another_type_are_converted_a_few_at_a_time(monkeypatch: py
         heights.append(len(rows))
         return matmul(rows, points, out=out)
 
-    monkeypatch.setattr(gram.np, "matmul", noted)
-    monkeypatch.setattr(gram, "CONVERTED_ROWS", 300)
+    monkeypatch.setattr(kernel_matrix.np, "matmul", noted)
+    monkeypatch.setattr(kernel_matrix, "CONVERTED_ROWS", 300)
     for dtype, expected in [(np.float64, [300, 300, 300, 100]), (np.float32, [1000])]:
         heights.clear()
         out = np.empty((1000, 7), dtype)
-        gram.dot_products(Dense(X), gram.points_of(Z.astype(dtype), dtype), out)
+        kernel_matrix.dot_products(Dense(X), kernel_matrix.points_of(Z.astype(dtype), dtype), out)
         assert heights == expected
         np.testing.assert_allclose(out, X @ Z.T.astype(dtype), rtol=1e-5)
-    gram.dot_products(Dense(X[:0]), gram.points_of(Z.astype(np.float32)), np.empty((0, 7), np.float32))
+    kernel_matrix.dot_products(
+        Dense(X[:0]), kernel_matrix.points_of(Z.astype(np.float32)), np.empty((0, 7), np.float32)
+    )
 
 
 OF_ALL_WIDTHS = [

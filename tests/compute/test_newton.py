@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes import newton, rows_in_memory
+from streamsvm.compute.passes import newton, priority_sampling, rows_in_memory
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.cholesky import backward, forward, remove_row
-from streamsvm.compute.passes.descent import metric_rows, proximal_sweep
 from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
+from streamsvm.compute.passes.proximal_descent import metric_rows, proximal_sweep
 from streamsvm.compute.passes.rows_in_memory import ENOUGH, Outside, RowTerms, column_sweep, columns_of
 from streamsvm.losses import (
     EpsilonInsensitive,
@@ -148,7 +148,7 @@ def test_newton_pass_leverages_and_squares_are_sums_over_the_entries_of_a_row_an
     given = case(SquaredHinge())
     X, squares = given.rows(sparse=sparse), given.explicit**2
     scale = np.random.default_rng(2).uniform(0.05, 0.6, D + 1)
-    found = newton.leverages(X, scale, 0.125)
+    found = priority_sampling.leverages(X, scale, 0.125)
     np.testing.assert_allclose(found, np.minimum(squares @ scale, 1.0) + 0.125, rtol=1e-9)
     assert (squares @ scale > 1.0).any()
     assert (squares @ scale < 1.0).any()
@@ -168,7 +168,7 @@ def splitmix64(state: int) -> int:
 def test_newton_pass_keys_are_hashes_of_rows_divided_by_their_scores(start: int, salt: int, python: bool) -> None:
     """Hashes in (0, 1] of the number a row has in all, the same however rows are dealt out; a row of score 0 comes last."""
     scores = np.array([1.0, 0.0, 0.25, 4.0, 1.0])
-    run = newton.keys_pass.py_func if python else newton.keys_pass
+    run = priority_sampling.keys_pass.py_func if python else priority_sampling.keys_pass
     keys, parts = np.empty(5), np.empty(5)
     with np.errstate(over="ignore"):  # whole numbers wrap around
         run(scores, start, salt, keys)

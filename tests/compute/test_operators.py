@@ -12,12 +12,12 @@ import pytest
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows, lift_weights
-from streamsvm.compute.kernel_values.gram import points_of
+from streamsvm.compute.kernel_values.kernel_matrix import points_of
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import CSR, Dense, to_matrix
 from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.kinds import OneAgainstRest
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.solvers.rounding import UNIT, two_sum_terms
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of, sparse_values

@@ -9,8 +9,8 @@ import pytest
 from streamsvm.kernels import KERNELS
 from streamsvm.losses import LOSSES
 from streamsvm.solvers import SOLVERS, check_solver, losses_of
-from streamsvm.solvers.kinds import Multinomial
 from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.problem_kinds import Multinomial
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.types import AnySolver, Kernel, Loss, Solver
 

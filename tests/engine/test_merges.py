@@ -15,14 +15,14 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.solvers.dcd import DCD
 from streamsvm.solvers.evaluation import WeightEvaluation
-from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.kernel.active_set import KernelActiveSet
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan
-from streamsvm.solvers.kinds import Multinomial, OneClass
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
+from streamsvm.solvers.problem_kinds import Multinomial, OneClass
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.types import AnySolver, Block, Problem
 from streamsvm.types.state import (

@@ -24,7 +24,7 @@ from streamsvm.features.scaling import Raw
 from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, SquaredHinge
-from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
+from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest
 from streamsvm.store import open_store
 from streamsvm.types import Problem, RowState, Store
 

@@ -20,7 +20,7 @@ from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.kernel import frank_wolfe, working_set
+from streamsvm.solvers.kernel import frank_wolfe, smo
 from streamsvm.solvers.newton import row_products as rows_in_memory
 from streamsvm.store import open_store
 from tests.axes import each_value
@@ -385,7 +385,7 @@ def stepped(job: FitJob, stop: int = 0) -> int:
 def test_resume_stop_at_any_step_between_passes(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_set, "LEVEL_RATIO", 3)
+    monkeypatch.setattr(smo, "LEVEL_RATIO", 3)
     monkeypatch.setattr(frank_wolfe, "ITERATIONS_IN_STEP", 5)
     monkeypatch.setattr(rows_in_memory, "WORK", 1)
     monkeypatch.setattr(rows_in_memory, "PRODUCTS", 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.compute.kernel_values.gram import points_of
+from streamsvm.compute.kernel_values.kernel_matrix import points_of
 from streamsvm.features.landmarks import GreedySelection, choose_pivots, draw_uniform_rows, make_targets
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.embed.landmarks import draw_landmarks

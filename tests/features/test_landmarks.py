@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
+from streamsvm.compute.kernel_values.kernel_matrix import points_of, symmetric_gram
 from streamsvm.features.landmarks import (
     SMALLEST_SCORE,
     SmallestKeys,

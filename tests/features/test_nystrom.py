@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.kernel_values.gram import points_of, symmetric_gram
+from streamsvm.compute.kernel_values.kernel_matrix import points_of, symmetric_gram
 from streamsvm.errors import DataError
 from streamsvm.features.nystrom import Nystrom, make_projection, part_rows
 from streamsvm.features.scaling import Raw, fit_standardization

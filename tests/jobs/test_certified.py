@@ -18,9 +18,9 @@ from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
-from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.solvers.rounding import (
     RowWeights,
     pull_at_optimum,

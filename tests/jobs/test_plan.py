@@ -25,7 +25,7 @@ from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import check_cost, resolve_costs
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.newton.sample import least_rows, sample_rows
+from streamsvm.solvers.newton.priority_sampling import least_rows, sample_rows
 from streamsvm.store.views import MemoryStore
 from tests.axes import each_value
 

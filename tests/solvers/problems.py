@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.rows import Dense
-from streamsvm.solvers.kinds import OneAgainstRest, Regression
+from streamsvm.solvers.problem_kinds import OneAgainstRest, Regression
 from streamsvm.types import Block, Kind, Problem
 
 ROWS, COLUMNS = 300, 6

@@ -30,7 +30,7 @@ from streamsvm.losses import (
 from streamsvm.rows import Dense
 from streamsvm.solvers.dcd import DCD, MPU, Joint, MPUState, MultinomialDCD
 from streamsvm.solvers.evaluation import MultinomialEvaluation, slopes_of
-from streamsvm.solvers.kinds import Multinomial
+from streamsvm.solvers.problem_kinds import Multinomial
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Problem, Stop
 from streamsvm.types.state import merge_states

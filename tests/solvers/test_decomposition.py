@@ -24,7 +24,6 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.kernels import RBF, Linear, Sigmoid
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.solvers.kernel import working_set
 from streamsvm.solvers.kernel.decomposition import (
     Decomposition,
     add_to_bounds,
@@ -32,13 +31,7 @@ from streamsvm.solvers.kernel.decomposition import (
 )
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, violation
 from streamsvm.solvers.kernel.reduced_set import draw_by_weight, fit_reduced_set
-from streamsvm.solvers.kernel.working_set import (
-    Interval,
-    Progress,
-    optimize_working_set,
-    solve_box,
-    solve_free_coordinates,
-)
+from streamsvm.solvers.kernel.smo import Interval, Progress, optimize_working_set, solve_box, solve_free_coordinates
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Status
 from tests.arrays import csr_of
@@ -201,13 +194,13 @@ def test_decomposition_moves_repeated_points_together(
     loss: str, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten points with labels at random, 400 rows each: row by row they took 2,000 steps, or 14,000."""
-    steps, plain = list[int](), working_set.solve_box
+    steps, plain = list[int](), solve_box
 
     def counted(*values: Any, **more: Any) -> int:
         steps.append(plain(*values, **more))
         return steps[-1]
 
-    monkeypatch.setattr(working_set, "solve_box", counted)
+    monkeypatch.setattr("streamsvm.solvers.kernel.smo.solve_box", counted)
     draw, rows = np.random.default_rng(0), 4000
     X: Any = np.repeat(draw.normal(size=(10, 4)), rows // 10, 0).astype(np.float32)
     X = scipy.sparse.csr_matrix(X) if sparse else X

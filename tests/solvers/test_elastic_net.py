@@ -10,9 +10,9 @@ import pytest
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
-from streamsvm.solvers.elastic_net import ProximalNewton
+from streamsvm.solvers.elastic_net import ProximalNewton, screen_columns
 from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.regularizers import ElasticNet, proves_zero
+from streamsvm.solvers.regularizers import ElasticNet
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import solve
@@ -162,7 +162,7 @@ def test_elastic_net_column_is_ruled_out_by_every_dual_point_only_where_it_is_0_
                 problem, problem.loss, Block(Dense(X, 1.0), y, s, 0, 0, order, 0), w + far * rng.normal(size=len(w))
             )
             found = sums.close(problem, w)
-            zero = proves_zero(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
+            zero = screen_columns(problem, best - found.dual + 1e-9, found.scale * found.v, squares)
             assert not (zero & (np.abs(w) > 1e-12)).any()
             ruled_out += int(zero.sum())
     assert ruled_out > 30

@@ -15,8 +15,8 @@ from streamsvm.compute.blocks.operators import Factored, margins
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge, round_corners
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import DualPoint, DualSums, PointSums, slopes_at
-from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of
 from tests.axes import each_value

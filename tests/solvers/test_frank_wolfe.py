@@ -16,11 +16,17 @@ from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.cache import KernelCache, evaluate_shared, is_sharing_worthwhile
-from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, SampledIterations, Swap
-from streamsvm.solvers.kernel.frank_wolfe_steps import Iterations
+from streamsvm.solvers.kernel.frank_wolfe import (
+    FrankWolfe,
+    Iterations,
+    ModifiedFrankWolfe,
+    Partan,
+    SampledIterations,
+    Swap,
+)
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.rounding import error_of_values
-from streamsvm.solvers.kernel.working_set import recompute_gradient
+from streamsvm.solvers.kernel.smo import recompute_gradient
 from streamsvm.types import Block
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import gram64, noisy_rows, problem_of, solve, weights_of

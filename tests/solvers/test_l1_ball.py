@@ -11,7 +11,7 @@ from sklearn.linear_model import lars_path_gram
 from streamsvm.losses import Squared
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
-from streamsvm.solvers.kinds import Regression
+from streamsvm.solvers.problem_kinds import Regression
 from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.types import Problem
 from tests.arrays import csr_of

@@ -11,8 +11,8 @@ import scipy.optimize
 import scipy.sparse as sp
 
 from streamsvm.compute.blocks.operators import Factored, UnformedRows, arrays_of
-from streamsvm.compute.kernel_values.gram import kernel_block, points_of
-from streamsvm.compute.passes.newton import keys_pass
+from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
+from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
@@ -25,10 +25,10 @@ from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import CSR, Dense
 from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.kinds import OneAgainstRest
-from streamsvm.solvers.newton.model import polished_dual
-from streamsvm.solvers.newton.sample import PrioritySampler, Sample
+from streamsvm.solvers.newton.priority_sampling import PrioritySampler, Sample
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.newton.trust_region import polished_dual
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.store import create
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Problem, Stop

@@ -26,9 +26,9 @@ from streamsvm.rows import Dense, Rows
 from streamsvm.solvers.cholesky import BLOCK, STRIP, cholesky, solve_lower, solve_lower_transposed
 from streamsvm.solvers.newton import row_products as memory
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.model import first_mu
+from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.solvers.newton.row_products import OuterTerms
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.store import open_store
 from streamsvm.types import Problem
 from tests.arrays import csr_of, sparse_values

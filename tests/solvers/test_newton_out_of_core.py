@@ -21,8 +21,8 @@ from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.out_of_core import SampledSteps
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.priority_sampling import Sample
+from streamsvm.solvers.newton.sampled_steps import SampledSteps
 from streamsvm.solvers.newton.solver import Newton, NewtonState
 from streamsvm.store import open_store
 from streamsvm.types import Block, Problem

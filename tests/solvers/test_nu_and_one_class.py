@@ -14,10 +14,10 @@ from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.interior_point import InteriorPoint
-from streamsvm.solvers.kinds import OneAgainstRest, OneClass
+from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.nu import MARGIN, NuClasses, NuMargin, primal_of_weights
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, OffsetObjective, RowSums
+from streamsvm.solvers.problem_kinds import OneAgainstRest, OneClass
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of

@@ -34,8 +34,8 @@ from streamsvm.solvers.kernel.rounding import (
     error_of_values,
     needs_certified_form,
 )
-from streamsvm.solvers.kinds import Multinomial, OneAgainstRest
 from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest
 from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.solvers.rounding import (
     UNIT,

@@ -33,9 +33,9 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.problems import is_least_squares
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
-from streamsvm.solvers.kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
+from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.types import Regularizer
 from tools.fuzz import optima_peers as peers

@@ -51,7 +51,7 @@ from streamsvm.rows import (
 from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
-    from streamsvm.compute.kernel_values.gram import Points
+    from streamsvm.compute.kernel_values.kernel_matrix import Points
 
 WEIGHTS_CACHE_BYTES = 256 << 10
 """Bytes of lifted weights that a thread keeps: about those of ten classes on a thousand landmarks."""
@@ -138,7 +138,7 @@ def _cache_weights(key: tuple[int, float, bytes], known: _LiftedWeights) -> None
 
 @saved_as("rows.unformed")
 class UnformedRows(NamedTuple):
-    """Rows x_i in the place of their features W' k(x_i), which are formed later (``kernel_values.gram``)."""
+    """Rows x_i in the place of their features W' k(x_i), which are formed later (``kernel_values.kernel_matrix``)."""
 
     rows: Rows
     """The rows as the kernel sees them."""
@@ -151,7 +151,7 @@ class UnformedRows(NamedTuple):
     bias: float
     """The value of the constant feature of the features."""
     by_differences: bool
-    """Whether distances are summed from differences (``compute.kernel_values.gram.kernel_block``)."""
+    """Whether distances are summed from differences (``compute.kernel_values.kernel_matrix.kernel_block``)."""
 
     def where(self, chosen: NDArray[np.bool_]) -> UnformedRows:
         """Return the rows where ``chosen`` (n,) is true, copied."""
@@ -159,7 +159,7 @@ class UnformedRows(NamedTuple):
 
     def kernel_values(self) -> Array:
         """Return k(x_i, z_j) of every row, (n, m), of the type of the landmarks."""
-        from streamsvm.compute.kernel_values.gram import kernel_block  # who has no kernel does not load it
+        from streamsvm.compute.kernel_values.kernel_matrix import kernel_block
 
         values = np.empty((row_count(self.rows), self.points.size), self.points.columns.dtype)
         kernel_block(self.rows, self.points, self.kernel, values, by_differences=self.by_differences)

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.kernel_values.gram import diagonal, kernel_block, points_of
+from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import in_strips, share_out, threads

@@ -34,7 +34,7 @@ from streamsvm import durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.gram import Points
+from streamsvm.compute.kernel_values.kernel_matrix import Points
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.config.job_file import format_command
 from streamsvm.config.units import mib

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.gram import Points, dense_rows, points_of
+from streamsvm.compute.kernel_values.kernel_matrix import Points, dense_rows, points_of
 from streamsvm.errors import DataError
 from streamsvm.features.landmarks import (
     GREEDY_SAMPLE_ROWS,

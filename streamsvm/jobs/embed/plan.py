@@ -32,7 +32,7 @@ from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Kernel, Layout, Store, Term
 
 if TYPE_CHECKING:
-    from streamsvm.compute.kernel_values.gram import Points
+    from streamsvm.compute.kernel_values.kernel_matrix import Points
     from streamsvm.features.nystrom import Projection
     from streamsvm.jobs.fit.job import FitJob
 
@@ -284,7 +284,7 @@ def probe_bytes(columns: int, landmarks: int) -> int:
 def measure_map(columns: int, request: NystromRequest) -> MapCost:
     """Measure what making features and computing with them cost here and now, on random rows of that size."""
     from streamsvm.compute.blocks.operators import Factored, adjoint, margins
-    from streamsvm.compute.kernel_values.gram import kernel_block, points_of
+    from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
     from streamsvm.features.nystrom import part_rows
 
     m, random = request.landmarks, np.random.default_rng(0)

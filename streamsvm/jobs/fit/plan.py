@@ -62,7 +62,7 @@ from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.machine import wanted_threads
-from streamsvm.solvers.kinds import Regression
+from streamsvm.solvers.problem_kinds import Regression
 from streamsvm.store import open_store
 from streamsvm.types import (
     AnySolver,

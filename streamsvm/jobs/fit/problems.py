@@ -39,9 +39,9 @@ from streamsvm.losses import LOSSES, Logistic, threshold
 from streamsvm.model.measures import PredictionTask
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
-from streamsvm.solvers.kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
+from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.store.format.labels import REST, sort_key
 from streamsvm.store.sources.offsets import offsets_of_store

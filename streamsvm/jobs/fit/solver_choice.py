@@ -5,8 +5,8 @@
 - **Linear functions of the columns.** Second order with all rows in memory needs two or three readings, however many columns
   there are and whatever their scales (``solvers.newton.in_memory``): it is chosen wherever the rows fit the memory as they are
   stored. Where they do not, a sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns
-  (``solvers.newton.model``), beyond that, for sparse rows, one as large as the memory has room for
-  (``solvers.newton.out_of_core``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more the larger C is, and does
+  (``solvers.newton.trust_region``), beyond that, for sparse rows, one as large as the memory has room for
+  (``solvers.newton.sampled_steps``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more the larger C is, and does
   not converge on raw tables, but needs little memory: it is left for where not even vectors of weights fit, and for dense
   rows of very many columns.
 - **Kernel features**: second order while its matrix is small beside the data, else dual coordinate descent.
@@ -34,10 +34,10 @@ from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
 from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
-from streamsvm.solvers.kinds import OneAgainstRest
 from streamsvm.solvers.newton.preconditioner import most_explicit
-from streamsvm.solvers.newton.sample import least_rows
+from streamsvm.solvers.newton.priority_sampling import least_rows
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.store.format.labels import TARGET
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
 

@@ -201,7 +201,7 @@ def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
     rows = min(row_count(X), SAMPLE)
     if rows < LEAST_ROWS or columns > MOST_COLUMNS:
         return []
-    from streamsvm.compute.kernel_values.gram import dense_rows
+    from streamsvm.compute.kernel_values.kernel_matrix import dense_rows
 
     values = dense_rows(X, np.arange(rows), columns).astype(np.float64)
     values[:, offsets.columns] += offsets.values

@@ -21,7 +21,7 @@ from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
 from streamsvm.solvers.kernel.pool import Form, no_support_error
 from streamsvm.solvers.kernel.rounding import bound_rounding, certified_form, choose_form, error_of_values, extend_reach
-from streamsvm.solvers.kernel.working_set import Interval, solve_box, system_bytes
+from streamsvm.solvers.kernel.smo import Interval, solve_box, system_bytes
 from streamsvm.solvers.svm_qp import (
     ActiveSetMethod,
     DualTerms,

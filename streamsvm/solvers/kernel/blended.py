@@ -22,7 +22,7 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState
-from streamsvm.solvers.kernel.working_set import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
+from streamsvm.solvers.kernel.smo import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
 
 GROWING_SHARE = 0.75
 """Of the rows that are new in a working set, this share has the smallest g; the others are of the support. There are

@@ -4,7 +4,7 @@
 
 for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
 rows that moved since the last one and offers the block's worst violators to the pool, which is then optimized in memory
-(``working_set.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows
+(``smo.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows
 the moves made since. So a visit first writes its own rows' a and f as the pool left them, then adds to f of all other
 rows what the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its
 end
@@ -82,7 +82,7 @@ from streamsvm.solvers.kernel.rounding import (
     negligible_error,
     select_same_form,
 )
-from streamsvm.solvers.kernel.working_set import (
+from streamsvm.solvers.kernel.smo import (
     NEGLIGIBLE_SHARE,
     ROUNDS,
     SAMPLED_FROM,

@@ -3,7 +3,7 @@
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,     M_ij = z_i z_j (k_ij + b) + ridge_i
 
 with the rows outside the pool held fixed. Reading the data is what costs; the more rows a pool holds, the fewer
-readings there are. ``working_set.py`` solves it.
+readings there are. ``smo.py`` solves it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.compute.kernel_values.gram import squares_of
+from streamsvm.compute.kernel_values.kernel_matrix import squares_of
 from streamsvm.compute.kernel_values.rounding import (
     ENOUGH,
     SINGLE,

@@ -69,7 +69,7 @@ from streamsvm.solvers.kernel.rounding import (
     needs_certified_form,
     select_same_form,
 )
-from streamsvm.solvers.kernel.working_set import is_late, recompute_gradient
+from streamsvm.solvers.kernel.smo import is_late, recompute_gradient
 from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
 from streamsvm.types import (

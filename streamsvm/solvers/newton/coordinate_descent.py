@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm.compute.blocks.columns import column_counts
-from streamsvm.compute.passes.descent import MetricRows, metric_rows, proximal_sweep, row_squares
 from streamsvm.compute.passes.interior_point import Interior, value_pass
 from streamsvm.compute.passes.newton import squares
+from streamsvm.compute.passes.proximal_descent import MetricRows, metric_rows, proximal_sweep, row_squares
 from streamsvm.compute.passes.rows_in_memory import sparse_block
 from streamsvm.compute.random import permutation, shuffle
 from streamsvm.losses import threshold

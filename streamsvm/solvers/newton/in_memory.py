@@ -11,7 +11,7 @@ The problem is solved between two readings, which only confirm what was found. W
 - All other problems begin with dual coordinate descent; where that does not move, of sparse rows, the columns they
   share are held near a center that moves (``ProximalDescent``).
 - Where Newton's steps stay short, and where descent is too slow, an interior point comes
-  (``solvers.newton.interior_point``).
+  (``solvers.newton.interior_point_in_memory``).
 - A loss whose conjugate is no parabola (the logistic one) bends everywhere and has no corner to get stuck at: Newton's
   method alone.
 
@@ -60,8 +60,8 @@ from streamsvm.solvers.newton.coordinate_descent import (
     lengths_differ,
 )
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.solvers.newton.row_products import NO_DUAL_POINT, DualValue, MemoryRows, OuterTerms, find_rare_columns
-from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import has_box
@@ -430,7 +430,7 @@ class AllRows:
 
     def _interior_point_steps(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Iterate until the gap is small enough, or it is time for a reading."""
-        from streamsvm.solvers.newton.interior_point import Centering, InteriorStep, Iterate
+        from streamsvm.solvers.newton.interior_point_in_memory import Centering, InteriorStep, Iterate
 
         at = self.interior
         if at is None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.columns import column_counts
-from streamsvm.compute.passes.newton import keys_pass, squares
+from streamsvm.compute.passes.newton import squares
+from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.compute.passes.rows_in_memory import sparse_block
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
 from streamsvm.solvers.cholesky import factorize

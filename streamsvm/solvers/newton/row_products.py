@@ -14,7 +14,7 @@ from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
-from streamsvm.solvers.newton.sample import Sample
+from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.solvers.rounding import UNIT
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem

@@ -2,9 +2,9 @@
 
     min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
 
-A pass gives P, the gradient and a sample of rows (``solvers.newton.sample``) in which every row whose loss may have a
+A pass gives P, the gradient and a sample of rows (``solvers.newton.priority_sampling``) in which every row whose loss may have a
 second derivative nearby, and every row that is much of its columns, has a large share. A model made of the sample and
-the exact gradient (``solvers.newton.model``) is minimized in memory; where it ends the next pass looks. How far it is
+the exact gradient (``solvers.newton.trust_region``) is minimized in memory; where it ends the next pass looks. How far it is
 trusted, and how the corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is
 ``TrustRegion``. The a_i of the rounded loss are a feasible dual point, and
 
@@ -20,7 +20,7 @@ One of four ways leads from a point that was evaluated to the next one.
 - Some of them are, and columns are few enough for a matrix, or blocks are factored: a model that is trusted near the
   point (``TrustRegion``), its dual point improved by the sample.
 - Some of them are, and columns are many: a damped model of the same sample (``SampledSteps``).
-- Some of them are, columns are few, and all rows have a second derivative: readings sum up the matrix (``ExactSteps``).
+- Some of them are, columns are few, and all rows have a second derivative: readings sum up the matrix (``FullHessianSteps``).
 
 A sample that leads nowhere is given up for all rows where they fit; where they do not, and nothing else helps, the run
 is stuck.
@@ -39,25 +39,22 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
-from streamsvm.compute.passes.newton import leverages, scores_pass, squares
+from streamsvm.compute.passes.newton import squares
+from streamsvm.compute.passes.priority_sampling import leverages, scores_pass
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.newton.coordinate_descent import most_full
-from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.model import Surrogate, TrustRegion, first_damping, first_mu, model_at, polished_dual
-from streamsvm.solvers.newton.out_of_core import (
-    ExactSteps,
-    Reading,
-    SampledSteps,
+from streamsvm.solvers.newton.full_hessian import (
+    FullHessianSteps,
     exact_sample_rows,
-    start_exact_steps,
-    start_sampled_steps,
-    worth_exact_steps,
+    is_full_hessian_cheap,
+    start_full_hessian,
 )
+from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes, most_explicit
-from streamsvm.solvers.newton.sample import (
+from streamsvm.solvers.newton.priority_sampling import (
     LARGEST_SHARE,
     SPARE,
     SPARE_WIDE,
@@ -71,6 +68,15 @@ from streamsvm.solvers.newton.sample import (
     sample_rows,
     sampled_bytes,
     usual_rows,
+)
+from streamsvm.solvers.newton.sampled_steps import Reading, SampledSteps, start_sampled_steps
+from streamsvm.solvers.newton.trust_region import (
+    Surrogate,
+    TrustRegion,
+    first_damping,
+    first_mu,
+    model_at,
+    polished_dual,
 )
 from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
@@ -154,7 +160,7 @@ class NewtonState:
     """The steps that led to ``point`` where rows do not fit the memory and columns are many."""
     pending: int = 0
     """The number of further steps in memory before the next reading."""
-    exact_steps: DriverOnly[ExactSteps | None] = None
+    exact_steps: DriverOnly[FullHessianSteps | None] = None
     """The steps that led to ``point`` where second derivatives of all rows are summed up."""
     summing: bool = False
     """Whether second derivatives are summed up in this pass."""
@@ -252,7 +258,7 @@ class Newton(Solver[NewtonState]):
         own = sampled if fewer else max(sampled, (0 if once else whole) + problem.rows * array_bytes(problem))
         # rows of a part that may yet be in the sample
         gathered = int(SPARE * rows) * (held + STORED_ARRAYS) if held and rows < problem.rows else 0
-        summed = 8 * p * p if worth_exact_steps(problem) else 0
+        summed = 8 * p * p if is_full_hessian_cheap(problem) else 0
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
             fixed=VECTORS * 8 * p + MATRICES * summed + own,
@@ -393,8 +399,8 @@ class Newton(Solver[NewtonState]):
             solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
             self._sampled_step(state, found, sample)
-        elif not sample.complete and not state.factored and worth_exact_steps(state.problem):
-            state.exact_steps = start_exact_steps(build_model(state, found, sample), found)
+        elif not sample.complete and not state.factored and is_full_hessian_cheap(state.problem):
+            state.exact_steps = start_full_hessian(build_model(state, found, sample), found)
             state.summing, state.point = True, state.exact_steps.point
             state.sampler.limit = exact_sample_rows(state.problem)
         else:
@@ -436,7 +442,7 @@ class Newton(Solver[NewtonState]):
         if not state.done:
             state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
 
-    def _exact_step(self, state: NewtonState, steps: ExactSteps, found: PointEvaluation) -> None:
+    def _exact_step(self, state: NewtonState, steps: FullHessianSteps, found: PointEvaluation) -> None:
         """Step to the minimum of a model of all rows, or look nearer to where the last step began.
 
         Every other reading sums second derivatives up as long as steps are taken whole. After one that had to be cut

@@ -1,7 +1,7 @@
 """A model of the whole objective on rows that fit in memory, its minimum, and how far it is trusted.
 
 Around a point c where gradient and value of the objective are known, with rows S of a sample
-(``solvers.newton.sample``),
+(``solvers.newton.priority_sampling``),
 
     M(w) = 1/2 ||w||^2 + sum_S C_i h(m_i) / q_i + shift.w + 1/2 (w - c)' diag(damping) (w - c).
 
@@ -10,7 +10,7 @@ that were formed are float32, and margins found without forming them are not the
 the gradient changes on the way, and that a row can leave the corner of its loss, or enter it, is in M. Rows of which a
 component has but a few are all in S. ``damping`` holds back components about which S says little.
 
-M is minimized by Newton's method with step halving (``Descent``) while the half width mu of a rounded corner falls
+M is minimized by Newton's method (``Descent``) while the half width mu of a rounded corner falls
 along the path of its optima, so that the rows in the corner stay in it. The decrease it promised is compared with the
 decrease the next pass finds (``TrustRegion``): a model that is off is damped more, and one that made things worse is
 minimized again from where it stood.
@@ -22,20 +22,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.newton import slopes_pass, squares, trial_pass
+from streamsvm.compute.passes.newton import slopes_pass, squares
+from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Dense, Float64, Rows, row_where
 from streamsvm.solvers.evaluation import PointEvaluation, Sums
+from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, most_explicit
-from streamsvm.solvers.newton.sample import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
+from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import scaled_dual
@@ -52,10 +54,6 @@ CRUDE = 1e-4
 """On the way to a narrower corner it is minimized when a step promises less than this share of its value."""
 SHARP = 0.02
 """Half the squared gradient, which a dual value would lack, must also be below this share of tolerance times value."""
-LENGTHS: Float64 = 0.5 ** np.arange(24, dtype=np.float64)
-"""Step lengths that are tried."""
-FIRST_TRIED, TRIED = 2, 6
-"""The number of lengths tried in one pass over the rows: at first those that nearly always do, then more."""
 WIDEST, WIDE = 1.5, 0.5
 """mu of the first model, at which all rows are in the corner at w = 0, and of the point it ends at, in margins."""
 NARROWEST = 1e-6
@@ -170,9 +168,20 @@ class Surrogate:
         """Return M(w) without the damping: an estimate of the objective, but for a constant."""
         return self.values_at(smooth, w).sums.smoothed + 0.5 * float(w @ w) + float(self.shift @ w)
 
+    def outer_gradient(self, w: Float64) -> Float64:
+        """Return the gradient of ``outer`` at w (p,)."""
+        return w + self.shift + self.damping * (w - self.center)
+
     def gradient(self, values: RowValues, w: Float64) -> Float64:
         """Return the gradient of M at w (p,), from what ``values_at`` says of the rows there."""
-        return w + self.shift + self.damping * (w - self.center) - self.weighted_sum(values)
+        return self.outer_gradient(w) - self.weighted_sum(values)
+
+    def find_step_length(self, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
+        """Return the length of a step from w, whose rows are ``here``, at which M is about least."""
+        df = operators.margins(self.sample.X, step)
+        row_slopes = partial(line_pass, self.sample.y, self.factor, here.f, df, self.problem.C, smooth)
+        along = float(self.outer_gradient(w) @ step), float(step @ ((1.0 + self.damping) * step))
+        return find_step_length(row_slopes, along)
 
 
 def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
@@ -181,16 +190,28 @@ def model_at(problem: Problem, sample: Sample, factor: Float64, center: Float64)
     return Surrogate(problem, sample, factor, center, zero, zero, sample.f - operators.margins(sample.X, center))
 
 
+def model_of_stored_rows(problem: Problem, sample: Sample, factor: Float64, center: Float64) -> Surrogate:
+    """Return a model without shift and damping, each row counted ``factor`` (n,) times.
+
+    Rows are as they are stored: margins in memory are those of the reading.
+    """
+    zero = np.zeros_like(center)
+    return Surrogate(problem, sample, factor, center, zero, zero, np.zeros(len(factor)))
+
+
 class Descent:
-    """Newton's method with step halving on one model, whose damping is set."""
+    """Newton's method on one model, whose damping is set."""
 
     def __init__(self, model: Surrogate) -> None:
         self._model = model
         self._hessian = Hessian(model.sample.X, model.problem.columns, 1.0 + model.damping)
 
-    def minimize(self, smooth: Loss, w: Float64, *, crude: bool = False) -> tuple[Float64, bool]:
+    def minimize(self, smooth: Loss, w: Float64, crude: float = 0.0) -> tuple[Float64, bool]:
         """Return the minimum of the model from w, and whether it was reached; no step is made after the model's
         deadline.
+
+        ``crude``: it is reached where a step promises less than this share of the value; 0: where a step promises, and
+        the gradient costs a dual value, no more than small shares of the tolerance.
         """
         model, tolerance = self._model, self._model.problem.tolerance
         for _ in range(ITERATIONS):
@@ -200,12 +221,12 @@ class Descent:
             value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
             step = self._hessian.step(here.second_derivatives, gradient)
             promise, norm = -float(gradient @ step), 0.5 * float(gradient @ gradient)
-            if promise <= (CRUDE if crude else DECREMENT * tolerance) * abs(value) and (
+            if promise <= (crude or DECREMENT * tolerance) * abs(value) and (
                 crude or norm <= SHARP * tolerance * abs(value)
             ):
                 return w, True
-            length = halved_length(model, smooth, here, w, step)
-            if length == 0.0:
+            length = model.find_step_length(smooth, here, w, step)
+            if length <= 0.0:
                 break
             w = w + length * step
         return w, False
@@ -216,13 +237,13 @@ class Descent:
         mu falls to ``floor`` at most, and to where smoothing costs ``goal``. mu = 0: the loss is smooth by itself.
         """
         loss = self._model.problem.loss
-        w, solved = self.minimize(round_corners(loss, mu), w, crude=True)
+        w, solved = self.minimize(round_corners(loss, mu), w, crude=CRUDE)
         while mu and solved:
             smoothing = smoothing_of(self._model, round_corners(loss, mu), w)
             following = mu * max(HALF, float(np.sqrt(0.95 * goal / max(smoothing, goal))))
             if smoothing <= goal or following < 0.99 * floor:
                 break
-            nearer, solved = self.minimize(round_corners(loss, following), w, crude=True)
+            nearer, solved = self.minimize(round_corners(loss, following), w, crude=CRUDE)
             mu, w = (following, nearer) if solved else (mu, w)
         return w, mu
 
@@ -244,23 +265,6 @@ def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
     after = model.values_at(smooth, Descent(model).minimize(smooth, w)[0])
     sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.weighted_sum(after) - model.shift
     return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
-
-
-def halved_length(model: Surrogate, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
-    """Return the first of LENGTHS after which the model rises again; 0 where none lowers it."""
-    y, C = model.sample.y, model.problem.C
-    df = operators.margins(model.sample.X, step)
-    least, best = here.sums.smoothed + model.outer(w), 0.0
-    for start, stop in pairwise((0, *range(FIRST_TRIED, len(LENGTHS), TRIED), len(LENGTHS))):
-        lengths = LENGTHS[start:stop]
-        values = trial_pass(y, model.factor, here.f, df, C, smooth, lengths)
-        for length, rows in zip(lengths.tolist(), values.tolist(), strict=True):
-            value = rows + model.outer(w + length * step)
-            if value < least:
-                least, best = value, length
-            elif best:
-                return best
-    return best
 
 
 @saved_as("newton.trust_region")

@@ -163,8 +163,8 @@ class Multinomial(Kind):
     def adapt(self, solver: AnySolver) -> AnySolver | None:
         """Raises UsageError where the solver has settings that it has no use for in this form."""
         from streamsvm.solvers.dcd import DCD, MultinomialDCD
-        from streamsvm.solvers.interior_point import InteriorPoint
         from streamsvm.solvers.interior_point_multinomial import MultinomialInteriorPoint
+        from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 
         if isinstance(solver, DCD):
             if solver.shrinking or solver.online:

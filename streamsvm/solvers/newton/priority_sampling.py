@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import arrays_of, form_rows
-from streamsvm.compute.passes.newton import keys_pass
+from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.preconditioner import most_explicit
 from streamsvm.tags import saved_as
@@ -33,7 +33,7 @@ LEAST, LEAST_PER_COMPONENT = 2_000, 20
 """Rows, and rows for each component, below which a sample is of no use where memory is short."""
 LEAST_SHARE, LARGEST_SHARE = 0.01, 0.25
 """Shares of all rows between which a sample is where columns are too many for a matrix
-(``solvers.newton.out_of_core``)."""
+(``solvers.newton.sampled_steps``)."""
 WHOLE, LARGEST_WHOLE = 3, 1 << 30
 """All rows are taken where there are at most this many times as many, of dense rows in at most this many bytes."""
 WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT = 2_000, 40

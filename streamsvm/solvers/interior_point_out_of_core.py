@@ -25,35 +25,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.blocks.selection import bytes_per_row
-from streamsvm.compute.passes.newton import keys_pass, leverages, squares
+from streamsvm.compute.passes.newton import squares
+from streamsvm.compute.passes.priority_sampling import leverages
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import Hinge, threshold
-from streamsvm.rows import Float32, Float64, Int64, Targets, row_stack
+from streamsvm.rows import Float64, Int64, row_stack
 from streamsvm.solvers.cholesky import factorize_after_rounding
 from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
+from streamsvm.solvers.nearest_rows import SPARE, NearestRows, NearRows
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
+from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.solvers.newton.row_products import OuterTerms, norm_terms
-from streamsvm.solvers.newton.sample import Sample
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
 from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
-from streamsvm.types.state import FirstPassTotal, Smallest, Total, clear_totals, merge_states
+from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 
-SPARE = 2.0
-"""Multiple of ``limit`` of the rows that may be held before some are thrown out."""
-NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""key = (distance + the first) (1 + the second u), u in [0, 1) a random number of the row: of many equal rows some are
-kept, instead of all or none."""
 ROUNDS = 20
 """Most calls of ``AllRows.advance``, each of which ends after a fixed amount of work."""
 START_TOLERANCE = 1e-3
@@ -84,90 +79,6 @@ SHORT, LONG = 0.1, 0.6
 or more, less."""
 START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
 """The damping at first, the least above 0, the factor it grows by, and the divisor by which it falls."""
-
-
-@saved_as("interior_point.rows")
-class NearRows(NamedTuple):
-    """Rows of weight above 0; f and df (n,) are X w and X d of the segment."""
-
-    X: Any
-    """The rows, dense or CSR."""
-    y: Targets
-    """(n,) +1 or -1, or numbers."""
-    s: Float32 | Float64
-    """(n,) row weight times class weight."""
-    key: Float64
-    """(n,) the distance, with a small random spread that breaks ties."""
-    f: Float64
-    """(n,)."""
-    df: Float64
-    """(n,)."""
-    row: Int64
-    """(n,) global numbers."""
-
-    def where(self, chosen: NDArray[np.bool_]) -> NearRows:
-        """Return some of the rows, copied."""
-        X = operators.keep_rows(self.X, chosen)
-        columns: list[Any] = [values[chosen] for values in self[1:]]
-        return NearRows(X, *columns)
-
-
-@saved_as("interior_point.nearest")
-@dataclass(slots=True)
-class NearestRows:
-    """The rows of a pass whose margins come nearest to the corner: those whose dual variables are between their bounds.
-
-    There are up to ``limit`` of them; which ones does not depend on how rows were dealt to blocks or workers.
-    """
-
-    limit: int
-    """Rows at most."""
-    threshold: Smallest[float] = np.inf
-    """Rows of this key or a larger one are out."""
-    held: Total[int] = 0
-    """Rows in ``parts``."""
-    parts: Total[list[NearRows]] = field(default_factory=list)
-    """Those kept so far, a part for each block."""
-
-    def add(self, block: Block, distance: Float64, f: Float64, df: Float64) -> None:
-        """Offer the rows of a block; ``distance`` (n,) is how far each is from the corner."""
-        draw = np.empty(len(f))
-        keys_pass(np.ones(len(f)), block.start, 0, draw)
-        key = (distance + NEAREST_DISTANCE) * (1.0 + TIE_SPREAD * draw)
-        chosen = (key < self.threshold) & (block.s > 0.0)
-        if chosen.any():
-            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, block.numbers).where(chosen))
-            self.held += int(np.count_nonzero(chosen))
-        if self.held > SPARE * self.limit:
-            self._throw_out()
-
-    def merge(self, other: NearestRows) -> None:
-        """Join the rows that were kept of other rows: the nearest of both stay."""
-        merge_states([self, other])
-        self._throw_out()
-
-    def take(self) -> NearRows | None:
-        """Return the rows kept, sorted by number, and forget them; None where no row has a weight."""
-        self._throw_out()
-        parts, self.parts = self.parts, []
-        if not self.held:
-            return None
-        parts = [part for part in parts if len(part.key)]
-        y, s, key, f, df, row = (np.concatenate([part[k] for part in parts]) for k in range(1, len(NearRows._fields)))
-        order = np.argsort(row, kind="stable")
-        blocks = [part.X for part in parts]
-        del parts
-        X = form_rows(blocks, order)
-        return NearRows(X, *(values[order] for values in (y, s, key, f, df, row)))
-
-    def _throw_out(self) -> None:
-        keys = np.concatenate([part.key for part in self.parts] or [np.empty(0)])
-        if len(keys) > self.limit:
-            self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
-        for k, part in enumerate(self.parts):  # one by one: never two copies of all
-            chosen = part.key < self.threshold
-            self.parts[k] = part if chosen.all() else part.where(chosen)
-        self.held = sum(len(part.key) for part in self.parts)
 
 
 class Known(NamedTuple):
@@ -243,7 +154,7 @@ class ReducedProblem:
     2008): rows whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the
     way, damping / 2 (w - w_0)' M (w - w_0) is added for the next step, M = diag(C sum_i s_i x_ij^2), a measure of the
     curvature that rows at the corner give to
-    P. The iteration itself is that of rows in memory (``solvers.newton.interior_point``; Ferris
+    P. The iteration itself is that of rows in memory (``solvers.newton.interior_point_in_memory``; Ferris
     and Munson, SIAM J. Optimization 2003).
     """
 
