@@ -230,11 +230,18 @@ caption{text-align:left;color:var(--soft);padding-bottom:4px}
 pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{color:var(--soft)}
+.col{margin:0;border-bottom:1px solid var(--rule)}
+.col>summary{display:grid;grid-template-columns:minmax(9em,17em) 1fr 4.5em;gap:0 14px;align-items:center;padding:5px 4px;list-style:none;color:var(--ink);font-size:.92rem}
+.col>summary::-webkit-details-marker{display:none}
+.col>summary>span:first-child{overflow-wrap:anywhere}.col>summary>span:first-child::before{content:"▸ ";color:var(--link)}
+.col[open]>summary>span:first-child::before{content:"▾ "}
+.col>summary>span:last-child{text-align:right}
+.col>summary svg{max-width:none;height:14px}.col>div{margin:0 0 10px 18px}
 .warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
 .warn.mild{border-color:var(--mild)}
 .fill-good{fill:var(--good)}.fill-bad{fill:var(--bad)}.fill-kept{fill:var(--ink)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
-@media(max-width:480px){body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
+@media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,9em) 1fr 4em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
 @media print{
 @page{margin:14mm}
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamsvm.config.units import percent
 from streamsvm.display.chart import (
     ACROSS,
     INK,
@@ -18,37 +19,101 @@ from streamsvm.display.read_record import (
     ColumnDrift,
     RunRecord,
     Shares,
+    TableColumn,
     TopColumns,
 )
 
 COLUMNS_OF_ONE_OF_SEVERAL = 12
 """Columns listed for each class where there are several."""
+MAX_OPEN_COLUMNS = 12
+"""Columns of a table that are shown at once."""
+COEFFICIENTS_LEAD = (
+    "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: to the right it "
+    "raises f(x), and speaks for the class that is named, to the left it lowers it."
+)
 
 
-def draw_coefficients(run: RunRecord) -> PagePart | None:
-    """Return the section on coefficients; None for kernels, and for runs that recorded none."""
-    if run.facts is None or not run.facts.coefficients:
+def draw_columns(run: RunRecord) -> PagePart | None:
+    """Return the section on what matters to the model, by columns of the table; None for kernels, and for runs that recorded none."""
+    if run.facts is None:
         return None
-    found = run.facts.coefficients
+    coefficients = _list_coefficients(run)
+    known = [one for one in run.facts.columns if one.share is not None and one.share > 0]
+    if not known:
+        if coefficients is None:
+            return None
+        return PagePart("columns", "What matters", COEFFICIENTS_LEAD, coefficients)
     lead = (
-        "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: "
-        + (
-            "to the right it raises the number."
-            if run.is_regression
-            else "to the right it speaks for the class, to the left against it."
-        )
+        "How much each column of the table moves f(x): the standard deviation of what it adds, as a share of the sum over all columns. "
+        "Open one to see its values."
     )
+    most = max(one.share or 0.0 for one in known)
+    shown = [_draw_column(one, most, run) for one in known]
+    parts = shown[:MAX_OPEN_COLUMNS]
+    if len(shown) > MAX_OPEN_COLUMNS:
+        parts.append(fold(f"{len(shown) - MAX_OPEN_COLUMNS} columns more", *shown[MAX_OPEN_COLUMNS:]))
+    if coefficients is not None:
+        parts.append(fold("Largest coefficients", element("p", COEFFICIENTS_LEAD, class_="lead"), coefficients))
+    return PagePart("columns", "What matters", lead, element("div", *parts))
+
+
+def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
+    """Return a column of the table with its share, which opens to its values."""
+    share = one.share or 0.0
+    bar = element(
+        "svg",
+        element("rect", class_=f"f{INK}", x=0, y=3, width=max(0.5, 100 * share / most), height=8),
+        viewBox="0 0 100 14",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+    line = [element("span", shorten(one.name, 40)), bar, element("span", percent(share, 3))]
+    return element("details", element("summary", *line), _list_values(one, run), class_="col")
+
+
+def _list_values(one: TableColumn, run: RunRecord) -> Markup:
+    """Return the values of a column with how far they move f; with several problems, the classes they speak most for and against."""
+    problems = [] if run.facts is None else [found.positive for found in run.facts.coefficients]
+    one_problem = all(len(v.pulls) <= 1 for v in one.values)
+    most = max((abs(v.pulls[0]) for v in one.values if v.pulls), default=1.0) or 1.0
+    colors = _effect_colors(run, problems[0] if problems else "")
+    rows = []
+    for v in one.values:
+        name = shorten(v.name, 32) if v.name else "one standard deviation more"
+        rows_with = percent(v.mean, 3) if v.is_share else f"mean {_number(v.mean)} ± {_number(v.deviation)}"
+        if one_problem:
+            pull = v.pulls[0] if v.pulls else 0.0
+            moved: Markup | str = element("td", _draw_effect(pull / most, colors), class_="bar")
+            rows.append((name, rows_with, f"{pull:+.3g}".replace("-", "−"), moved))
+        else:
+            rows.append((name, rows_with, *_extremes(v.pulls, problems)))
+    more = "" if len(rows) == one.of or one.of <= 2 else f", the {len(rows)} of {group_digits(one.of)} that move f most"
+    head = ("value", "rows", "moves f by", "") if one_problem else ("value", "rows", "speaks for", "speaks against")
+    return table(head, rows, kind="full words", caption=f"{one.kind}{more}")
+
+
+def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
+    """Return the problems that a value speaks most for and most against."""
+    known = list(zip(pulls, problems, strict=False))
+    if not known:
+        return "–", "–"
+    (high, most), (low, least) = max(known), min(known)
+    return f"{shorten(most, 24)} {high:+.3g}".replace("-", "−"), f"{shorten(least, 24)} {low:+.3g}".replace("-", "−")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
+
+
+def _list_coefficients(run: RunRecord) -> Markup | None:
+    """Return the tables of coefficients, all but the first folded; None where none were recorded."""
+    found = [] if run.facts is None else run.facts.coefficients
+    if not found:
+        return None
     several = len(found) > 1
     tables = [_coefficient_table(one, _effect_colors(run, one.positive), several=several) for one in found]
-    body = (
-        tables
-        if not several
-        else [
-            tables[0],
-            *(fold(f"class {shorten(o.positive)}", t) for o, t in zip(found[1:], tables[1:], strict=True)),
-        ]
-    )
-    return PagePart("coefficients", "Largest coefficients", lead, element("div", *body))
+    folded = [fold(f"class {shorten(o.positive)}", t) for o, t in zip(found[1:], tables[1:], strict=True)]
+    return element("div", tables[0], *folded)
 
 
 def _effect_colors(run: RunRecord, positive: str) -> tuple[int, int]:

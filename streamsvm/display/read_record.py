@@ -186,6 +186,58 @@ class TopColumns(msgspec.Struct):
     """Number of all columns."""
 
 
+class ColumnValue(msgspec.Struct):
+    """A value of a column of a table, or the number that it is."""
+
+    name: str
+    """Empty for a number."""
+    is_share: bool
+    """Whether ``mean`` is the share of rows that have it."""
+    mean: float
+    deviation: float
+    weights: list[float] = []
+    """Its weight in each problem."""
+    pulls: list[float] = []
+    """How far it moves f of each problem: a value from the average row, a number by one standard deviation."""
+
+
+class TableColumn(msgspec.Struct):
+    """A column of a table: what it is worth to the model, and its values that move f most."""
+
+    name: str
+    kind: str
+    of: int
+    """Number of its values, or of the columns that it was made into."""
+    values: list[ColumnValue]
+    share: float | None = None
+    """Its part of the effects of all columns; None for a kernel model."""
+    missing: float | None = None
+    """The share of rows without a value; None where that is not known."""
+
+
+class ColumnChange(msgspec.Struct):
+    """How a column differs between training and evaluated rows."""
+
+    name: str
+    kind: str
+    difference: float
+    """Of means in standard deviations; of a category half the sum of the differences of the shares."""
+    chance: float
+    """What rows drawn from the training rows would differ by, about."""
+    value: str = ""
+    """The value whose share has changed most; empty for a number."""
+    trained: float = 0.0
+    """The mean of a number, or the share of the value."""
+    evaluated: float = 0.0
+    missing: tuple[float, float] | None = None
+    """The shares of rows without a value."""
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it is more than chance explains, and enough to matter."""
+        return self.difference > max(4.0 * self.chance, 0.1 if not self.value else 0.05)
+
+
 class Shares(msgspec.Struct):
     """The share of each class in parts of the store."""
 
@@ -263,6 +315,8 @@ class Facts(msgspec.Struct):
     warnings: list[str] = []
     notices: list[str] = []
     coefficients: list[TopColumns] = []
+    columns: list[TableColumn] = []
+    """The columns of the table, those that move f most first."""
     label_drift: Shares | None = None
     margins: Margins | None = None
     """Margins of a sample of the training rows."""

@@ -32,6 +32,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.jobs.apply.column_names import name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
+from streamsvm.jobs.column_facts import describe_columns
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
@@ -136,6 +137,7 @@ def write_record(  # noqa: PLR0917 (what a page tells of)
         "warnings": list(said[0]),
         "notices": list(said[1]),
         "coefficients": _coefficients(model, store),
+        "columns": describe_columns(model, store),
         "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
     }
     try:

@@ -96,7 +96,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_page_fit_leaves_its_page(place: Path) -> None:
     found = seen(place / "m.html")
-    parts = ["margins", "coefficients", "drift", "training", "provenance"]
+    parts = ["margins", "columns", "drift", "training", "provenance"]
     assert [part for part in found.headings if part != "content"] == parts
     assert "Certified." in found.text
     assert "streamsvm fit" in found.text
@@ -342,3 +342,33 @@ def test_page_class_has_one_color(tmp_path: Path, options: dict[str, Any]) -> No
     legends = re.findall(r'b(\d)"></i>(bad|good)<', (tmp_path / "page.html").read_text())
     assert len(legends) == 6
     assert len(set(legends)) == 2
+
+
+def test_page_what_matters_is_said_of_the_columns_of_the_table(tmp_path: Path) -> None:
+    """The share of a column is that of the standard deviation of what all of its values add to f, over the rows."""
+    rng = np.random.default_rng(0)
+    city, age = rng.choice(["Bern", "Oslo", "Rome"], 600), rng.normal(40.0, 10.0, 600)
+    y = np.where(age / 10 + 2.0 * (city == "Rome") + rng.normal(size=600) > 5, "yes", "no")
+    lines = [
+        f"{'' if k % 9 == 0 else round(a, 2)},{c},{t}" for k, (a, c, t) in enumerate(zip(age, city, y, strict=True))
+    ]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["age,city,bought", *lines]) + "\n")
+    sv.ingest(table, tmp_path / "s.zarr", label="bought", categorical=["city"], missing="indicator")
+    model = sv.fit(tmp_path / "s.zarr", tmp_path / "m", standardize=True).model
+    explained = model.explain(table)
+    added = {"age": ("age", "age missing"), "city": ("city=Bern", "city=Oslo", "city=Rome")}
+    assert explained.contributions is not None
+    effects = {
+        name: explained.contributions[:, 0, [explained.names.index(one) for one in columns]].sum(axis=1).std()
+        for name, columns in added.items()
+    }
+    facts = read_run(tmp_path / "m").facts
+    assert facts is not None
+    shares = {one.name: one.share for one in facts.columns}
+    assert shares == pytest.approx({name: effect / sum(effects.values()) for name, effect in effects.items()}, rel=1e-4)
+    sv.report(str(tmp_path / "m"), tmp_path / "page.html")
+    text = seen(tmp_path / "page.html").text
+    assert "What matters" in text
+    assert "one standard deviation more" in text
+    assert "Rome" in text
