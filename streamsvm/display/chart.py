@@ -170,6 +170,13 @@ class Chart:
             self._marks += [element("circle", class_=f"dot f{series}", cx=x, cy=y, r=2.6) for x, y in places]
         self._name(series, name, "line")
 
+    def scatter(self, points: Points, series: int, name: str = "") -> None:
+        """Draw a dot at each point, through which those below can be seen."""
+        self._marks += [
+            element("circle", class_=f"cloud f{series}", cx=x, cy=y, r=2.4) for x, y in self._places(points)
+        ]
+        self._name(series, name, "bars")
+
     def steps(self, points: Points, series: int, name: str = "") -> None:
         """Draw a line that stays at a value until the next one."""
         given = list(points)

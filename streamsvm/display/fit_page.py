@@ -78,17 +78,17 @@ def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
     """Return what is proven of the training: how far at most the objective is from the optimum."""
     gap = element("strong", percent(end.gap))
     if run.is_certified:
-        optimum = [gap, f" of the optimum, where {percent(end.tolerance)} was asked for."]
-        return [element("strong", "Certified. "), "Its objective is proven to be within ", *optimum]
+        asked = f" of the optimum ({percent(end.tolerance)} asked for)."
+        return [element("strong", "Certified. "), "The objective is within ", gap, asked]
     if run.kept_pass is not None:
-        found = f"It is the model of reading {run.kept_pass} of {end.passes}; its objective is proven to be within "
+        found = f"It is the model of reading {run.kept_pass} of {end.passes}; its objective is within "
         return [element("strong", "Chosen on held-out rows. "), found, gap, " of the optimum."]
     return [
         element("strong", "Not certified. "),
         ENDS.get(end.status, f"It ended: {end.status}. "),
-        "Its objective is proven to be within ",
+        "The objective is known to be within ",
         gap,
-        f" of the optimum only, where {percent(end.tolerance)} was asked for.",
+        f" of the optimum only ({percent(end.tolerance)} asked for).",
     ]
 
 

@@ -215,7 +215,7 @@ text{fill:var(--ink);font-size:12.5px}
 .thin{fill:none;stroke-width:1;opacity:.55}
 .dashed{fill:none;stroke-width:1.6;stroke-dasharray:6 4}
 .plot{overflow:hidden;max-width:none}.band{opacity:.25;stroke:none}.bars{opacity:.5;stroke:none}.stack{stroke:none;opacity:.45}
-.range{stroke-width:1.5}
+.range{stroke-width:1.5}.cloud{opacity:.35}
 .scroll{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;font-size:.88rem;margin:8px 0}
 th,td{padding:3px 10px;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}

@@ -16,6 +16,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
 from streamsvm.display.read_record import (
+    ColumnChange,
     ColumnDrift,
     RunRecord,
     Shares,
@@ -27,6 +28,8 @@ COLUMNS_OF_ONE_OF_SEVERAL = 12
 """Columns listed for each class where there are several."""
 MAX_OPEN_COLUMNS = 12
 """Columns of a table that are shown at once."""
+NOTABLE_MISSING = 0.02
+"""Change of the share of missing values that is said."""
 COEFFICIENTS_LEAD = (
     "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: to the right it "
     "raises f(x), and speaks for the class that is named, to the left it lowers it."
@@ -159,8 +162,92 @@ def _draw_effect(share: float, colors: tuple[int, int]) -> Markup:
     )
 
 
-def draw_drift(run: RunRecord) -> PagePart | None:
-    """Return the section on how labels and columns change along the store; None where nothing was recorded."""
+def draw_data(run: RunRecord) -> PagePart | None:
+    """Return the section on the data: what columns hold and lack, and how they change; None where nothing was recorded."""
+    drift = _draw_store_drift(run)
+    parts = [*_list_changes(run), *_list_columns(run), *([] if drift is None else [drift])]
+    if not parts:
+        return None
+    return PagePart("data", "The data", _data_lead(run), element("div", *parts))
+
+
+def _data_lead(run: RunRecord) -> str:
+    if run.facts is None or not run.facts.store.classes:
+        return ""
+    total = max(sum(n for _, n in run.facts.store.classes), 1)
+    shares = ", ".join(f"{shorten(name, 20)} {percent(n / total, 3)}" for name, n in run.facts.store.classes[:8])
+    more = ", …" if len(run.facts.store.classes) > 8 else ""
+    return f"Classes of the {group_digits(total)} training rows: {shares}{more}."
+
+
+def _list_changes(run: RunRecord) -> list[Markup]:
+    """Return the columns whose evaluated rows differ from the training rows."""
+    if not run.changes:
+        return []
+    notable = [one for one in run.changes if one.is_notable]
+    if not notable:
+        text = "The evaluated rows are like the training rows: no column differs by more than chance explains."
+        return [element("p", text)]
+    rows = [(shorten(one.name), *_change_texts(one)) for one in notable[:MAX_OPEN_COLUMNS]]
+    text = (
+        f"The evaluated rows differ from the training rows in {len(notable)} of {len(run.changes)} columns: numbers by the change of their "
+        "mean in standard deviations (sd), categories by the share of rows that have another value."
+    )
+    head = ("column", "difference", "training", "evaluated")
+    return [element("p", text), table(head, rows, kind="words")]
+
+
+def _change_texts(one: ColumnChange) -> tuple[str, str, str]:
+    if not one.value:
+        texts = (f"{one.difference:.2f} sd", f"mean {_number(one.trained)}", f"mean {_number(one.evaluated)}")
+    else:
+        value = shorten(one.value, 20)
+        texts = (
+            percent(one.difference, 3),
+            f"{value} {percent(one.trained, 3)}",
+            f"{value} {percent(one.evaluated, 3)}",
+        )
+    if one.missing is None or abs(one.missing[1] - one.missing[0]) < NOTABLE_MISSING:
+        return texts
+    trained, evaluated = (f"{text}, missing {percent(m, 3)}" for text, m in zip(texts[1:], one.missing, strict=True))
+    return texts[0], trained, evaluated
+
+
+def _list_columns(run: RunRecord) -> list[Markup]:
+    """Return what the columns hold, those with missing values first; folded."""
+    known = [] if run.facts is None else [one for one in run.facts.columns if one.values]
+    if not known:
+        return []
+    lacking = [one for one in known if one.missing]
+    said = f"{len(known)} columns" + (f", {len(lacking)} of them with missing values" if lacking else "")
+    ordered = sorted(known, key=lambda one: -(one.missing or 0.0))
+    rows = [
+        (
+            shorten(one.name),
+            one.kind,
+            "–" if one.missing is None else percent(one.missing, 3),
+            _typical(one),
+        )
+        for one in ordered
+    ]
+    content = table(("column", "kind", "missing", "typical"), rows, kind="words")
+    return [fold(f"What the columns hold: {said}", content)]
+
+
+def _typical(one: TableColumn) -> str:
+    """Return the mean of a number, or the most frequent of the values that are known."""
+    number = next((v for v in one.values if not v.is_share), None)
+    if number is not None and not number.name:
+        return f"{_number(number.mean)} ± {_number(number.deviation)}"
+    shares = [v for v in one.values if v.is_share]
+    if not shares:
+        return f"{group_digits(one.of)} columns of rows"
+    most = max(shares, key=lambda v: v.mean)
+    return f"{shorten(most.name, 24)} {percent(most.mean, 3)}, {group_digits(one.of)} values"
+
+
+def _draw_store_drift(run: RunRecord) -> Markup | None:
+    """Return how labels and columns change along the store, folded; None where nothing was recorded."""
     if run.facts is None:
         return None
     figures = []
@@ -171,7 +258,7 @@ def draw_drift(run: RunRecord) -> PagePart | None:
     if not figures:
         return None
     lead = "Rows in the order of the store. A line that is not flat means that the order of rows carries information: ingest with --shuffle."
-    return PagePart("drift", "Drift along the store", lead, side_by_side(*figures))
+    return fold("Change along the store", element("p", lead, class_="lead"), side_by_side(*figures))
 
 
 def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:

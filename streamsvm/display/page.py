@@ -22,8 +22,8 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.fit_page import MIB, MIN_GAP, draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
-from streamsvm.display.model_figures import draw_columns, draw_drift
-from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability
+from streamsvm.display.model_figures import draw_columns, draw_data
+from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability, draw_worst_errors
 from streamsvm.display.read_record import RunRecord
 from streamsvm.display.search_page import draw_error_tables, draw_path, summarize_search
 
@@ -53,7 +53,8 @@ def build_page(runs: Sequence[RunRecord]) -> str:
         draw_reliability(run),
         draw_margins(run),
         draw_columns(run),
-        draw_drift(run),
+        draw_data(run),
+        draw_worst_errors(run),
         draw_training(run),
         list_provenance(run),
     ]

@@ -24,7 +24,7 @@ from streamsvm.display.chart import (
     side_by_side,
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
-from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, Reliability, RunRecord
+from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, Reliability, RunRecord, WorstError
 
 MAX_TABLE_CLASSES = 30
 """Largest confusion table that can be read."""
@@ -65,11 +65,11 @@ def judge_quality(run: RunRecord) -> Quality:
 
 
 def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
-    explained = "" if n.R2 is None else f"; it explains {percent(max(n.R2, 0.0), 3)} of the variance"
+    explained = "" if n.R2 is None else f"; R2 {n.R2:.4f}".replace("-", "−")
     sentence: list[str | Markup] = [
-        "It is off by ",
+        "Off by ",
         element("strong", f"{n.RMSE:.4g}"),
-        f" (RMSE) on {group_digits(n.rows)} rows{_seen_before(n.data, run)}, where the mean of all is off by {n.target_spread:.4g}{explained}. ",
+        f" (RMSE) on {group_digits(n.rows)} rows{_seen_before(n.data, run)}, always the mean by {n.target_spread:.4g}{explained}. ",
     ]
     is_useful = n.RMSE < (1.0 - USEFUL) * n.target_spread
     tiles = [
@@ -84,16 +84,16 @@ def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
 def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
     base = find_baseline(e)
     sentence: list[str | Markup] = [
-        "It is right on ",
+        "Right on ",
         element("strong", percent(e.accuracy, 4)),
-        f" of {group_digits(e.rows)} rows{_seen_before(e.data, run)}, where always ‘{shorten(base.name, 24)}’ is right on {percent(base.share, 4)}",
-        ". " if e.AUC is None else f"; area under the ROC curve {e.AUC:.4f}. ",
+        f" of {group_digits(e.rows)} rows{_seen_before(e.data, run)}, always ‘{shorten(base.name, 24)}’ on {percent(base.share, 4)}",
+        ". " if e.AUC is None else f"; AUC {e.AUC:.4f}. ",
     ]
     chance = 1.0 / max(base.classes, 1)
     is_useful = e.accuracy > base.share + USEFUL * (1.0 - base.share) or e.balanced_accuracy > chance + USEFUL
     shown = list_measures(e)
     first = ("accuracy", "AUC", "average precision", "balanced accuracy", "F1", "log loss")
-    tiles = [(row.name, row.value, row.baseline) for name in first for row in shown if row.name.startswith(name)]
+    tiles = [(row.name, row.value, row.baseline) for name in first for row in shown if row.name.startswith(name)][:5]
     return Quality([*sentence, *_useless(is_useful, f"always ‘{shorten(base.name, 24)}’")], is_useful, tiles)
 
 
@@ -255,7 +255,12 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
     mean = f"{n.target_mean:.5g}".replace("-", "−")
     figures = [
         ("RMSE", f"{n.RMSE:.5g}", f"always the mean: {n.target_spread:.5g}", "root of the mean squared error"),
-        ("MAE", f"{n.MAE:.5g}", "", "mean absolute error"),
+        (
+            "MAE",
+            f"{n.MAE:.5g}",
+            "" if n.MAE_of_mean is None else f"always the mean: {n.MAE_of_mean:.5g}",
+            "mean absolute error",
+        ),
         (
             "R2",
             "–" if n.R2 is None else f"{n.R2:.5g}".replace("-", "−"),
@@ -266,8 +271,68 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
         ("targets", mean, f"standard deviation {n.target_spread:.5g}", "their mean"),
     ]
     lead = _evaluated_lead(n) + " All but R2 is in the units of the target."
-    shown = table(("measure", "this model", "baseline", "what it is"), figures, kind="words")
-    return PagePart("evaluation", "Quality", lead, shown)
+    shown = [table(("measure", "this model", "baseline", "what it is"), figures, kind="words")]
+    drawings = [_draw_scatter(n), _draw_number_residuals(n)]
+    shown += [side_by_side(*drawings)] if any(drawings) else []
+    return PagePart("evaluation", "Quality", lead, element("div", *shown))
+
+
+def _draw_scatter(n: EvaluatedNumbers) -> Markup | None:
+    """Draw predictions over targets of some rows."""
+    if len(n.scatter) < 2:
+        return None
+    targets, predictions = sorted(t for t, _ in n.scatter), sorted(p for _, p in n.scatter)
+    low, high = min(targets[0], predictions[0]), max(targets[-1], predictions[-1])
+    x, y = linear_axis(low, high, ACROSS), linear_axis(low, high, UPWARDS)
+    says = f"Predictions over targets of {len(n.scatter)} of the rows: the nearer to the diagonal the better."
+    chart = Chart("Predicted over true", says, x, y, ("target", "prediction"))
+    chart.line([(low, low), (high, high)], REFERENCE, "right", kind="dashed")
+    chart.scatter(n.scatter, INK, f"{len(n.scatter)} of the rows")
+    return chart.render()
+
+
+def _draw_number_residuals(n: EvaluatedNumbers) -> Markup | None:
+    found = n.residuals
+    if found is None:
+        return None
+    says = f"Histogram of the residuals of {found.rows} evaluated rows."
+    labels = ("Residuals of a sample of the evaluated rows", says, "residual", "share of the rows, %")
+    return _draw_histogram(found, labels, "", dict.fromkeys(found.counts, INK))
+
+
+def draw_worst_errors(run: RunRecord) -> PagePart | None:
+    """Return the section on the rows with the worst errors; None where none were recorded."""
+    found = run.evaluation or run.number_evaluation
+    if found is None or not found.worst:
+        return None
+    has_ids = any(one.id is not None for one in found.worst)
+    rows = [_worst_row(one, run, has_ids=has_ids) for one in found.worst]
+    head = [
+        "id" if has_ids else "row",
+        "true",
+        "predicted",
+        "off by" if run.is_regression else "how sure",
+        "what moved it most",
+    ]
+    lead = (
+        "The rows that it is furthest off on: a look at them tells whether the label is wrong, a column is missing, or the model is. "
+        "What moved f(x) towards the prediction is above 0, what spoke against it is below."
+    )
+    if not has_ids:
+        lead += " Rows are numbered from 0."
+    return PagePart("worst", "Worst errors", lead, table(head, rows, kind="words"))
+
+
+def _worst_row(one: WorstError, run: RunRecord, *, has_ids: bool) -> list[str]:
+    if run.is_regression:
+        sure = f"{one.error:.4g}"
+    elif one.probability is not None:
+        sure = percent(one.probability, 4)
+    else:
+        sure = f"margin {-one.error:.3g}".replace("-", "−")
+    why = ", ".join(f"{shorten(text, 40)} ({moved:+.3g})" for text, moved in one.reasons).replace("-", "−")
+    name = (one.id or "–") if has_ids else group_digits(one.row)
+    return [shorten(name, 24), shorten(one.truth, 24), shorten(one.predicted, 24), sure, why or "–"]
 
 
 def _draw_thresholds(e: Evaluated) -> list[Markup]:
@@ -350,12 +415,9 @@ def _confusion_table(e: Evaluated) -> Markup:
         cells = [element("td", group_digits(n), class_=f"q{min(9, int(10 * n / total))}") for n in counts]
         rows.append([element("th", shorten(name, 20), scope="row"), *cells])
     head = ["true / predicted", *(shorten(name, 12) for name in e.classes)]
-    where = (
-        f", which is class {shorten(e.classes[1], 20)} where f(x) > 0"
-        if e.AUC is not None and len(e.classes) == 2
-        else ""
-    )
-    caption = f"Confusion: rows by true class (down) and by predicted class (across){where}"
+    caption = "Confusion: true class down, predicted across"
+    if e.AUC is not None and len(e.classes) == 2:
+        caption += f"; {shorten(e.classes[1], 16)} where f(x) > 0"
     return table(head, rows, kind="heat", caption=caption)
 
 
@@ -416,7 +478,9 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     """Return the section on margins: of the evaluated rows and of a sample of the training rows."""
     evaluated = None if run.evaluation is None else run.evaluation.margins
     trained = None if run.facts is None else run.facts.margins
-    titles = ("Margins of the evaluated rows", "Margins of a sample of the training rows")
+    of_sample = evaluated is not None and run.evaluation is not None and evaluated.rows < run.evaluation.rows
+    first = "Margins of a sample of the evaluated rows" if of_sample else "Margins of the evaluated rows"
+    titles = (first, "Margins of a sample of the training rows")
     known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
     if not known:
         return None
@@ -439,7 +503,7 @@ def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:
     low, high = found.range
     says = f"Histogram of the residuals of {found.rows} rows, from {low:.3g} to {high:.3g}."
     labels = ("Residuals of a sample of the training rows", says, "residual", "share of the rows, %")
-    drawn = _draw_histogram(found, labels, run, dict.fromkeys(found.counts, INK))
+    drawn = _draw_histogram(found, labels, _loss_name(run), dict.fromkeys(found.counts, INK))
     return PagePart("margins", "Residuals", lead, side_by_side(drawn))
 
 
@@ -451,12 +515,10 @@ def _draw_margin_histogram(found: Margins, title: str, run: RunRecord) -> Markup
     wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in found.counts.values())
     says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
     colors = {name: number for number, name in enumerate(run.drawn_classes())}
-    return _draw_histogram(found, (title, says, "margin", "share of the class, %"), run, colors)
+    return _draw_histogram(found, (title, says, "margin", "share of the class, %"), _loss_name(run), colors)
 
 
-def _draw_histogram(
-    found: Margins, labels: tuple[str, str, str, str], run: RunRecord, colors: dict[str, int]
-) -> Markup:
+def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str, colors: dict[str, int]) -> Markup:
     """Draw a histogram; ``labels``: the title, the description, and the names of both axes; ``colors``: the series of each name."""
     title, says, across, upwards = labels
     low, high = found.range
@@ -473,7 +535,7 @@ def _draw_histogram(
             continue
         shares = heights[name]
         if len(heights) <= 2:
-            chart.bars(edges, shares, number, shorten(name, 24))
+            chart.bars(edges, shares, number, "" if number == INK else shorten(name, 24))
         else:
             middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
             chart.line(zip(middles, shares, strict=False), number, shorten(name, 24))
@@ -481,9 +543,12 @@ def _draw_histogram(
     if len(found.loss) > 1:
         most = max(found.loss) or 1.0
         points = [(low + (high - low) * k / (len(found.loss) - 1), v / most * top) for k, v in enumerate(found.loss)]
-        name = str((run.facts.loss if run.facts is not None else {}).get("name", ""))
-        chart.line(points, INK, f"loss {name.replace('_', ' ')}, not to scale", kind="dashed")
+        chart.line(points, REFERENCE, f"loss {loss}, not to scale", kind="dashed")
     return chart.render()
+
+
+def _loss_name(run: RunRecord) -> str:
+    return str((run.facts.loss if run.facts is not None else {}).get("name", "")).replace("_", " ")
 
 
 def _merge_bins(found: Margins) -> Margins:

@@ -323,6 +323,22 @@ class Facts(msgspec.Struct):
     feature_drift: list[ColumnDrift] = []
 
 
+class WorstError(msgspec.Struct):
+    """A row of the evaluation with a large error."""
+
+    row: int
+    """Its number, from 0."""
+    truth: str
+    predicted: str
+    error: float
+    """How far the value of its class is below that of the predicted one; of a number how far it is off."""
+    id: str | None = None
+    probability: float | None = None
+    """That of the predicted class."""
+    reasons: list[tuple[str, float]] = []
+    """Values of the row that speak most for what was predicted or against it, and how far each moves f."""
+
+
 class Evaluated(msgspec.Struct):
     """An evaluation of a classifier (``evaluation.json``)."""
 
@@ -359,6 +375,9 @@ class Evaluated(msgspec.Struct):
     """
     margins: Margins | None = None
     reliability: ReliabilityRecord | None = None
+    worst: list[WorstError] = []
+    drift: list[ColumnChange] = []
+    """How columns differ from the training rows, the largest difference first."""
 
 
 class EvaluatedNumbers(msgspec.Struct):
@@ -377,6 +396,13 @@ class EvaluatedNumbers(msgspec.Struct):
     at: str = ""
     primals: list[float] = []
     """P of the problem of the model, which tells whether it is the model of the run."""
+    MAE_of_mean: float | None = None
+    """The mean absolute error of always predicting the mean."""
+    scatter: list[tuple[float, float]] = []
+    """Targets of some rows, with their predictions."""
+    residuals: Margins | None = None
+    worst: list[WorstError] = []
+    drift: list[ColumnChange] = []
 
 
 class GridPoint(msgspec.Struct):
@@ -474,6 +500,12 @@ class RunRecord:
     def settings(self) -> ByName:
         """The settings of the fit or the search."""
         return self.job if self.search is None else self.search.settings
+
+    @property
+    def changes(self) -> list[ColumnChange]:
+        """How the columns of the evaluated rows differ from those of the training rows."""
+        found = self.evaluation or self.number_evaluation
+        return [] if found is None else found.drift
 
     @property
     def is_certified(self) -> bool:

@@ -23,22 +23,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
-from streamsvm.jobs.apply.column_names import name_by_number
+from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
-from streamsvm.jobs.column_facts import describe_columns
+from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow
+from streamsvm.jobs.column_facts import compare_columns, describe_columns
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.model.model import TARGET
 from streamsvm.outputs import RUN
+from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
@@ -54,6 +56,9 @@ WIDEST = 20_000
 """Columns: of wider stores the means of chunks are not looked at."""
 POINTS = 200
 """Points of a curve."""
+SCATTER, REASONS = 400, 4
+"""Targets whose predictions are drawn, and reasons of one of the worst errors."""
+MAX_RECORD_BYTES = 16 << 20
 MOST_CLASSES = 200
 """Classes of a confusion table that is recorded."""
 
@@ -302,13 +307,23 @@ def _bulk(margins: Float64, rows: Int64) -> tuple[float, float]:
     return min(low, -0.5), max(high, 1.5)
 
 
+def evaluation_folder(path: Path) -> Path | None:
+    """Return the folder in which evaluations of the model at ``path`` are recorded: that of its run; None where there is
+    none, or none that may be written to.
+    """
+    folder = run_folder(path)
+    if not (folder / CERTIFICATE).is_file() or RUN.fault(folder) or not os.access(folder, os.W_OK):
+        return None
+    return folder
+
+
 def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: Accumulator) -> Path | None:
     """Write the record into the run's folder of the model at ``path``, and return where it is.
 
     None where there is no such folder, or none that may be written to. Raises StorageError.
     """
-    folder = run_folder(path)
-    if not (folder / CERTIFICATE).is_file() or RUN.fault(folder) or not os.access(folder, os.W_OK):
+    folder = evaluation_folder(path)
+    if folder is None:
         return None
     if isinstance(accumulator, MetricAccumulator) and len(accumulator.truths) > MOST_CLASSES:
         return None
@@ -320,8 +335,86 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
             record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
             record |= build_curves(accumulator.ranking.counts, model.classes, accumulator.positive)
+    if accumulator.samples is not None:
+        record |= describe_samples(accumulator.samples, model, list(getattr(accumulator, "truths", ())))
+        if accumulator.samples.means is not None:
+            recorded = _recorded_columns(folder / RECORD)
+            record["drift"] = compare_columns(recorded, accumulator.samples.means, accumulator.samples.rows)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
+
+
+def _recorded_columns(path: Path) -> Any:
+    """Return what the record of the fit says of columns; None where it says nothing that can be read."""
+    try:
+        return json.loads(read_whole(path, MAX_RECORD_BYTES)).get("columns")
+    except (OSError, ValueError, RecursionError, AttributeError, DataError):
+        return None
+
+
+def describe_samples(samples: RowSamples, model: Model, truths: Sequence[str]) -> JsonObject:
+    """Return the rows with the worst errors, and of the sampled rows the margins or the residuals, and some targets with
+    their predictions.
+    """
+    sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
+    found: JsonObject = {"worst": [_describe_worst(one, samples, sources, truths) for one in samples.worst]}
+    points = samples.points
+    if not len(points):
+        return found
+    if model.numeric:
+        residuals = points[:, 1] - points[:, 0]
+        found["residuals"] = build_histogram(residuals, np.zeros(len(points), np.int32), (TARGET,))
+        found["scatter"] = points[:SCATTER].tolist()
+        found["MAE_of_mean"] = float(np.abs(points[:, 0] - points[:, 0].mean()).mean())
+    elif len(model.weights) > 1:
+        found["margins"] = build_histogram(points[:, 1], points[:, 0].astype(np.int32), model.classes)
+    return found
+
+
+def _describe_worst(one: WorstRow, samples: RowSamples, sources: SourceColumns, truths: Sequence[str]) -> JsonObject:
+    model, decision = samples.model, one.decision[None]
+    found: JsonObject = {"row": one.row, "id": None if one.id is None else str(one.id), "error": one.error}
+    if model.numeric:
+        return found | {
+            "truth": f"{one.truth:.6g}",
+            "predicted": f"{float(one.decision[0]):.6g}",
+            "reasons": _list_reasons(one, samples, sources, model.weights[0]),
+        }
+    code, truth = int(model.codes(decision)[0]), int(one.truth)
+    if model.calibration is not None:
+        found["probability"] = float(model.probabilities(decision)[0, code])
+    towards = None
+    if len(model.weights) == 1:
+        towards = model.weights[0] if code == 1 else -model.weights[0]
+    elif not model.pairs:
+        towards = model.weights[code] - model.weights[truth]
+    return found | {
+        "truth": truths[truth],
+        "predicted": model.classes[code],
+        "reasons": _list_reasons(one, samples, sources, towards),
+    }
+
+
+def _list_reasons(
+    one: WorstRow, samples: RowSamples, sources: SourceColumns, w: Float64 | None
+) -> list[tuple[str, float]]:
+    """Return the values of a row that move f furthest from where average rows are, in the direction of ``w``, (d + 1,),
+    with how far; none of a kernel model.
+    """
+    model = samples.model
+    if model.expansion is not None or w is None or not len(one.columns):
+        return []
+    means = np.zeros(model.columns) if samples.means is None else samples.means
+    moved = w[one.columns] * (one.values - means[one.columns])
+    offsets, found = model.offsets, []
+    for k in np.argsort(-np.abs(moved), kind="stable")[:REASONS].tolist():
+        j = int(one.columns[k])
+        name, value = sources.name_of(int(sources.group[j])), sources.value_of(j)
+        number = f"{one.values[k] + offsets.get(j, 0.0):.4g}"
+        is_one = one.values[k] == 1.0 and value
+        text = f"{name}: {value}" if is_one else f"{name} {value} = {number}".replace("  ", " ")
+        found.append((text, float(f"{moved[k]:.4g}")))
+    return found
 
 
 def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:

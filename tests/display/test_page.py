@@ -96,7 +96,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_page_fit_leaves_its_page(place: Path) -> None:
     found = seen(place / "m.html")
-    parts = ["margins", "columns", "drift", "training", "provenance"]
+    parts = ["margins", "columns", "data", "training", "provenance"]
     assert [part for part in found.headings if part != "content"] == parts
     assert "Certified." in found.text
     assert "streamsvm fit" in found.text
@@ -323,6 +323,8 @@ def test_page_of_a_regression_shows_its_errors(tmp_path: Path) -> None:
         assert text in page
     assert "held-out error" not in page
     assert "y f(x)" not in page
+    assert "Predicted over true" in page
+    assert page.count('class="cloud') == found.rows
     sv.report([str(tmp_path / "n")] * 2, tmp_path / "two.html")
     assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
 
@@ -372,3 +374,38 @@ def test_page_what_matters_is_said_of_the_columns_of_the_table(tmp_path: Path) -
     assert "What matters" in text
     assert "one standard deviation more" in text
     assert "Rome" in text
+
+
+def shifted_table(path: Path, rows: int, shift: float, seed: int) -> tuple[list[str], list[float]]:
+    """Write a table of a number, a category and ids; return the labels and the numbers."""
+    rng = np.random.default_rng(seed)
+    age, city = rng.normal(40.0 + shift, 10.0, rows).round(2), rng.choice(["Bern", "Oslo"], rows)
+    y = np.where(age + 10.0 * (city == "Oslo") + rng.normal(0.0, 8.0, rows) > 45 + shift, "yes", "no").tolist()
+    lines = [f"r{k},{a},{c},{t}" for k, (a, c, t) in enumerate(zip(age, city, y, strict=True))]
+    path.write_text("\n".join(["name,age,city,bought", *lines]) + "\n")
+    return y, age.tolist()
+
+
+def test_page_shows_the_rows_with_the_worst_errors_and_columns_that_have_drifted(tmp_path: Path) -> None:
+    """The same from a store on several threads and from a file: the rows furthest on the wrong side, by their ids."""
+    shifted_table(tmp_path / "a.csv", 3000, 0.0, 0)
+    y, _ = shifted_table(tmp_path / "b.csv", 2000, 5.0, 1)
+    options: dict[str, Any] = {"label": "bought", "id": "name", "categorical": ["city"], "chunk": 4096}
+    for name in "ab":
+        sv.ingest(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", **options)
+    model = sv.fit(tmp_path / "a.zarr", tmp_path / "m", standardize=True).model
+    f = model.decision_function(tmp_path / "b.csv")
+    margins = np.where(np.array(y) == "yes", f, -f)
+    expected = [f"r{k}" for k in np.argsort(margins, kind="stable")[:12]]
+    for data in ("b.zarr", "b.csv"):
+        sv.evaluate(tmp_path / "m", tmp_path / data, threads=2)
+        found = read_run(tmp_path / "m").evaluation
+        assert found is not None
+        assert [one.id for one in found.worst] == expected
+        assert [one.name for one in found.drift if one.is_notable] == ["age"]
+        assert found.drift[0].difference == pytest.approx(0.5, abs=0.1)
+    sv.report(str(tmp_path / "m"), tmp_path / "page.html")
+    text = seen(tmp_path / "page.html").text
+    assert "Worst errors" in text
+    assert "differ from the training rows in 1 of 2 columns" in text
+    assert f"{expected[0]}" in text

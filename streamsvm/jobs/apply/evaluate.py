@@ -36,8 +36,10 @@ from streamsvm.jobs.apply.metrics import (
     count_rows,
     merge_accumulators,
 )
+from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
+    RowBatch,
     RowBatches,
     Slice,
     build_file_request,
@@ -48,9 +50,10 @@ from streamsvm.jobs.apply.rows import (
     open_rows,
     open_slice,
 )
-from streamsvm.jobs.run_record import record_evaluation
+from streamsvm.jobs.run_record import evaluation_folder, record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
+from streamsvm.rows import Float64
 from streamsvm.schedule.machine import wanted_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
@@ -112,7 +115,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
     if executor is None:
         with threading.use_threads(plan.threads):
-            empty = partial(accumulator_for, model, rows, job.threshold, job.positive)
+            empty = partial(_empty_accumulator, model, rows, job)
             accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
     else:
         found = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
@@ -122,9 +125,36 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
     rows.notices += _unbalanced_notice(accumulator)
+    if accumulator.samples is not None:
+        _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))
+
+
+def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
+    """Return an accumulator of no rows, which also keeps some of them where the evaluation will be recorded for a page."""
+    found = accumulator_for(model, rows, job.threshold, job.positive)
+    found.samples = RowSamples(model) if evaluation_folder(Path(job.model)) is not None else None
+    return found
+
+
+def _sample_batch(model: Model, decision: Float64, batch: RowBatch) -> RowSamples:
+    """Return what is kept of the rows of a batch, numbered from 0."""
+    found = RowSamples(model)
+    if batch.truth is not None:
+        found.add(batch.X, decision, batch.truth, 0, batch.ids)
+    return found
+
+
+def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
+    """Give the worst rows of a store the ids that it has for them."""
+    if rows.id_reader is None:
+        return
+    reader, names = rows.id_reader(), {}
+    for row in sorted(one.row for one in samples.worst):
+        names[row] = reader.between(row, row + 1)[0]
+    samples.worst = [one._replace(id=names[one.row]) for one in samples.worst]
 
 
 def _unbalanced_notice(accumulator: Accumulator) -> list[str]:
@@ -158,8 +188,11 @@ def accumulate_rows(
     stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
         found = empty()
-        for one in decide_rows(model, rows, threads):
+        for one in decide_rows(model, rows, threads, None if found.samples is None else partial(_sample_batch, model)):
+            before_these = found.rows
             count_rows(model, found, one.decision, one.truth)
+            if found.samples is not None:
+                found.samples.count_in(one.prepared, before_these)
             if stopwatch.due():
                 on_progress(found.rows)
         return found
@@ -207,7 +240,7 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     model, rows = open_slice(part, work)
     assert isinstance(work.job, EvaluateJob)
-    accumulator = accumulate(model, rows, accumulator_for(model, rows, work.job.threshold, work.job.positive))
+    accumulator = accumulate(model, rows, _empty_accumulator(model, rows, work.job))
     return Counts(accumulator, accumulator.rows, rows.notices)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Int64
@@ -66,8 +67,19 @@ def _positive_of(model: Model) -> str | None:
 def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
     """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
     for batch in rows:
-        count_rows(model, accumulator, model.decision(batch.X), batch.truth)
+        decision, first = model.decision(batch.X), batch.first or accumulator.rows
+        count_rows(model, accumulator, decision, batch.truth)
+        if accumulator.samples is not None and batch.truth is not None:
+            accumulator.samples.add(batch.X, decision, batch.truth, first, batch.ids)
     return accumulator
+
+
+def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSamples | None:
+    """Return what both have kept; ``one`` may change."""
+    if one is None or other is None:
+        return one or other
+    one.count_in(other)
+    return one
 
 
 def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
@@ -161,6 +173,8 @@ class MetricAccumulator:
         """Of the model's probabilities; of no rows where it has none."""
         self.uncalibrated = ProbabilityCounts()
         """Of its decision values, taken for log odds."""
+        self.samples: RowSamples | None = None
+        """What is kept of the rows for a page; None where there is none."""
 
     @property
     def rows(self) -> int:
@@ -217,6 +231,7 @@ class MetricAccumulator:
         self._above += other._above
         self.probabilities.merge(other.probabilities)
         self.uncalibrated.merge(other.uncalibrated)
+        self.samples = _join_samples(self.samples, other.samples)
         if other.ranking is not None:
             self.ranking = self.ranking or Ranking()
             self.ranking.counts += other.ranking.counts
@@ -442,6 +457,8 @@ class NumberAccumulator:
     def __init__(self) -> None:
         self.rows = 0
         self._absolute = self._squares = self._largest = self._mean = self._M2 = 0.0
+        self.samples: RowSamples | None = None
+        """What is kept of the rows for a page; None where there is none."""
 
     def add(self, truth: Float64, decision: Float64) -> None:
         """Count rows: targets (n,), predictions (n, 1)."""
@@ -467,6 +484,7 @@ class NumberAccumulator:
         self._absolute += other._absolute
         self._squares += other._squares
         self._largest = max(self._largest, other._largest)
+        self.samples = _join_samples(self.samples, other.samples)
 
     def at_thresholds(self, measure: str | None, costs: tuple[float, float]) -> tuple[None, None]:
         """Return nothing. Raises UsageError where a threshold is asked for: there are no classes."""

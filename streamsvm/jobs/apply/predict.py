@@ -28,6 +28,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.job import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
+    RowBatch,
     RowBatches,
     Slice,
     build_file_request,
@@ -215,7 +216,7 @@ class PredictionTable:
         """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
         return self._name_columns([*self._first(len(decision), ids, start), *self._outputs(decision)])
 
-    def prepare(self, decision: Float64) -> list[Array] | Texts:
+    def prepare(self, decision: Float64, _batch: RowBatch) -> list[Array] | Texts:
         """Return the columns, or their text, of decision values (n, k), for ``finish``; any thread may do this."""
         columns = self._outputs(decision)
         return join_columns([texts_of(column) for column in columns]) if self.textual else columns

@@ -54,8 +54,6 @@ WIDE_BYTES = 32 << 20
 """Bytes of the descriptions of a table's columns from which on they get a term of their own in the plan."""
 STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 """Names of which a store of ours contains at least one, also during its ingest and after its manifest was lost."""
-Prepare: TypeAlias = Callable[[Float64], Any]
-"""Converts decision values (n, k) for output, in the thread that computed them."""
 
 
 class RowBatch(NamedTuple):
@@ -70,6 +68,8 @@ class RowBatch(NamedTuple):
     """Number of the first row in the store; 0 for files."""
 
 
+Prepare: TypeAlias = Callable[[Float64, RowBatch], Any]
+"""Makes what is wanted of decision values (n, k) and their rows, in the thread that computed them."""
 RowPart: TypeAlias = int | RowBatch
 """The unit of work of a thread: the number of a chunk, or rows parsed from files."""
 
@@ -468,5 +468,5 @@ def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches, prepare
     with closing(rows.read(parts)) as batches:
         for batch in batches:
             decision = model.decision(batch.X)
-            prepared = None if prepare is None else prepare(decision)
+            prepared = None if prepare is None else prepare(decision, batch)
             yield Decided(decision, batch.truth, batch.ids, batch.first, prepared)

@@ -1,0 +1,167 @@
+"""What is kept of the rows of an evaluation for the page of a run: a sample, those with the worst errors, and means of columns.
+
+All of it has a bounded size, and none depends on the order in which parts of the rows are counted but for the last digits
+of means: the sample is of the rows with the smallest hashes, the worst rows are ordered by error, then by number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.aliases import Array
+from streamsvm.model import Model
+from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_slice, row_where
+
+SAMPLED = 5_000
+"""Rows of the sample."""
+WORST = 12
+"""Rows with the worst errors."""
+ENTRIES = 64
+"""Numbers kept of such a row: those that move f most."""
+ROWS_FOR_MEANS = 2048
+"""Rows of a batch, at most, that means of columns are of."""
+MAX_COLUMNS = 20_000
+"""Of wider rows there are no means."""
+UInt64 = NDArray[np.uint64]
+
+
+class WorstRow(NamedTuple):
+    """A row with a large error."""
+
+    error: float
+    """How far the true class is below the predicted one, or the absolute error of a number."""
+    row: int
+    """Its number."""
+    truth: float
+    """Its class, as an index into the outcomes of the evaluation, or its number."""
+    decision: Float64
+    """(k,)"""
+    columns: Int64
+    """Columns that move f most, (m,)."""
+    values: Float64
+    """The row's numbers in them, (m,)."""
+    id: object = None
+    """Its id; None for a row without."""
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """The order of rows: the worst first, of equal ones the first."""
+        return (-self.error, self.row)
+
+
+@dataclass(slots=True)
+class RowSamples:
+    """Keeps some of the rows that it is shown, by ``model``."""
+
+    model: Model
+    hashes: UInt64 = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Of the sampled rows, rising (s,)."""
+    points: Float64 = field(default_factory=lambda: np.empty((0, 2)))
+    """Of these the target and the prediction, or the class and the margin (s, 2)."""
+    worst: list[WorstRow] = field(default_factory=list)
+    sums: Float64 = field(default_factory=lambda: np.empty(0))
+    """Of the columns, over ``rows`` rows; empty for rows that are too wide."""
+    rows: int = 0
+
+    def add(self, X: Rows, decision: Float64, truth: Array, first: int, ids: Array | None = None) -> None:
+        """Look at the rows of a batch with decision values (n, k), outcomes or numbers (n,), and ids (n,); ``first`` is the
+        number of the first one.
+        """
+        if not len(truth):
+            return
+        self._add_sums(X)
+        if self.model.numeric:
+            error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
+        else:
+            known = truth < len(self.model.classes)
+            if known.all():
+                margins = self._margins(decision, truth)
+            else:
+                margins = np.zeros(len(truth))
+                margins[known] = self._margins(decision[known], truth[known])
+            error, points = -margins, np.column_stack([truth, margins])[known]
+        self._keep(hash_rows(points), points)
+        wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST else 0.0))
+        for i in wrong[np.argsort(-error[wrong], kind="stable")][:WORST].tolist():
+            one = self._worst_row(row_slice(X, i, i + 1), decision[i], truth[i], float(error[i]), first + i)
+            self.worst.append(one if ids is None else one._replace(id=ids[i]))
+        self._sort_worst()
+
+    def count_in(self, other: RowSamples, shift: int = 0) -> None:
+        """Add what another one has kept of other rows, whose numbers are ``shift`` larger than it knows."""
+        self._keep(other.hashes, other.points)
+        self.worst += [one._replace(row=one.row + shift) for one in other.worst]
+        self._sort_worst()
+        self.sums = (
+            self.sums + other.sums if len(self.sums) and len(other.sums) else self.sums if self.rows else other.sums
+        )
+        self.rows += other.rows
+
+    @property
+    def means(self) -> Float64 | None:
+        """The means of the columns over some of the rows, (d,); None where there are none."""
+        return self.sums / self.rows if self.rows and len(self.sums) else None
+
+    def _add_sums(self, X: Rows) -> None:
+        d, n = self.model.columns, row_count(X)
+        if d > MAX_COLUMNS:
+            return
+        step = -(-n // ROWS_FOR_MEANS)
+        if isinstance(X, CSR):
+            some = row_where(X, np.arange(n) % step == 0)
+            assert isinstance(some, CSR)
+            sums = np.bincount(some.indices, weights=some.data, minlength=d).astype(np.float64)
+        else:
+            sums = X.values[::step].sum(axis=0, dtype=np.float64)
+        self.sums = self.sums + sums if len(self.sums) else sums
+        self.rows += -(-n // step)
+
+    def _margins(self, decision: Float64, truth: Array) -> Float64:
+        """Return how far the true class is above all others, (n,): below 0 where the answer is wrong."""
+        if decision.shape[1] == 1:
+            return np.where(truth == 1, decision[:, 0], -decision[:, 0])
+        if self.model.pairs:
+            from streamsvm.model.model import count_votes
+
+            decision = count_votes(decision, len(self.model.classes)).astype(np.float64)
+        rows = np.arange(len(decision))
+        own = decision[rows, truth].copy()
+        decision[rows, truth] = -np.inf
+        margins: Float64 = own - decision.max(axis=1)
+        decision[rows, truth] = own
+        return margins
+
+    def _keep(self, hashes: UInt64, points: Float64) -> None:
+        both = np.concatenate([self.hashes, hashes])
+        order = np.argsort(both, kind="stable")[:SAMPLED]
+        self.hashes, self.points = both[order], np.concatenate([self.points, points])[order]
+
+    def _sort_worst(self) -> None:
+        self.worst = sorted(self.worst, key=lambda one: one.order)[:WORST]
+
+    def _worst_row(self, X: Rows, decision: Float64, truth: float, error: float, row: int) -> WorstRow:
+        if isinstance(X, CSR):
+            columns, values = X.indices.astype(np.int64), X.data.astype(np.float64)
+        else:
+            columns = np.flatnonzero(X.values[0])
+            values = X.values[0][columns].astype(np.float64)
+        moves = np.abs(values)
+        if self.model.expansion is None:
+            moves = np.abs(self.model.weights[:, columns] * values).max(axis=0, initial=0.0)
+        chosen = np.argsort(-moves, kind="stable")[:ENTRIES]
+        return WorstRow(error, row, float(truth), decision.copy(), columns[chosen], values[chosen])
+
+
+def hash_rows(points: Float64) -> UInt64:
+    """Return numbers that are as good as random, (n,), from the numbers (n, 2) of rows and their places."""
+    bits = points.view(np.uint64) if points.flags.c_contiguous else np.ascontiguousarray(points).view(np.uint64)
+    x = bits[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ bits[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
+    x = x + np.arange(len(x), dtype=np.uint64) * np.uint64(0x165667B19E3779F9)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    mixed: UInt64 = x ^ (x >> np.uint64(31))
+    return mixed
