@@ -226,7 +226,7 @@ th:first-child,td:first-child,.words td,.words th{text-align:left}
 .bar svg{max-width:none;height:14px}
 .full{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
-.heat td{text-align:center;min-width:3.1em}.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
+.heat td{text-align:center;min-width:3.1em}.compare th:first-child .key{width:11px;height:11px}.compare .best,.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
 pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{color:var(--soft)}

@@ -312,6 +312,8 @@ class Facts(msgspec.Struct):
     model: ByName
     """The classes, and for kernels the number of points."""
     loss: ByName = {}
+    compile_seconds: float | None = None
+    """Seconds of the time that the compiler took, which happens once on a machine."""
     warnings: list[str] = []
     notices: list[str] = []
     coefficients: list[TopColumns] = []

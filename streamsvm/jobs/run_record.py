@@ -129,9 +129,16 @@ class SampledRows(NamedTuple):
 
 
 def write_record(  # noqa: PLR0917 (what a page tells of)
-    job: FitJob, store: Store, plan: Plan, model: Model, passes: int, said: tuple[tuple[str, ...], tuple[str, ...]]
+    job: FitJob,
+    store: Store,
+    plan: Plan,
+    model: Model,
+    passes: int,
+    said: tuple[tuple[str, ...], tuple[str, ...]],
+    compile_seconds: float,
 ) -> None:
-    """Write the record into the run's folder; ``said``: warnings and notices. Raises StorageError.
+    """Write the record into the run's folder; ``said``: warnings and notices; ``compile_seconds``: how much of the time the
+    compiler took. Raises StorageError.
 
     A chunk that cannot be read now is no failure of the fit: the record then lacks the sample.
     """
@@ -139,6 +146,7 @@ def write_record(  # noqa: PLR0917 (what a page tells of)
         "store": {"path": job.store, "digest": store.digest, "classes": _classes(store)},
         "model": {"classes": list(model.classes), "points": None if model.expansion is None else _points(model)},
         "loss": {"name": job.loss},
+        "compile_seconds": compile_seconds,
         "warnings": list(said[0]),
         "notices": list(said[1]),
         "coefficients": _coefficients(model, store),

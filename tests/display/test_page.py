@@ -153,9 +153,19 @@ def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
     fit(FitJob(str(place / "s.zarr"), str(tmp_path / "b.ssvm"), C=3.0, solver="dcd", max_passes=2))
     report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html")))
     found = seen(tmp_path / "c.html")
-    assert [part for part in found.headings if part != "content"] == ["figures", "gap", "settings"]
+    parts = ["quality", "curves", "columns", "training", "settings"]
+    assert [part for part in found.headings if part != "content"] == parts
     assert "1 of 2 runs are certified" in found.text
+    assert "none is marked as the best" in found.text
     assert "max_passes" in found.text
+    evaluate(EvaluateJob(str(tmp_path / "b.ssvm"), (str(place / "s.test.zarr"),)))
+    records = [read_run(tmp_path / "b.ssvm").evaluation, read_run(place / "m.ssvm").evaluation]
+    best = max(one.AUC or 0.0 for one in records if one is not None)
+    report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html"), overwrite=True))
+    page = (tmp_path / "c.html").read_text()
+    assert f"Its AUC is {best:.4f}" in page
+    assert f'<td class="best">{best:.4f}</td>' in page
+    assert page.count("<figcaption>ROC</figcaption>") == 1
 
 
 def test_page_run_that_is_not_certified_says_what_to_do(place: Path, tmp_path: Path) -> None:

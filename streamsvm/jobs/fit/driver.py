@@ -34,6 +34,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.config.job_file import format_command
 from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
@@ -311,7 +312,7 @@ def _fit_planned(context: FitContext) -> FitResult:
     job, store = context.job, context.store
     assert context.checkpoints is not None
     with ExitStack() as stack:
-        watch = stack.enter_context(PeakWatch())
+        compiled, watch = CLOCK.seconds(), stack.enter_context(PeakWatch())
         began = {"command": context.command(), "resumed": bool(context.saved)}
         record = stack.enter_context(run_log(context.report, context.run / EVENTS, began))
         context = replace(context, report=record)
@@ -335,7 +336,8 @@ def _fit_planned(context: FitContext) -> FitResult:
             _keep_checkpoint(context, trained)
         write_outputs(job, plan, training, models, lambda: watch.most)
         result = _result(context, plan, training, models)
-        write_record(job, store, plan, result.model, training.passes, (result.warnings, result.notices))
+        said = (result.warnings, result.notices)
+        write_record(job, store, plan, result.model, training.passes, said, CLOCK.seconds() - compiled)
         record(done_event(job, plan, training))
     _draw_page(context)
     return result

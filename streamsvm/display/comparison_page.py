@@ -1,0 +1,336 @@
+"""The page of several runs side by side: which is best and by what, their curves, what matters to each, training and settings.
+
+A run has one color on the whole page. Runs are compared by what they were evaluated on: the best is marked only where all of them
+were evaluated on the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.display.chart import (
+    ACROSS,
+    REFERENCE,
+    SERIES,
+    UPWARDS,
+    Chart,
+    group_digits,
+    keep_finite,
+    linear_axis,
+    log_axis,
+    side_by_side,
+    time_axis,
+)
+from streamsvm.display.fit_page import MIB, MIN_GAP
+from streamsvm.display.html import Markup, PagePart, build_document, element, fold, join, shorten, table
+from streamsvm.display.quality_page import find_baseline
+from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, RunRecord
+from streamsvm.display.settings_table import format_setting
+
+IGNORED_SETTINGS = {"model", "out", "report", "overwrite", "resume"}
+"""Settings that differ between any two runs and say nothing about them."""
+MAX_COLUMNS = 12
+"""Columns of a table whose shares are compared."""
+
+
+class ComparedMeasure(NamedTuple):
+    """A measure by which runs are compared."""
+
+    name: str
+    value: Callable[[RunRecord], float | None]
+    text: Callable[[float], str]
+    higher_is_better: bool = True
+
+
+def _of_classes(read: Callable[[Evaluated], float | None]) -> Callable[[RunRecord], float | None]:
+    return lambda run: None if run.evaluation is None else read(run.evaluation)
+
+
+def _of_numbers(read: Callable[[EvaluatedNumbers], float | None]) -> Callable[[RunRecord], float | None]:
+    return lambda run: None if run.number_evaluation is None else read(run.number_evaluation)
+
+
+def _decimals(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _log_loss(e: Evaluated) -> float | None:
+    return None if e.reliability is None else e.reliability.after.log_loss
+
+
+MEASURES = (
+    ComparedMeasure("AUC", _of_classes(lambda e: e.AUC), _decimals),
+    ComparedMeasure("average precision", _of_classes(lambda e: e.average_precision), _decimals),
+    ComparedMeasure("accuracy", _of_classes(lambda e: e.accuracy), lambda v: percent(v, 4)),
+    ComparedMeasure("balanced accuracy", _of_classes(lambda e: e.balanced_accuracy), lambda v: percent(v, 4)),
+    ComparedMeasure("F1, mean", _of_classes(lambda e: e.F1_macro), _decimals),
+    ComparedMeasure("log loss", _of_classes(_log_loss), _decimals, higher_is_better=False),
+    ComparedMeasure("RMSE", _of_numbers(lambda n: n.RMSE), lambda v: f"{v:.4g}", higher_is_better=False),
+    ComparedMeasure("MAE", _of_numbers(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
+    ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: f"{v:.4f}".replace("-", "−")),
+)
+"""All measures; the first that every run has decides which is best."""
+
+
+def build_comparison(runs: Sequence[RunRecord]) -> str:
+    """Return the page of several runs, as HTML."""
+    names = number_names([run.name for run in runs])
+    parts = [
+        _compare_quality(runs, names),
+        _compare_curves(runs, names),
+        _compare_columns(runs, names),
+        _compare_training(runs, names),
+        PagePart("settings", "Settings that differ", "", _settings_table(runs, names)),
+    ]
+    title = " · ".join(names[:4]) + (" · …" if len(names) > 4 else "")
+    opening = _summarize(runs, names)
+    return build_document(
+        title, f"A comparison of {len(runs)} runs", opening, [part for part in parts if part is not None]
+    )
+
+
+def number_names(names: Sequence[str]) -> list[str]:
+    """Return the names, with numbers where a name occurs several times."""
+    return [f"{name} ({k + 1})" if list(names).count(name) > 1 else name for k, name in enumerate(names)]
+
+
+def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
+    """Return the verdict: which run is best by what, and how many are certified."""
+    certified = sum(run.is_certified for run in runs)
+    chosen = sum(not run.is_certified and run.kept_pass is not None for run in runs)
+    said = f"{certified} of {len(runs)} runs are certified to the gap that was asked for"
+    said += f", {chosen} more {'is' if chosen == 1 else 'are'} chosen on held-out rows." if chosen else "."
+    best: list[str | Markup] = []
+    measure = find_deciding_measure(runs)
+    if measure is not None:
+        values = [measure.value(run) or 0.0 for run in runs]
+        place = _best_place(values, measure)
+        others = sorted((v for k, v in enumerate(values) if k != place), reverse=measure.higher_is_better)
+        best = [
+            element("strong", f"Best: {shorten(names[place], 40)}. "),
+            f"Its {measure.name} is {measure.text(values[place])}, the next one's {measure.text(others[0])}. ",
+        ]
+    elif any(run.evaluation or run.number_evaluation for run in runs):
+        best = [
+            "They were not all evaluated on the same rows, for the same positive class: none is marked as the best. "
+        ]
+    kind = "verdict" if certified + chosen == len(runs) else "verdict open"
+    return element("p", *best, said, class_=kind)
+
+
+def find_deciding_measure(runs: Sequence[RunRecord]) -> ComparedMeasure | None:
+    """Return the measure by which the runs are compared; None where they were evaluated on different data, or some were not."""
+    found = [run.evaluation or run.number_evaluation for run in runs]
+    rows = {(tuple(one.data), one.rows, getattr(one, "positive", None)) for one in found if one is not None}
+    if len(rows) > 1 or None in found:
+        return None
+    return next((m for m in MEASURES if all(m.value(run) is not None for run in runs)), None)
+
+
+def _best_place(values: Sequence[float], measure: ComparedMeasure) -> int:
+    choose = max if measure.higher_is_better else min
+    return choose(range(len(values)), key=lambda k: values[k])
+
+
+def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart:
+    """Return the table of measures, run by run; the best of each is outlined where they are of the same rows."""
+    shown = [m for m in MEASURES if any(m.value(run) is not None for run in runs)]
+    is_same = find_deciding_measure(runs) is not None
+    held = any(run.held_out_score() is not None for run in runs)
+    rows = [[_name_cell(name, k)] for k, name in enumerate(names)]
+    for m in shown:
+        values = [m.value(run) for run in runs]
+        known = [v if v is not None else (float("-inf") if m.higher_is_better else float("inf")) for v in values]
+        best = known[_best_place(known, m)]
+        for row, value in zip(rows, values, strict=True):
+            mark = "best" if is_same and value == best else None
+            row.append(element("td", "–" if value is None else m.text(value), class_=mark))
+    for row, run in zip(rows, runs, strict=True):
+        if held:
+            row.append(element("td", _held_out_text(run)))
+        row.append(element("td", _evaluated_text(run)))
+    head = ["run", *(m.name for m in shown), *(["held out"] if held else []), "evaluated on"]
+    lead = "The best of each column is outlined." if is_same and shown else ""
+    return PagePart("quality", "Quality", lead, join([table(head, rows, kind="compare"), *_baseline_text(runs)]))
+
+
+def _name_cell(name: str, number: int) -> Markup:
+    key = [element("i", class_=f"key b{number}")] if number < SERIES else []
+    return element("th", *key, shorten(name, 32), scope="row")
+
+
+def _held_out_text(run: RunRecord) -> str:
+    held, measure = run.held_out_score(), run.measure
+    return "–" if held is None else measure.full_text(held) + ("" if measure.percent else f" {measure.title}")
+
+
+def _evaluated_text(run: RunRecord) -> str:
+    found = run.evaluation or run.number_evaluation
+    return (
+        "–"
+        if found is None
+        else f"{group_digits(found.rows)} rows of {', '.join(shorten(d, 32) for d in found.data[:2])}"
+    )
+
+
+def _baseline_text(runs: Sequence[RunRecord]) -> list[Markup]:
+    if find_deciding_measure(runs) is None:
+        return []
+    first = runs[0]
+    if first.number_evaluation is not None:
+        return [
+            element("p", f"Always the mean: RMSE {first.number_evaluation.target_spread:.4g}, R2 0.", class_="lead")
+        ]
+    assert first.evaluation is not None
+    base = find_baseline(first.evaluation)
+    return [element("p", f"Always ‘{shorten(base.name, 24)}’: accuracy {percent(base.share, 4)}.", class_="lead")]
+
+
+def _compare_curves(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart | None:
+    """Return ROC, precision over recall and reliability of all runs that have them."""
+    figures = [
+        _draw_curves(runs, names, "ROC", ("false positives, %", "true positives, %"), lambda e: e.roc, diagonal=True),
+        _draw_curves(
+            runs,
+            names,
+            "Precision and recall",
+            ("recall, %", "precision, %"),
+            lambda e: e.precision_recall,
+            diagonal=False,
+        ),
+        _draw_curves(runs, names, "Reliability", ("said, %", "came true, %"), _reliability_points, diagonal=True),
+    ]
+    if not any(figures):
+        return None
+    return PagePart("curves", "Curves", "", side_by_side(*figures))
+
+
+def _reliability_points(e: Evaluated) -> list[tuple[float, float]]:
+    if e.reliability is None:
+        return []
+    return list(zip(e.reliability.after.said, e.reliability.after.came_true, strict=False))
+
+
+def _draw_curves(
+    runs: Sequence[RunRecord],
+    names: Sequence[str],
+    title: str,
+    labels: tuple[str, str],
+    read: Callable[[Evaluated], list[tuple[float, float]]],
+    *,
+    diagonal: bool,
+) -> Markup | None:
+    lines = {
+        k: points
+        for k, run in enumerate(runs[:SERIES])
+        if run.evaluation is not None and (points := read(run.evaluation))
+    }
+    if not lines:
+        return None
+    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
+    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
+    chart = Chart(title, f"{title} of {', '.join(names[k] for k in lines)}", x, y, labels)
+    if diagonal:
+        chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, kind="dashed")
+    for k, points in lines.items():
+        chart.line(points, k, shorten(names[k], 32))
+    return chart.render()
+
+
+def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart | None:
+    """Return the share of each column of the table in what moves f, run by run."""
+    shares = [
+        {} if run.facts is None else {one.name: one.share for one in run.facts.columns if one.share is not None}
+        for run in runs
+    ]
+    known = list(dict.fromkeys(name for one in shares for name in one))
+    if not known:
+        return None
+    known.sort(key=lambda name: -max(one.get(name, 0.0) for one in shares))
+    rows = []
+    for name in known[:MAX_COLUMNS]:
+        cells = [one.get(name) for one in shares]
+        rows.append(
+            [
+                element("th", shorten(name, 32), scope="row"),
+                *(
+                    element(
+                        "td",
+                        "–" if v is None else percent(v, 3),
+                        class_=None if v is None else f"q{min(9, int(10 * v))}",
+                    )
+                    for v in cells
+                ),
+            ]
+        )
+    lead = "The part of each column of the table in what moves f(x): the darker the more."
+    if len(known) > MAX_COLUMNS:
+        lead += f" The first {MAX_COLUMNS} of {len(known)} columns."
+    return PagePart(
+        "columns", "What matters", lead, table(["column", *(shorten(n, 24) for n in names)], rows, kind="heat")
+    )
+
+
+def _compare_training(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart:
+    """Return what the training of each run took, and the gap over time."""
+    head = ("run", "solver", "gap", "readings", "time", "compiling", "peak", "read")
+    parts = [table(head, [_training_row(run, name, k) for k, (run, name) in enumerate(zip(runs, names, strict=True))])]
+    gaps = _draw_gaps(runs, names)
+    if gaps is not None:
+        lead = "How far each run was from the optimum of its own problem, when."
+        parts.append(fold("Gap over time", element("p", lead, class_="lead"), gaps))
+    lead = "Compiling is done once on a machine, and is not part of the time here where it is known."
+    return PagePart("training", "Training", lead, element("div", *parts))
+
+
+def _training_row(run: RunRecord, name: str, number: int) -> list[str]:
+    end, solver = run.end, run.plan.solver if run.plan is not None else "–"
+    if end is None:
+        last = run.passes[-1] if run.passes else None
+        known = ["–"] * 3 if last is None else [percent(last.gap), str(last.number), seconds_text(last.seconds)]
+        return [_name_cell(name, number), solver, *known, "–", "–", "not finished"]
+    compiling = None if run.facts is None else run.facts.compile_seconds
+    how = "" if run.is_certified else " (chosen on held-out rows)" if run.kept_pass is not None else " (not certified)"
+    return [
+        _name_cell(name, number),
+        solver,
+        percent(end.gap) + how,
+        str(end.passes),
+        seconds_text(max(0.0, end.seconds - (compiling or 0.0))),
+        "–" if compiling is None else seconds_text(compiling),
+        f"{end.peak / MIB:.0f} MiB",
+        size_text(end.bytes_read),
+    ]
+
+
+def _draw_gaps(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup | None:
+    lines = [[(p.seconds, max(p.gap, MIN_GAP)) for p in run.widest() if keep_finite([p.gap])] for run in runs]
+    known = [point for line in lines for point in line]
+    if not known:
+        return None
+    x = time_axis(1.02 * max(s for s, _ in known), ACROSS)
+    y = log_axis(min(g for _, g in known), max(g for _, g in known), UPWARDS)
+    says = "Relative gap over time: " + "; ".join(
+        f"{n} {percent(p[-1][1])}" for n, p in zip(names, lines, strict=True) if p
+    )
+    chart = Chart("Relative gap over time", says, x, y, ("time", "gap / P"))
+    for number, (name, line) in enumerate(zip(names[:SERIES], lines, strict=False)):
+        if line:
+            chart.line(line, number, shorten(name, 32), dots=len(line) <= 40)
+    more = (
+        [element("p", f"The first {SERIES} of {len(runs)} runs are drawn.", class_="lead")]
+        if len(runs) > SERIES
+        else []
+    )
+    return chart.render(*more)
+
+
+def _settings_table(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
+    keys = list(dict.fromkeys(key for run in runs for key in run.settings if key not in IGNORED_SETTINGS))
+    differing = [key for key in keys if len({format_setting(key, run.settings.get(key)) for run in runs}) > 1]
+    if not differing:
+        return element("p", "Their settings are the same.")
+    rows = [(key, *(format_setting(key, run.settings.get(key)) for run in runs)) for key in differing]
+    return table(("setting", *(shorten(name, 32) for name in names)), rows, kind="words")
