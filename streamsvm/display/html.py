@@ -224,7 +224,7 @@ th:first-child,td:first-child,.words td,.words th{text-align:left}
 .words td{white-space:normal;overflow-wrap:anywhere;vertical-align:top;min-width:6em}
 .bar{width:34%;min-width:110px;padding:3px 4px}
 .bar svg{max-width:none;height:14px}
-.full{width:100%}
+.full,.spread{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
 .heat td{text-align:center;min-width:3.1em}.compare th:first-child .key{width:11px;height:11px}.compare .best,.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
 pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
@@ -241,7 +241,7 @@ details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{co
 .warn.mild{border-color:var(--mild)}
 .fill-good{fill:var(--good)}.fill-bad{fill:var(--bad)}.fill-kept{fill:var(--ink)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
-@media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,9em) 1fr 4em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4){display:none}}
+@media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,9em) 1fr 4em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4),.measures th:nth-child(4),.measures td:nth-child(4){display:none}.words td{min-width:4em}}
 @media print{
 @page{margin:14mm}
 """

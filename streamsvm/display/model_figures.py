@@ -92,7 +92,7 @@ def _list_values(one: TableColumn, run: RunRecord) -> Markup:
             rows.append((name, rows_with, *_extremes(v.pulls, problems)))
     more = "" if len(rows) == one.of or one.of <= 2 else f", the {len(rows)} of {group_digits(one.of)} that move f most"
     head = ("value", "rows", "moves f by", "") if one_problem else ("value", "rows", "speaks for", "speaks against")
-    return table(head, rows, kind="full words", caption=f"{one.kind}{more}")
+    return table(head, rows, kind="spread words", caption=f"{one.kind}{more}")
 
 
 def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:

@@ -28,6 +28,8 @@ from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, 
 
 MAX_TABLE_CLASSES = 30
 """Largest confusion table that can be read."""
+FEW_CLASSES, MAX_CONFUSIONS = 5, 12
+"""Classes whose confusion table fits half of the page, and confusions that are listed."""
 MAX_DIAGRAMS = 4
 """Largest number of values of C whose calibration is drawn."""
 USEFUL = 0.01
@@ -232,14 +234,17 @@ def draw_evaluation(run: RunRecord) -> PagePart | None:
     if e is None:
         return None
     head = ("measure", "this model", "baseline", "what it is")
-    measures = table(head, list_measures(e), kind="words")
+    measures = table(head, list_measures(e), kind="words measures")
     curves = [_draw_curve(e.roc, "ROC", ("false positives, %", "true positives, %"), _auc_text(e), chance=True)]
     curves.append(
         _draw_curve(
             e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision_text(e), chance=False
         )
     )
-    shown = [measures, side_by_side(_confusion_table(e), _class_table(e))]
+    if len(e.classes) <= FEW_CLASSES:
+        shown = [measures, side_by_side(_confusion_table(e), _class_table(e))]
+    else:
+        shown = [measures, _confusion_table(e), side_by_side(_class_table(e), _list_confusions(e))]
     shown += [side_by_side(*curves)] if any(curves) else []
     shown += _draw_thresholds(e)
     return PagePart("evaluation", "Quality", _evaluated_lead(e), element("div", *shown))
@@ -271,7 +276,7 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
         ("targets", mean, f"standard deviation {n.target_spread:.5g}", "their mean"),
     ]
     lead = _evaluated_lead(n) + " All but R2 is in the units of the target."
-    shown = [table(("measure", "this model", "baseline", "what it is"), figures, kind="words")]
+    shown = [table(("measure", "this model", "baseline", "what it is"), figures, kind="words measures")]
     drawings = [_draw_scatter(n), _draw_number_residuals(n)]
     shown += [side_by_side(*drawings)] if any(drawings) else []
     return PagePart("evaluation", "Quality", lead, element("div", *shown))
@@ -403,6 +408,24 @@ def _class_table(e: Evaluated) -> Markup:
         for name, p, r, n in zip(e.truths, e.precision, e.recall, counts, strict=False)
     ]
     return table(("class", "precision", "recall", "F1", "rows"), rows[:MAX_TABLE_CLASSES], caption="By class")
+
+
+def _list_confusions(e: Evaluated) -> Markup | None:
+    """Return which classes are taken for which, the most frequent first."""
+    found = [
+        (n, name, other, n / max(sum(counts), 1))
+        for name, counts in zip(e.truths, e.confusion, strict=False)
+        for other, n in zip(e.classes, counts, strict=False)
+        if other != name and n
+    ]
+    found.sort(key=lambda one: -one[0])
+    rows = [
+        (shorten(name, 24), shorten(other, 24), group_digits(n), percent(share, 3))
+        for n, name, other, share in found[:MAX_CONFUSIONS]
+    ]
+    if not rows:
+        return None
+    return table(("true", "taken for", "rows", "of the class"), rows, caption="Most frequent confusions", kind="words")
 
 
 def _confusion_table(e: Evaluated) -> Markup:
