@@ -150,9 +150,10 @@ def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
     for row, run in zip(rows, runs, strict=True):
         if held:
             row.append(element("td", _held_out_text(run)))
-        row.append(element("td", _evaluated_text(run)))
-    head = ["run", *(m.name for m in shown), *(["held out"] if held else []), "evaluated on"]
-    lead = "The best of each column is outlined." if is_same and shown else ""
+        if not is_same:
+            row.append(element("td", _evaluated_text(run)))
+    head = ["run", *(m.name for m in shown), *(["held out"] if held else []), *([] if is_same else ["evaluated on"])]
+    lead = f"{_evaluated_text(runs[0])}. The best of each column is outlined." if is_same else ""
     return PagePart("quality", "Quality", lead, join([table(head, rows, kind="compare"), *_baseline_text(runs)]))
 
 
