@@ -15,7 +15,7 @@ from streamsvm.display.html import Markup, PagePart, build_document, element, fo
 from streamsvm.display.model_figures import draw_columns, draw_data
 from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability, draw_worst_errors
 from streamsvm.display.read_record import RunRecord
-from streamsvm.display.search_page import draw_error_tables, draw_path, summarize_search
+from streamsvm.display.search_page import draw_error_tables, draw_path, list_points, summarize_search, write_command
 from streamsvm.display.settings_table import MAX_VALUE_LENGTH, format_settings
 
 
@@ -25,7 +25,7 @@ def build_page(runs: Sequence[RunRecord]) -> str:
         return build_comparison(runs)
     run = runs[0]
     if run.search is not None:
-        parts = [draw_path(run.search), draw_error_tables(run.search), list_provenance(run)]
+        parts = [draw_path(run.search), draw_error_tables(run.search), list_points(run.search), list_provenance(run)]
         return build_document(
             run.name, "A search for settings by cross-validation", summarize_search(run.search), _keep_present(parts)
         )
@@ -69,6 +69,12 @@ def list_provenance(run: RunRecord) -> PagePart:
     parts = []
     if run.began is not None:
         parts.append(element("pre", element("code", run.began.command)))
+    if run.search is not None:
+        parts.append(element("p", "A model with the best settings:", class_="lead"))
+        parts.append(element("pre", element("code", write_command(run.search))))
+        if run.search.command:
+            parts.append(element("p", "The search again:", class_="lead"))
+            parts.append(element("pre", element("code", run.search.command)))
     parts.append(table(("what", "value"), rows, kind="words"))
     if run.settings:
         parts.append(fold("All settings", table(("setting", "value"), format_settings(run.settings), kind="words")))
@@ -90,6 +96,8 @@ def _origin_rows(run: RunRecord) -> list[tuple[str, str]]:
             found.append(("model", f"a sum over {points} kernel values"))
     if run.search is not None:
         found.append(("digest of the store", run.search.store))
+        if run.search.machine:
+            found.append(("made with", ", ".join(f"{k} {v}" for k, v in run.search.machine.items())[:MAX_VALUE_LENGTH]))
     if run.plan is not None:
         found.append(("solver", f"{run.plan.solver}: {run.plan.why}"))
         if run.plan.features:

@@ -451,6 +451,16 @@ class Search(msgspec.Struct):
     in_percent: bool = True
     """Whether that is a share, shown in percent."""
     higher_is_better: bool = False
+    classes: list[tuple[str, int]] = []
+    """The classes with most rows, and how many rows they have; empty for numbers."""
+    rows: int = 0
+    command: str = ""
+    """The command that repeats the search; empty where it was not recorded."""
+    machine: ByName = {}
+    seconds: float | None = None
+    notices: list[str] = []
+    best_folds: list[float] = []
+    """The scores of the best point, fold by fold."""
 
     @property
     def whole(self) -> list[GridPoint]:

@@ -3,29 +3,103 @@
 from __future__ import annotations
 
 import math
+import shlex
 
-from streamsvm.config.units import percent
-from streamsvm.display.chart import ACROSS, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
-from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, table
+from streamsvm.config.units import percent, seconds_text
+from streamsvm.display.chart import ACROSS, INK, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
+from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, shorten, table
 from streamsvm.display.read_record import GridPoint, Search
+
+MAX_POINTS = 20
+"""Points that are listed."""
 
 
 def summarize_search(found: Search) -> Markup:
     """Return the sentence and the tiles of a search."""
     best, kernel, whole = found.best, _kernel_text(found.best), found.whole
     spread = [s for s in whole if found.rank(s.value) <= found.rank(best.value) + best.standard_error]
+    base = _baseline_text(found)
     said = [
         element("strong", f"Best: {found.axis} = {best.loss_weight:g}{kernel}. "),
-        f"Its cross-validated {found.measure} is {found.text(best.value, 4)} ± {found.text(best.standard_error, 2)}; ",
+        f"Its cross-validated {found.measure} is ",
+        element("strong", found.text(best.value, 4)),
+        f" ± {found.text(best.standard_error, 2)}{f' ({base})' if base else ''}; ",
         f"{len(spread)} of {len(whole)} points of the grid are within that.",
     ]
+    is_useful = not base or best.value < majority_error(found)
+    notes = [] if is_useful else [element("strong", " That is no better than the baseline.")]
     worst = max(keep_finite(s.gap for s in found.scores), default=0.0)
     figures = [
-        (found.measure, found.text(best.value, 4), f"± {found.text(best.standard_error, 2)}"),
+        (found.measure, found.text(best.value, 4), base or f"± {found.text(best.standard_error, 2)}"),
         ("points", str(len(found.scores)), f"{found.settings.get('folds', '?')} folds each"),
         ("widest gap", percent(worst), f"of {percent(float(found.settings.get('tolerance', 0)))} asked for"),
     ]
-    return join([element("p", *said, class_="verdict"), build_tiles(figures)])
+    if found.seconds is not None:
+        figures.append(("time", seconds_text(found.seconds), f"{found.rows} rows" if found.rows else ""))
+    verdict = element("p", *said, *notes, class_="verdict" if is_useful else "verdict mild")
+    return join([verdict, build_tiles(figures), *(element("p", text, class_="warn mild") for text in found.notices)])
+
+
+def majority_error(found: Search) -> float:
+    """Return the error of always predicting the most frequent class; 1 where the classes are not known."""
+    total = sum(n for _, n in found.classes)
+    return 1.0 - max(n for _, n in found.classes) / total if total else 1.0
+
+
+def _baseline_text(found: Search) -> str:
+    """Return the error of always predicting the most frequent class; empty where the measure is another one."""
+    if found.measure != "error" or found.settings.get("positive") or not any(n for _, n in found.classes):
+        return ""
+    name, _ = max(found.classes, key=lambda one: one[1])
+    return f"always ‘{shorten(name, 24)}’: {percent(majority_error(found), 4)}"
+
+
+def list_points(found: Search) -> PagePart:
+    """Return the section with the best points, and the scores of the best one fold by fold."""
+    ordered = sorted(found.whole, key=lambda s: (found.rank(s.value), s.loss_weight))
+    has_kernel = any(s.landmarks is not None or s.gamma is not None for s in ordered)
+    rows = [
+        (
+            f"{s.loss_weight:g}",
+            *([_kernel_text(s)[2:] or "linear"] if has_kernel else []),
+            found.text(s.value, 4),
+            f"± {found.text(s.standard_error, 2)}",
+            str(s.passes),
+            percent(s.gap),
+        )
+        for s in ordered[:MAX_POINTS]
+    ]
+    head = (found.axis, *(["kernel"] if has_kernel else []), found.measure, "standard error", "passes", "gap")
+    parts = [table(head, rows)]
+    if found.best_folds:
+        folds = ", ".join(found.text(value, 4) for value in found.best_folds)
+        parts.append(element("p", f"The best point, fold by fold: {folds}.", class_="lead"))
+    rounds = len(found.scores) - len(found.whole)
+    if rounds:
+        parts.append(element("p", f"{rounds} more were judged on a part of the rows and left out.", class_="lead"))
+    lead = "The best points first; what is within the standard error of the best is as good."
+    return PagePart("points", "Points", lead, element("div", *parts))
+
+
+def write_command(found: Search) -> str:
+    """Return the command that fits a model with the best settings."""
+    settings, best = found.settings, found.best
+    words = [
+        "streamsvm",
+        "fit",
+        str(settings.get("store", "STORE")),
+        "model.ssvm",
+        f"--{found.axis}",
+        f"{best.loss_weight:g}",
+    ]
+    for name in ("loss", "solver", "kernel"):
+        value = settings.get(name)
+        if isinstance(value, str) and value not in ("auto", "linear", "squared_hinge"):
+            words += [f"--{name}", value]
+    words += ["--standardize"] if settings.get("standardize") else []
+    words += [] if best.landmarks is None else ["--landmarks", str(best.landmarks)]
+    words += [] if best.gamma is None else ["--gamma", f"{best.gamma:.6g}"]
+    return shlex.join(words)
 
 
 def _kernel_text(score: GridPoint) -> str:
@@ -58,10 +132,13 @@ def draw_path(found: Search) -> PagePart | None:
     kinds.sort(key=lambda kind: min(found.rank(s.value) for s in whole if (s.landmarks, s.gamma) == kind))
     for number, kind in enumerate(kinds[:SERIES]):
         scores = sorted((s for s in whole if (s.landmarks, s.gamma) == kind), key=lambda s: s.loss_weight)
+        number = number if len(kinds) > 1 else INK  # noqa: PLW2901
         for s in scores:
             ends = [(s.loss_weight, s.value + sign * s.standard_error) for sign in (-1, 1)]
             chart.line(ends, number, kind="range")
         chart.line([(s.loss_weight, s.value) for s in scores], number, _kernel_text(scores[0])[2:], dots=True)
+    if not found.higher_is_better and found.measure == "error" and low < majority_error(found) <= high + margin:
+        chart.level(majority_error(found), "always the most frequent class")
     more = f" The best {SERIES} of {len(kinds)} are drawn." if len(kinds) > SERIES else ""
     return PagePart("path", f"Path of {axis}", "Prefer settings where the curve is flat." + more, chart.render())
 

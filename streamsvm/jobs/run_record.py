@@ -143,7 +143,7 @@ def write_record(  # noqa: PLR0917 (what a page tells of)
     A chunk that cannot be read now is no failure of the fit: the record then lacks the sample.
     """
     record = {
-        "store": {"path": job.store, "digest": store.digest, "classes": _classes(store)},
+        "store": {"path": job.store, "digest": store.digest, "classes": frequent_classes(store)},
         "model": {"classes": list(model.classes), "points": None if model.expansion is None else _points(model)},
         "loss": {"name": job.loss},
         "compile_seconds": compile_seconds,
@@ -164,7 +164,7 @@ def _points(model: Model) -> int:
     return model.weights.shape[1] - 1
 
 
-def _classes(store: Store) -> list[tuple[str, int]]:
+def frequent_classes(store: Store) -> list[tuple[str, int]]:
     """Return the classes with most rows, and how many these are; nothing of numbers."""
     if store.layout.numeric:
         return []

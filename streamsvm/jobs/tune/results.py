@@ -112,6 +112,7 @@ def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure
         "in_percent": measure.percent,
         **({"higher_is_better": True} if measure.higher_is_better else {}),
         "best": best_of(scores, measure).facts(measure),
+        "best_folds": list(best_of(scores, measure).folds),
         "scores": rows,
     }
     durable.write_file(out / TABLE, json.dumps(table, indent=1).encode())

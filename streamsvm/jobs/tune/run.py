@@ -62,6 +62,7 @@ from streamsvm.jobs.fit.plan import (
 from streamsvm.jobs.fit.problems import check_cost, describe_task
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
+from streamsvm.jobs.run_record import frequent_classes, machine
 from streamsvm.jobs.tune.job import TuneJob
 from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
@@ -532,8 +533,17 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
                     report({"event": "tuned", **score.facts(measure)})
                 done.append(scores)
                 _write_journal(out, key, done)
-        facts = {"settings": msgspec.to_builtins(job), "store": store.digest}
+        facts = {
+            "settings": msgspec.to_builtins(job),
+            "store": store.digest,
+            "rows": store.layout.rows,
+            "classes": frequent_classes(store),
+            "command": format_command("tune", job),
+            "machine": machine(),
+            "seconds": time.perf_counter() - began,
+        }
         notices = _notices(job, store, table, measure)
+        facts["notices"] = list(notices)
         with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
             results = scratch / out.name
             durable.make_directory(results)
