@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
+from streamsvm.config.units import percent
 from streamsvm.display.page import build_page
 from streamsvm.display.read_record import read_run
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
@@ -143,10 +144,13 @@ def test_page_evaluation_of_another_model_of_the_name_is_not_shown(place: Path, 
 
 def test_page_search_has_a_page(place: Path, tmp_path: Path) -> None:
     job = TuneJob(str(place / "s.zarr"), str(tmp_path / "grid"), C=(0.1, 1.0), folds=2, report=str(tmp_path / "g.html"))
-    tune(job)
+    result = tune(job)
     found = seen(tmp_path / "g.html")
-    assert [part for part in found.headings if part != "content"] == ["path", "grid", "provenance"]
+    assert [part for part in found.headings if part != "content"] == ["path", "grid", "points", "provenance"]
     assert "Best: C = " in found.text
+    assert "always ‘" in found.text
+    assert f"--C {result.best.C:g}" in found.text
+    assert ", ".join(percent(error, 4) for error in result.best.folds) in found.text.replace("\u00a0", " ")
 
 
 def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
