@@ -27,7 +27,7 @@ from streamsvm.display.chart import (
     size_axis,
     time_axis,
 )
-from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, table
+from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, shorten, table
 from streamsvm.display.quality_page import judge_quality
 from streamsvm.display.read_record import End, HeldOut, Moment, Pass, PlannedTerm, PlanRecord, RunRecord
 
@@ -56,6 +56,8 @@ MAX_TERMS = 5
 MAX_LIMIT_RATIO = 1.6
 """The budget is drawn where it is at most this many times the rest of the drawing."""
 MAX_BINS = 60
+LARGE_SHIFT, LARGE_SHARE = 0.5, 0.2
+"""Changes of a column that are said at once: of the mean in standard deviations, and of the shares of values."""
 
 
 def summarize_fit(run: RunRecord) -> Markup:
@@ -66,7 +68,9 @@ def summarize_fit(run: RunRecord) -> Markup:
     is_proven = run.is_certified or run.kept_pass is not None
     kind = "verdict open" if not is_proven else "verdict" if quality.is_useful else "verdict mild"
     verdict = element("p", *quality.sentence, *_certificate_sentence(run, run.end), class_=kind)
-    return join([verdict, *([build_tiles(quality.tiles)] if quality.tiles else []), *_warnings(run)])
+    return join(
+        [verdict, *([build_tiles(quality.tiles)] if quality.tiles else []), *_drift_warning(run), *_warnings(run)]
+    )
 
 
 def format_figure(value: float) -> str:
@@ -181,6 +185,18 @@ def _warnings(run: RunRecord) -> list[Markup]:
     found = [_warning(text, "warn") for text in run.facts.warnings]
     notices = [_warning(text, "warn mild") for text in run.facts.notices]
     return found + (notices if len(notices) < 3 else [fold(f"{len(notices)} notices", *notices)])
+
+
+def _drift_warning(run: RunRecord) -> list[Markup]:
+    """Return a warning where the evaluated rows differ much from the training rows."""
+    found = [
+        one for one in run.changes if one.is_notable and one.difference > (LARGE_SHARE if one.value else LARGE_SHIFT)
+    ]
+    if not found:
+        return []
+    named = ", ".join(shorten(one.name, 32) for one in found[:4]) + (", …" if len(found) > 4 else "")
+    text = f"The evaluated rows differ much from the training rows, in {named}: see "
+    return [element("p", text, element("a", "the data", href="#data"), ".", class_="warn mild")]
 
 
 def _warning(text: str, kind: str) -> Markup:

@@ -96,6 +96,9 @@ def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
     shown = list_measures(e)
     first = ("accuracy", "AUC", "average precision", "balanced accuracy", "F1", "log loss")
     tiles = [(row.name, row.value, row.baseline) for name in first for row in shown if row.name.startswith(name)][:5]
+    if run.settings.get("one_class") and e.rows:
+        outside, nu = sum(row[0] for row in e.confusion if row) / e.rows, run.settings.get("nu")
+        tiles = [*tiles[:4], ("taken for outliers", percent(outside, 3), "" if nu is None else f"nu = {nu}")]
     return Quality([*sentence, *_useless(is_useful, f"always ‘{shorten(base.name, 24)}’")], is_useful, tiles)
 
 

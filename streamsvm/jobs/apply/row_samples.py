@@ -84,7 +84,8 @@ class RowSamples:
                 margins = np.zeros(len(truth))
                 margins[known] = self._margins(decision[known], truth[known])
             error, points = -margins, np.column_stack([truth, margins])[known]
-        self._keep(hash_rows(points), points)
+        if self.model.numeric or len(self.model.weights) > 1:  # of two classes the ranking knows more
+            self._keep(hash_rows(points), points)
         wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST else 0.0))
         for i in wrong[np.argsort(-error[wrong], kind="stable")][:WORST].tolist():
             one = self._worst_row(row_slice(X, i, i + 1), decision[i], truth[i], float(error[i]), first + i)
@@ -136,6 +137,9 @@ class RowSamples:
         return margins
 
     def _keep(self, hashes: UInt64, points: Float64) -> None:
+        if len(self.hashes) == SAMPLED:
+            some = hashes < self.hashes[-1]
+            hashes, points = hashes[some], points[some]
         both = np.concatenate([self.hashes, hashes])
         order = np.argsort(both, kind="stable")[:SAMPLED]
         self.hashes, self.points = both[order], np.concatenate([self.points, points])[order]
