@@ -340,7 +340,7 @@ def test_page_of_a_regression_shows_its_errors(tmp_path: Path) -> None:
     assert "Predicted over true" in page
     assert page.count('class="cloud') == found.rows
     sv.report([str(tmp_path / "n")] * 2, tmp_path / "two.html")
-    assert f"{found.RMSE:.4g} RMSE" in (tmp_path / "two.html").read_text()
+    assert f">{found.RMSE:.4g}</td>" in (tmp_path / "two.html").read_text()
 
 
 @pytest.mark.parametrize("options", [{}, {"one_class": True, "positive": "bad", "nu": 0.2}], ids=["two", "one class"])
