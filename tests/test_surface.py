@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import shlex
@@ -133,12 +132,3 @@ def test_docs_help_of_a_fit_is_grouped_and_shows_values() -> None:
     assert places == sorted(places)
     assert "[default: 1e-6]" in " ".join(said.split())
     assert "CUT" not in said
-
-
-def test_packages_with_a_map_in_their_docstring_name_every_module_in_it() -> None:
-    for init in (REPOSITORY / "streamsvm").rglob("*/__init__.py"):
-        there = {p.stem for p in init.parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
-        there -= {"__init__", "__main__"}
-        lines = (ast.get_docstring(ast.parse(init.read_text("utf-8"))) or "").splitlines()[1:]
-        named = {line.split()[0] for line in lines if line.strip()}
-        assert not there & named or there <= named, f"{init} does not say what is in {there - named}"
