@@ -423,3 +423,45 @@ def test_page_shows_the_rows_with_the_worst_errors_and_columns_that_have_drifted
     assert "Worst errors" in text
     assert "differ from the training rows in 1 of 2 columns" in text
     assert f"{expected[0]}" in text
+
+
+def edit_json(path: Path, **values: object) -> None:
+    """Give fields of a JSON file other values; None removes one."""
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+def test_page_model_that_held_out_rows_chose_is_no_failure(place: Path, tmp_path: Path) -> None:
+    """The interval of the pass that was kept is proven, and wider than asked for: by a choice of the tool."""
+    folder = copied_run(place, tmp_path / "k.ssvm.run")
+    edit_json(folder / "certificate.json", gap=0.4, passes=9, validation={"C": 1.0, "error": 0.2, "pass": 3})
+    page = report_on(tmp_path / "k.ssvm", tmp_path / "k.html")
+    text = seen(page).text.replace("\u00a0", " ")
+    assert (
+        "Chosen on held-out rows. It is the model of reading 3 of 9; its objective is within 40 % of the optimum."
+        in text
+    )
+    assert "verdict open" not in page.read_text().partition("<body>")[2]
+    assert "Not certified" not in text
+
+
+def test_page_record_without_what_later_versions_record_is_drawn(place: Path, tmp_path: Path) -> None:
+    folder = copied_run(place, tmp_path / "o.ssvm.run")
+    edit_json(folder / "record.json", columns=None, compile_seconds=None)
+    edit_json(folder / "evaluation.json", worst=None, drift=None, thresholds=None)
+    found = seen(report_on(tmp_path / "o.ssvm", tmp_path / "o.html"))
+    parts = ["evaluation", "margins", "columns", "data", "training", "provenance"]
+    assert [part for part in found.headings if part != "content"] == parts
+    assert "left out" not in found.text
+
+
+def test_page_that_is_no_better_than_the_most_frequent_class_says_so(place: Path, tmp_path: Path) -> None:
+    folder = copied_run(place, tmp_path / "u.ssvm.run")
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    rows = [sum(row) for row in evaluation["confusion"]]
+    share = max(rows) / sum(rows)
+    confusion = [[n, 0] if rows[0] == max(rows) else [0, n] for n in rows]
+    edit_json(folder / "evaluation.json", accuracy=share, balanced_accuracy=0.5, confusion=confusion)
+    page = report_on(tmp_path / "u.ssvm", tmp_path / "u.html")
+    assert "That is no better than always" in seen(page).text
+    assert 'class="verdict mild"' in page.read_text()
