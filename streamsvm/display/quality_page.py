@@ -313,19 +313,15 @@ def draw_worst_errors(run: RunRecord) -> PagePart | None:
     found = run.evaluation or run.number_evaluation
     if found is None or not found.worst:
         return None
-    has_ids = any(one.id is not None for one in found.worst)
+    has_ids, has_reasons = any(one.id is not None for one in found.worst), any(one.reasons for one in found.worst)
+    head = ["id" if has_ids else "row", "true", "predicted", "off by" if run.is_regression else "how sure"]
     rows = [_worst_row(one, run, has_ids=has_ids) for one in found.worst]
-    head = [
-        "id" if has_ids else "row",
-        "true",
-        "predicted",
-        "off by" if run.is_regression else "how sure",
-        "what moved it most",
-    ]
-    lead = (
-        "The rows that it is furthest off on: a look at them tells whether the label is wrong, a column is missing, or the model is. "
-        "What moved f(x) towards the prediction is above 0, what spoke against it is below."
-    )
+    lead = "The rows that it is furthest off on: a look at them tells whether a label is wrong, or a column is missing."
+    if has_reasons:
+        head.append("what moved it most")
+        rows = [[*row, _list_reasons(one)] for row, one in zip(rows, found.worst, strict=True)]
+        lead += " In brackets, how far a value moved f(x) from where the average row is: "
+        lead += "up or down." if run.is_regression else "towards what was predicted, or with − against it."
     if not has_ids:
         lead += " Rows are numbered from 0."
     return PagePart("worst", "Worst errors", lead, table(head, rows, kind="words"))
@@ -337,10 +333,14 @@ def _worst_row(one: WorstError, run: RunRecord, *, has_ids: bool) -> list[str]:
     elif one.probability is not None:
         sure = percent(one.probability, 4)
     else:
-        sure = f"margin {-one.error:.3g}".replace("-", "−")
-    why = ", ".join(f"{shorten(text, 40)} ({moved:+.3g})" for text, moved in one.reasons).replace("-", "−")
+        sure = f"margin −{one.error:.3g}"
     name = (one.id or "–") if has_ids else group_digits(one.row)
-    return [shorten(name, 24), shorten(one.truth, 24), shorten(one.predicted, 24), sure, why or "–"]
+    return [shorten(name, 24), shorten(one.truth, 24), shorten(one.predicted, 24), sure]
+
+
+def _list_reasons(one: WorstError) -> str:
+    moved = (f"{shorten(text, 40)} ({f'{value:+.3g}'.replace('-', '−')})" for text, value in one.reasons)
+    return ", ".join(moved) or "–"
 
 
 def _draw_thresholds(e: Evaluated) -> list[Markup]:
