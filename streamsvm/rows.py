@@ -234,7 +234,7 @@ class Reach(NamedTuple):
     dense: bool = True
     """Whether the rows are stored in full."""
 
-    def joined(self, other: Reach) -> Reach:
+    def join(self, other: Reach) -> Reach:
         """Return the reach of the rows of both."""
         return Reach(max(self.entries, other.entries), max(self.square, other.square), self.dense)
 

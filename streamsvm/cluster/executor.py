@@ -355,9 +355,9 @@ class DaskExecutor:
             except BaseException as error:
                 index = error.task if isinstance(error, KilledWorker) else None
                 number = index[1] if isinstance(index, tuple) and isinstance(index[1], int) else None
-                raise explain_error(error, task, number, self._known_workers(), self.client) from error
+                raise explain_error(error, task, number, self._list_workers(), self.client) from error
 
-    def _known_workers(self) -> Any:
+    def _list_workers(self) -> Any:
         try:
             return list_workers(self.client)
         except (OSError, TimeoutError):

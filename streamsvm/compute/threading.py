@@ -100,7 +100,7 @@ class Cores:
             self._busy += found
             return found
 
-    def forked(self) -> None:
+    def begin_in_child(self) -> None:
         """Begin anew in a child of this process, which has one thread, and perhaps a lock that nobody will release."""
         self._busy, self._lock = 1, threading.Lock()
 
@@ -232,10 +232,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_POOLED, thread_name_prefix="strip")
 
 
-def _forked() -> None:
+def _begin_in_child() -> None:
     """The child of a process has none of its threads: a pool of them would be waited for without end."""
-    CORES.forked()
+    CORES.begin_in_child()
     _pool.cache_clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_begin_in_child)

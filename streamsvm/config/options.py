@@ -415,7 +415,7 @@ def check_value(field: Field, value: OptionValue, name: str) -> None:
         for part in value:
             _check_choice(field, part, name)
     elif field.option.bounds is not None:
-        for number in _bounded_numbers(value):
+        for number in _numbers_with_bounds(value):
             _check_number(field, number, name)
 
 
@@ -429,7 +429,7 @@ def _check_choice(field: Field, value: str, name: str) -> None:
     raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean(value, known)}", hint=hint)
 
 
-def _bounded_numbers(value: OptionValue) -> Iterable[OptionValue]:
+def _numbers_with_bounds(value: OptionValue) -> Iterable[OptionValue]:
     """Return the values that bounds apply to: a value, or the items of a list or table, without text and None."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
     return (part for part in parts if part is not None and not isinstance(part, str))

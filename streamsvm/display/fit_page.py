@@ -396,7 +396,7 @@ def _plan_table(plan: PlanRecord) -> Markup:
     return fold("The plan, term by term", table(("term", "MiB", "made of"), rows, kind="words"))
 
 
-def _timed_moments(run: RunRecord) -> list[Moment]:
+def _moments_in_time(run: RunRecord) -> list[Moment]:
     """Return the moments with waiting time and bytes read, the end of the run among them."""
     known = [m for m in run.moments if m.waited is not None and m.bytes_read is not None]
     if run.end is not None and known:
@@ -424,7 +424,7 @@ def _time_edges(known: list[Moment]) -> list[float]:
 
 
 def _draw_waiting(run: RunRecord) -> Markup | None:
-    known = _timed_moments(run)
+    known = _moments_in_time(run)
     if len(known) < 2 or known[-1].seconds <= 0:
         return None
     edges = _time_edges(known)
@@ -447,7 +447,7 @@ def _draw_waiting(run: RunRecord) -> Markup | None:
 
 
 def _draw_rate(run: RunRecord) -> Markup | None:
-    known = _timed_moments(run)
+    known = _moments_in_time(run)
     if len(known) < 3 or not known[-1].bytes_read:
         return None
     edges = _time_edges(known)

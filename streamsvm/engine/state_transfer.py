@@ -63,12 +63,12 @@ def _once(change: Change) -> Change:
     """``change``, applied to each array once; what it made of that is what stands wherever the array stood."""
     known: dict[int, tuple[State, State]] = {}
 
-    def changed(value: State) -> State:
+    def change_once(value: State) -> State:
         if id(value) not in known:
             known[id(value)] = value, change(value)  # with the array itself, which keeps its id from being given again
         return known[id(value)][1]
 
-    return changed
+    return change_once
 
 
 def _pack(value: State) -> State:

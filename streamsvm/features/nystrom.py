@@ -102,7 +102,7 @@ class Projection:
         reach = reach_of(rows, np.square(rows.values, dtype=np.float64).sum(axis=1))
         reach = reach._replace(dense=farthest.dense)
         arithmetic = exact_arithmetic(self.kernel, reach, len(self.points.columns))
-        reach = reach.joined(farthest) if farthest.dense else reach
+        reach = reach.join(farthest) if farthest.dense else reach
         largest = float(self.kernel.largest(reach))
         sums = (len(self.W) + 2) * UNITS[arithmetic] * largest
         return error_of(self.kernel, reach, arithmetic) + sums, largest

@@ -148,7 +148,7 @@ def iterate_tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[S
         for part in features.parts(loaded.chunk.X):
             span, f = slice(part.start, part.stop), operators.margins(part.X, w)
             for k, one in enumerate(scoring.problems):
-                rows = seen_rows(one.problem, part, codes[span], weights[span], factors[span])
+                rows = find_seen_rows(one.problem, part, codes[span], weights[span], factors[span])
                 scores[span, k] = one.scores(rows, np.ascontiguousarray(f[:, k]))
         lots = draws(solved.seed, SAMPLE, chunk, len(codes))
         yield [
@@ -160,7 +160,7 @@ def _merge_tables(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreT
     return [before.merge(new) for before, new in zip(one, other, strict=True)]
 
 
-def seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
+def find_seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
     """Return the rows of a part of a block as a problem sees them."""
     y = problem.kind.targets(codes)
     factors = np.asarray(problem.weights, np.float32)[codes] if problem.weights else np.ones(len(codes), np.float32)
@@ -200,7 +200,7 @@ def _count(
 
     def add(start: int, stop: int) -> None:
         for k in range(start, stop):
-            rows = seen_rows(found[k].problem, part, codes[span], weights, factors)
+            rows = find_seen_rows(found[k].problem, part, codes[span], weights, factors)
             found[k].add(rows, np.ascontiguousarray(f[:, k]))
 
     in_strips(add, len(found), 1)

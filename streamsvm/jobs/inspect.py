@@ -20,7 +20,7 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.regular import is_folder, is_there
 from streamsvm.schedule import budget
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.disk_reads import count_retries
@@ -170,7 +170,7 @@ def doctor(directory: Path) -> JsonObject:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in PACKAGES},
         "cpus": len(os.sched_getaffinity(0)),
-        "threads": wanted_threads(None),
+        "threads": count_wanted_threads(None),
         "cluster": CLUSTER,
         "blas": _blas(),
         "memory": _memory(),

@@ -57,7 +57,7 @@ DECISIONS = "streamsvm.jobs.apply.decision_values:decisions_of"
 CONTRIBUTIONS = "streamsvm.jobs.apply.decision_values:parts_of"
 COLUMN_NAMES = "streamsvm.jobs.apply.column_names:names_of"
 """Functions that read rows of any kind for a model, by name, because a model sees blocks, never files."""
-TYPED_LABELS = "streamsvm.store.format.labels:typed_labels"
+TYPED_LABELS = "streamsvm.store.format.labels:convert_labels"
 """Function that gives class labels the type they had in the data."""
 TO_SKLEARN = "streamsvm.sklearn.convert:convert_model"
 

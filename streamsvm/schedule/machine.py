@@ -40,7 +40,7 @@ def usable_cores() -> int:
     return max(1, min([len(os.sched_getaffinity(0)), *(int(quota) for quota in quotas)]))
 
 
-def wanted_threads(stated: int | None) -> int:
+def count_wanted_threads(stated: int | None) -> int:
     """Return the number of threads that a job wants: the stated one, else all usable cores."""
     return stated or usable_cores()
 

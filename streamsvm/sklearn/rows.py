@@ -47,7 +47,7 @@ from streamsvm.regular import refuse_url
 from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
-from streamsvm.store.format.labels import label_text, typed_labels
+from streamsvm.store.format.labels import convert_labels, label_text
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, sample_rows
 from streamsvm.store.views import MemoryStore, SelectedRows, SlicedStore
@@ -381,7 +381,7 @@ class _WholeSource:
         """The label each code stands for."""
         if not self._path:
             return np.unique(np.asarray(self._y))
-        return typed_labels(self.store.layout.classes, (self.store.facts.get("labels") or {}).get("type", ""))
+        return convert_labels(self.store.layout.classes, (self.store.facts.get("labels") or {}).get("type", ""))
 
     @cached_property
     def codes(self) -> Int32:

@@ -58,7 +58,7 @@ from streamsvm.types import (
     RowState,
     Solver,
 )
-from streamsvm.types.problem import has_box, scaled_dual
+from streamsvm.types.problem import has_box, scale_dual
 from streamsvm.types.state import Mean, Own, Total, clear_totals, merge_states
 
 AVERAGING_POWER = 5
@@ -170,7 +170,7 @@ def bound_by_pass(averaged: AveragedCertificate, v: Float64, linear: float, quad
 
 def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
     """Keep the value of a dual point, best scaled, if it is the largest so far."""
-    value = scaled_dual(averaged.problem.loss, linear, quadratic, float(v @ v))
+    value = scale_dual(averaged.problem.loss, linear, quadratic, float(v @ v))
     averaged.dual = max(averaged.dual, value)
 
 

@@ -101,7 +101,7 @@ def find_segments(spec: ArraySpec, start: int, stop: int) -> list[Segment]:
     return found
 
 
-def padded_stop(spec: ArraySpec, stop: int) -> int:
+def pad_stop(spec: ArraySpec, stop: int) -> int:
     """Return the end of the unit that item ``stop - 1`` lies in, counted in items."""
     return -(-stop // spec.unit) * spec.unit
 

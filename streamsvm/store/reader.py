@@ -17,7 +17,7 @@ from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
-from streamsvm.store.disk_reads import UnitArray, advise, padded_stop, read_range
+from streamsvm.store.disk_reads import UnitArray, advise, pad_stop, read_range
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, encoding_of, page_aligned
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
@@ -231,7 +231,7 @@ class DiskStore:
         for name, array in part.arrays.items():
             starts = self._entry_start if name in ENTRIES else self._row_start
             start, stop = starts[chunk] - starts[first], starts[chunk + 1] - starts[first] + (name == INDPTR)
-            found[name] = ItemRange(array, start, stop, padded_stop(array.spec, stop) if last else stop)
+            found[name] = ItemRange(array, start, stop, pad_stop(array.spec, stop) if last else stop)
         return found
 
     def _where(self, chunk: int) -> str:

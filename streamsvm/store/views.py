@@ -98,8 +98,8 @@ class MemoryStore:
         nowhere = np.zeros(self.layout.columns)
         parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self.chunks]
         weight = sum(float(s.sum()) for _, s in parts)
-        mean = sum((_weighted_sums(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
-        squares = sum((_weighted_sums(X, s, mean, 2) for X, s in parts), nowhere)
+        mean = sum((_sum_weighted(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
+        squares = sum((_sum_weighted(X, s, mean, 2) for X, s in parts), nowhere)
         return found._replace(mean=mean, M2=squares * (self.layout.rows / weight))
 
     def buffers(self) -> NoBuffer:
@@ -127,7 +127,7 @@ class MemoryStore:
         return content_digest(kind, layout.columns, list(layout.classes), entries)
 
 
-def _weighted_sums(X: Rows, s: Float64, mean: Float64, power: int) -> Float64:
+def _sum_weighted(X: Rows, s: Float64, mean: Float64, power: int) -> Float64:
     """sum_i s_i (x_ij - mean_j)^power of every column (d,); entries that CSR rows lack are 0."""
     if isinstance(X, Dense):
         return np.asarray(s @ (X.values - mean) ** power)

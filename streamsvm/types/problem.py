@@ -107,7 +107,7 @@ def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> fl
     return min(t, 1.0) if has_box(loss) else t
 
 
-def scaled_dual(loss: Loss, linear: float, quadratic: float, square: float) -> float:
+def scale_dual(loss: Loss, linear: float, quadratic: float, square: float) -> float:
     """Return D at ``best_scale``."""
     return dual_at(best_scale(loss, linear, quadratic, square), linear, quadratic, square)
 

@@ -263,7 +263,7 @@ class Solver(ABC, Generic[S]):
         """Return whether this pass looks at features; else rows will do whose features can still be formed in their place."""
         return True
 
-    def expected(self, problem: Problem) -> tuple[int, int] | None:
+    def estimate_work(self, problem: Problem) -> tuple[int, int] | None:
         """Return the passes a fit is expected to take, and the rows whose features it asks for in all of them.
 
         For solvers that see a block through margins, adjoint and Gram matrix only, and so take a factored pair for it.
@@ -359,7 +359,7 @@ class Solver(ABC, Generic[S]):
 
     # -- settings
 
-    def sized(self, rows: int, asked: Collection[str]) -> Self:
+    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Self:
         """Return the same solver with as many rows in memory as serve it on data of ``rows`` rows.
 
         ``asked``: names of the settings the user gave, which stay as they are.

@@ -18,7 +18,7 @@ type of a field says what each of these does with it:
 *Nothing* is the default of the field, for arrays without one an array of zeros. What is *added up* may be numbers or arrays,
 which are summed in the order of the parts, lists, which are joined, tuples, whose items are added one by one, and states,
 whose fields have roles of their own; None is nothing. A state inside a state that has a method ``merge(other)`` is merged by it.
-What is *seen* is a bool that is true as soon as it is in one part, or has a method ``joined(other)``.
+What is *seen* is a bool that is true as soon as it is in one part, or has a method ``join(other)``.
 ``Own`` is what visits change and no sum describes: the solver says what is made of it (``Solver.merge``). Visits only read what
 is shared. ``DriverOnly`` is what only the end of a pass and the steps after it look at; it is not sent to those who visit blocks.
 """
@@ -191,7 +191,7 @@ def _join(one: Any, other: Any) -> Any:
     """Return what was seen in either part; None is nothing."""
     if one is None or other is None:
         return other if one is None else one
-    return one or other if isinstance(one, bool) else one.joined(other)
+    return one or other if isinstance(one, bool) else one.join(other)
 
 
 _PLAIN = {float, int, bool, np.ndarray, list, type(None)}

@@ -24,7 +24,7 @@ from streamsvm.losses import (
     SquaredHinge,
 )
 from streamsvm.rows import Dense, Labeled, to_matrix
-from streamsvm.types.problem import best_scale, dual_at, has_box, scaled_dual
+from streamsvm.types.problem import best_scale, dual_at, has_box, scale_dual
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value
 
@@ -183,19 +183,19 @@ def test_passes_scaled_dual_is_the_best_along_the_ray(loss: Any, size: float) ->
     assert (np.array(values) <= np.array(exact) + 1e-9 * (1.0 + np.abs(exact))).all()
     if loss.quadratic():
         np.testing.assert_allclose(values, exact, rtol=1e-9, atol=1e-12)
-    assert scaled_dual(loss, linear, quadratic, square) == pytest.approx(max(values), rel=1e-5, abs=1e-12)
+    assert scale_dual(loss, linear, quadratic, square) == pytest.approx(max(values), rel=1e-5, abs=1e-12)
 
 
 @pytest.mark.parametrize("linear", [-1.0, 0.0])
 def test_passes_nothing_is_better_than_no_dual_point_where_none_gains(linear: float) -> None:
     assert best_scale(Hinge(), linear, 1.0, 1.0) == 0.0
-    assert scaled_dual(SquaredHinge(), linear, 1.0, 1.0) == 0.0
+    assert scale_dual(SquaredHinge(), linear, 1.0, 1.0) == 0.0
 
 
 def test_passes_dual_point_whose_rows_sum_to_zero_is_scaled_up_to_its_box() -> None:
     assert best_scale(Hinge(), 1.0, 0.0, 0.0) == 1.0
-    assert scaled_dual(Hinge(), 1.0, 0.0, 0.0) == 1.0
-    assert scaled_dual(SquaredHinge(), 1.0, 0.0, 0.0) == 0.0
+    assert scale_dual(Hinge(), 1.0, 0.0, 0.0) == 1.0
+    assert scale_dual(SquaredHinge(), 1.0, 0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize("sparse", [False, True])

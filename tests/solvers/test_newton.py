@@ -27,7 +27,7 @@ from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.newton.priority_sampling import PrioritySampler, Sample
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.trust_region import polished_dual
+from streamsvm.solvers.newton.trust_region import polish_dual
 from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.store import create
 from streamsvm.store.views import MemoryStore
@@ -142,7 +142,7 @@ def test_newton_polished_dual_is_the_optimum_over_the_sample(loss: Any) -> None:
 
     top = [(0.0, loss.upper(k) if np.isfinite(loss.upper(k)) else None) for k in c[part]]
     best = scipy.optimize.minimize(negative_dual, a[part], jac=True, bounds=top, method="L-BFGS-B")
-    polished = polished_dual(problem, sample, loss, found, w)
+    polished = polish_dual(problem, sample, loss, found, w)
     assert found.dual < polished
     # the sums are scaled as a whole for the best, which may add a little to what the others prove
     assert -best.fun * (1.0 - 1e-4) <= polished

@@ -77,7 +77,7 @@ def decision_values(X: Rows, W: Float64, out: Float64) -> None:
 
 
 @compiled(fastmath=FAST)
-def projected_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
+def project_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
     """out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k), k contiguous. Changed: out (n,)."""
     found = np.empty(W.shape[1])
     for i in range(out.size):
@@ -292,7 +292,7 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
     def product(number: int, lane: int) -> Array:
         part = rows[size * number : size * (number + 1)]
         tile = buffers[lane, : len(part)]
-        _scaled_rows(X, part, np.sqrt(a[part]).astype(dtype, copy=False), tile)
+        _scale_rows(X, part, np.sqrt(a[part]).astype(dtype, copy=False), tile)
         found: Array = tile.T @ tile
         return found
 
@@ -361,7 +361,7 @@ def _kernel_values(X: Dense | Factored) -> int:
     return len(X.projection) if isinstance(X, Factored) else 0
 
 
-def _scaled_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -> None:
+def _scale_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -> None:
     """Fills ``out`` (k, p): the chosen rows, constant feature included, each times its factor."""
     if isinstance(X, Factored):
         chosen = X.kernel_values[rows]

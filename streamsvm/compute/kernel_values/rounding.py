@@ -56,14 +56,14 @@ def dtype_of(arithmetic: int) -> Any:
 def error_of(kernel: Any, reach: Reach, arithmetic: int) -> float:
     """How far a computed value can be from k(x, z), for rows within ``reach``."""
     unit = UNITS[arithmetic] + (TINY[arithmetic] / reach.square if reach.square else 0.0)
-    if arithmetic == SINGLE and not _held(kernel, reach):
+    if arithmetic == SINGLE and not _holds_in_float32(kernel, reach):
         return math.inf
     if arithmetic == DIFFERENCES:
         return float(kernel.difference_error(reach, unit))
     return float(kernel.value_error(reach, unit))
 
 
-def _held(kernel: Any, reach: Reach) -> bool:
+def _holds_in_float32(kernel: Any, reach: Reach) -> bool:
     """Whether float32 holds the parameters of a kernel to its precision, and the squares it works with."""
     least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
     return 4.0 * reach.square <= most and all(value == 0.0 or least <= abs(value) <= most for value in kernel)

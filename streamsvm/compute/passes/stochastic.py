@@ -223,7 +223,7 @@ class Stage(NamedTuple):
 
 
 @compiled(fastmath=FAST)
-def _projected(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
+def _project(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
     """Scale and part of w = scale u + part c after P; products: ||u||^2, u.c, ||c||^2."""
     (uu, uc, cc), off = products, part - 1.0
     square = scale * scale * uu + 2.0 * scale * off * uc + off * off * cc
@@ -286,7 +286,7 @@ def assg_pass(
                 uc += step * X.dot(i, center)
                 X.axpy(i, step, w)
                 X.axpy(i, c, v)
-        scale, part = _projected(scale, part, (uu, uc, cc), radius)
+        scale, part = _project(scale, part, (uu, uc, cc), radius)
         if (start // batch) % every == 0:
             for j in range(w.size):
                 total[j] += scale * w[j]

@@ -54,7 +54,7 @@ from streamsvm.jobs.run_record import evaluation_folder, record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
@@ -108,7 +108,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)
-    plan = rows.plan_within(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
+    plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
 
     def on_progress(counted_rows: int, **more: object) -> None:
         report({"event": "evaluate", "rows": counted_rows, "of": rows.total, "seconds": stopwatch.seconds, **more})

@@ -44,7 +44,7 @@ from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.format.predictions import (
     Texts,
     join_columns,
@@ -117,7 +117,7 @@ def _run_prediction(job: PredictJob, report: Report, executor: Executor | None) 
     per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
     request = build_file_request(job, memory, per_row, unlabeled=True)
     rows = open_rows(model, job.data, request)
-    plan = rows.plan_within(memory, per_row, wanted_threads(job.threads) if executor is None else 1)
+    plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
     counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
     if executor is None:
         with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:

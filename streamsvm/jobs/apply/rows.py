@@ -328,7 +328,7 @@ def build_file_request(
     ``unlabeled``: the job does not use labels.
     """
     left = budget.memory_limit(memory) - sum(term.nbytes for term in budget.base_terms())
-    stated = job.given_options() | ({"unlabeled": True} if unlabeled else {})
+    stated = job.find_given_options() | ({"unlabeled": True} if unlabeled else {})
     return FileRequest(stated, max(0, left), memory, bytes_a_row)
 
 

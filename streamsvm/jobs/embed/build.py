@@ -65,7 +65,7 @@ from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import create, open_store
 from streamsvm.store.format import manifest
@@ -119,7 +119,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         request = request_features(job, store, inner)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
-        wanted = wanted_threads(job.threads)
+        wanted = count_wanted_threads(job.threads)
         plan = budget.with_most_threads(partial(plan_memory, job, store, request), wanted)
         plan.check("")
         builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))

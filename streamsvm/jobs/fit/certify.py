@@ -130,14 +130,14 @@ def row_weights(plan: Plan, store: Store) -> RowWeights | None:
     counts = np.array(plan.layout.counts, np.float64)
     factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
     if plan.layout.weighted:
-        total, squares, largest = _counted_weights(store)
+        total, squares, largest = _count_weights(store)
         most = max(float(f.max(initial=0.0)) for f in factors)
         return RowWeights(most * total, most * most * squares, most * largest)
     found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
     return RowWeights(*(max(values) for values in zip(*found, strict=True)))
 
 
-def _counted_weights(store: Store) -> RowWeights:
+def _count_weights(store: Store) -> RowWeights:
     """Read the weights of all rows and return their sums."""
     total, squares, largest = 0.0, 0.0, 0.0
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:

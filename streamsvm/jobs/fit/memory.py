@@ -17,7 +17,7 @@ from streamsvm.model.measures import choose_measure
 from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import open_store
 from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 
@@ -113,7 +113,7 @@ def fit_to_memory(
         with threading.use_threads(threads):
             return plan_memory(job, store, solver, problems, request)
 
-    memory = budget.with_most_threads(plan_with, wanted_threads(job.threads))
+    memory = budget.with_most_threads(plan_with, count_wanted_threads(job.threads))
     while memory.total > memory.limit and (less := solver.smaller(problems[0], job.options)) is not None:
         solver, memory = less, plan_with(1, less)
     return solver, memory

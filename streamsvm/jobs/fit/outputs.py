@@ -286,7 +286,7 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
     beside = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
     for path, (name, kind) in beside.items():
         if path is not None:
-            own = checkpoint or (all(ours.values()) and path == _recorded_path(job, name))
+            own = checkpoint or (all(ours.values()) and path == _find_recorded_path(job, name))
             outputs.append(Output(Path(path), kind, continues=own))
     return outputs
 
@@ -331,7 +331,7 @@ def _goes_as_far(job: FitJob, model: Model) -> bool:
     return all(isinstance(then, int | float) and now >= then for now, then in limits)
 
 
-def _recorded_path(job: FitJob, name: str) -> str | None:
+def _find_recorded_path(job: FitJob, name: str) -> str | None:
     """Return what the earlier run in the folder of this one had written there, as its record names it."""
     try:
         found = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]

@@ -61,7 +61,7 @@ from streamsvm.model.measures import ERROR, RMSE, TWO_CLASSES, Measure, Predicti
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.solvers.problem_kinds import Regression
 from streamsvm.store import open_store
 from streamsvm.types import (
@@ -326,11 +326,11 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
         if center:
             problems = [replace(problem, kind=Regression(center)) for problem in problems]
-    solver = solver.sized(layout.rows, job.options)
+    solver = solver.fit_to_rows(layout.rows, job.options)
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
-        expected = expected_passes(solver, problems)
+        expected = estimate_passes(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
         request = replace(place_features(request, embedding.where, expected), exact=exact)
     predicts = describe_task(problems, layout, job.positive)
@@ -339,7 +339,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items())}"
-    why = "; ".join([why, *memory.short_of(wanted_threads(job.threads))])
+    why = "; ".join([why, *memory.short_of(count_wanted_threads(job.threads))])
     remedy = remedy_for(layout, job)
     if solver.exact_kernel and not solver.max_support:
         remedy += ", or a shorter model, --max-support 1000"
@@ -458,11 +458,11 @@ def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
     return store, replace(plan, features=Embedded(read_map(store.root, seal), bias_value(job)))
 
 
-def expected_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
+def estimate_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
     """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all
     rows.
     """
-    expected = solver.expected(problems[0])
+    expected = solver.estimate_work(problems[0])
     if expected is None:
         return None
     passes, formed = expected
@@ -489,7 +489,7 @@ def landmarks_that_fit(
     def most(name: str, landmarks: int) -> int:
         solver = build_solver(job, name, problems[0])
         asked = replace(request, landmarks=landmarks)
-        requests = [place_features(asked, place, expected_passes(solver, problems)) for place in places]
+        requests = [place_features(asked, place, estimate_passes(solver, problems)) for place in places]
         return min(most_landmarks(job, store, solver, problems, one) for one in requests)
 
     found = most(solver_name, request.landmarks)

@@ -132,7 +132,7 @@ def crowded_warnings(
     far = np.setdiff1d(np.flatnonzero((largest > LEAST_FAR) & (statistics.minimum < statistics.maximum)), named)
     if not len(far):
         return []
-    rows, columns, values, fractional = _sampled_entries(store, far)
+    rows, columns, values, fractional = _sample_entries(store, far)
     shown = []
     for j in np.unique(columns).tolist():
         place = _crowd(np.sort(values[columns == j]), rows, whole=j not in fractional)
@@ -147,7 +147,7 @@ def crowded_warnings(
     return [f"{text}; subtract a constant from these rows before ingest, or leave the column out with --drop"]
 
 
-def _sampled_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
+def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
     """Return rows that were sampled, the column and the value of each of their entries far from 0 in the wanted
     columns, and the columns that have fractions.
     """

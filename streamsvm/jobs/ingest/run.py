@@ -35,7 +35,7 @@ from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
 from streamsvm.rows import CSR, density, row_count
 from streamsvm.schedule import budget
-from streamsvm.schedule.machine import wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
 from streamsvm.store.format.labels import (
@@ -142,7 +142,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     """
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
-    wanted = wanted_threads(job.threads)
+    wanted = count_wanted_threads(job.threads)
     memory = memory_for_source(
         job.memory,
         job.chunk_bytes,
@@ -154,12 +154,12 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
     )
     with executor_for(job, executor) as found, lock_all(job.targets()), threading.use_threads(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
-        with standard_input(job.sources, kept_input(job.store), cluster=found is not None) as sources:
+        with standard_input(job.sources, find_kept_input(job.store), cluster=found is not None) as sources:
             result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
             return replace(result, notices=(*memory.notices, *result.notices))
 
 
-def kept_input(store: Path) -> Path:
+def find_kept_input(store: Path) -> Path:
     """Return what the file that standard input is kept in lies beside: not the store, whose leftovers are removed on
     the way.
     """
@@ -174,7 +174,7 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
     A run that was stopped is not gone on with. Raises as ``ingest`` does.
     """
     job = replace(job, store=output_path(job.store))
-    stores, wanted = len(job.targets()), wanted_threads(job.threads)
+    stores, wanted = len(job.targets()), count_wanted_threads(job.threads)
     memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:

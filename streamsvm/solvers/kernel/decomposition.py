@@ -44,7 +44,7 @@ from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, shifted_losses
+from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, shift_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
@@ -257,7 +257,7 @@ class DecompositionState:
         """Return the intercepts that are tried."""
         return self.intercept + np.linspace(-self.reach, self.reach, 2 * INTERCEPTS + 1)
 
-    def estimated_seconds_to_finish_pool(self) -> float:
+    def estimate_seconds_to_finish_pool(self) -> float:
         """Return the seconds to leave all levels of the pool and update f of the rows outside it, at
         the pace of steps.
         """
@@ -269,7 +269,7 @@ class DecompositionState:
             pairs += rows * len(levels[0].known.recent)
         return self.pace * pairs
 
-    def estimated_seconds_to_recompute(self, support: Pool) -> float:
+    def estimate_seconds_to_recompute(self, support: Pool) -> float:
         """Return the seconds it takes at most to recompute f from a support, in float64."""
         return FLOAT64_COST * self.pace * self.problem.rows * support.size
 
@@ -329,7 +329,7 @@ class Decomposition(Solver[DecompositionState]):
             held = max(3 * pool + gram, 2 * pool + 2 * rows * row)
         return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
-    def sized(self, rows: int, asked: Collection[str]) -> Decomposition:
+    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Decomposition:
         """Return the solver with a pool of all rows, unless its size was ``asked`` for."""
         return self if "pool" in asked else replace(self, pool=max(self.pool, rows))
 
@@ -410,7 +410,7 @@ class Decomposition(Solver[DecompositionState]):
         work = state.work
         assert work is not None  # a step is pending
         began, last = time.perf_counter(), work.levels[-1]
-        moment = state.deadline - state.estimated_seconds_to_finish_pool()
+        moment = state.deadline - state.estimate_seconds_to_finish_pool()
         more = solve_step(work.levels, state.form, working_size(self.working, state.form), moment)
         if work.levels[-1] is last:  # a working set was optimized
             state.pace = (time.perf_counter() - began) / (last.pool.size * max(len(last.known.recent), 1))
@@ -437,7 +437,7 @@ class Decomposition(Solver[DecompositionState]):
         if (
             state.recompute_support is not None
             and is_late(state.deadline)
-            and state.estimated_seconds_to_recompute(state.recompute_support) > GRACE_SECONDS
+            and state.estimate_seconds_to_recompute(state.recompute_support) > GRACE_SECONDS
         ):
             state.recompute_support = None
         state.collecting, state.recompute_all_rows = state.recompute_support is None, False
@@ -664,8 +664,8 @@ def add_to_bounds(state: DecompositionState, block: Block, rows: Pool) -> None:
         f, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part
     cost = RowLoss(p.C, p.loss, p.loss)
-    shifted_losses(f, block.y, block.s, cost, 0.0, state.shifts(), state.losses)
-    shifted_losses(f, block.y, block.s, cost, state.value_error(), state.shifts(), state.upper_losses)
+    shift_losses(f, block.y, block.s, cost, 0.0, state.shifts(), state.losses)
+    shift_losses(f, block.y, block.s, cost, state.value_error(), state.shifts(), state.upper_losses)
 
 
 def _widen_violation(state: DecompositionState, found: tuple[float, float]) -> None:

@@ -48,7 +48,7 @@ FLOAT64_TOLERANCE = 1e-9
 def extend_reach(reach: Reach | None, X: Rows) -> Reach:
     """Return the reach of these rows and of those before."""
     found = reach_of(X, squares_of(X, float))
-    return found if reach is None else reach.joined(found)
+    return found if reach is None else reach.join(found)
 
 
 def choose_form(problem: Problem, constant: float = 0.0) -> Form:

@@ -36,7 +36,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.kernel_rows import ridges, shifted_losses
+from streamsvm.compute.passes.kernel_rows import ridges, shift_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DataError
@@ -370,7 +370,7 @@ class SimplexSolver(Solver[SimplexState]):
             per_block_row=ROW_BYTES + 8,
         )
 
-    def sized(self, rows: int, asked: Collection[str]) -> Self:
+    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Self:
         """Return the solver with a pool of the ``share`` of all rows, unless its size was ``asked`` for."""
         return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
 
@@ -593,6 +593,6 @@ def add_to_bounds(state: SimplexState, block: Block, rows: Pool, f: Float64) -> 
         values, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part
     cost = RowLoss(p.C, p.loss, p.loss)
-    shifted_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
+    shift_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
     state.error = max(state.error, state.value_error())
-    shifted_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)
+    shift_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)

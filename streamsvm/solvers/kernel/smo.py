@@ -264,7 +264,7 @@ def optimize_working_set(
     chosen = known.recent
     tolerance = max(0.5 * tolerance, INNER_SHARE * violation(pool))
     X, old, ridge = take_rows(pool.X, chosen), pool.x[chosen], pool.ridge[chosen]
-    M = _signed_gram(X, form, pool.sign[chosen])
+    M = _sign_gram(X, form, pool.sign[chosen])
     diagonal, places = M.diagonal().copy(), np.diag_indices_from(M)
     M[places] += ridge.astype(M.dtype)
     x, v, box = old.copy(), pool.v[chosen], Interval(pool.low[chosen], pool.high[chosen])
@@ -289,7 +289,7 @@ def choose_working_set(pool: Pool, working: int, recent: Int64, growing: float) 
     return np.union1d(fresh, free)
 
 
-def _signed_gram(X: Rows, form: Form, sign: Float64) -> Array:
+def _sign_gram(X: Rows, form: Form, sign: Float64) -> Array:
     """Return the matrix of a working set without the ridge."""
     M = gram(X, form.kernel, form.columns, form.arithmetic)
     if form.constant:
@@ -358,7 +358,7 @@ def optimize_groups(
     pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # equal rows have equal shares from here on
     low, high, ridge, sign = (column[rows] for column in (pool.low, pool.high, pool.ridge, pool.sign))
     X = take_rows(pool.X, rows)
-    M = _signed_gram(X, form, sign)
+    M = _sign_gram(X, form, sign)
     M[np.diag_indices_from(M)] += (ridge / sizes).astype(M.dtype)
     x, v, box = total.copy(), pool.v[rows], Interval(low * sizes, high * sizes)
     steps = solve_box(

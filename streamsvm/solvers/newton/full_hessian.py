@@ -37,7 +37,7 @@ from streamsvm.solvers.newton.trust_region import (
     Descent,
     Surrogate,
     model_of_stored_rows,
-    polished_dual,
+    polish_dual,
 )
 from streamsvm.tags import saved_as
 from streamsvm.types import Problem
@@ -142,14 +142,14 @@ class FullHessianSteps:
         whole = np.eye(len(point)) + hessian
         self.model = FullHessianModel(sample, factor, _positive_part(whole - own, whole))
 
-    def polished_dual(self, problem: Problem, found: PointEvaluation, deadline: float) -> float:
+    def polish_dual(self, problem: Problem, found: PointEvaluation, deadline: float) -> float:
         """Return the dual value when the a_i of S are solved for, all others being what they are at the point that was
         read.
         """
         if self.model is None:
             return found.dual
         f = operators.margins(self.model.sample.X, self.point)
-        return polished_dual(problem, self.model.sample._replace(f=f), problem.loss, found, self.point, deadline)
+        return polish_dual(problem, self.model.sample._replace(f=f), problem.loss, found, self.point, deadline)
 
     def start_step(self, problem: Problem, found: PointEvaluation, model: FullHessianModel) -> None:
         """Begin a step to the minimum of M at the point that was read."""

@@ -77,7 +77,7 @@ def usual_rows(problem: Problem) -> int:
     return max(FEWEST, min(max(ROWS, PER_COMPONENT * p), LARGEST // row_bytes(problem)))
 
 
-def sampled_bytes(problem: Problem) -> int:
+def sample_bytes(problem: Problem) -> int:
     """Return the bytes of a row of a sample where columns are many: gathered, then joined and solved for."""
     stored = row_bytes(problem) + STORED_ARRAYS
     return max(int(SPARE_WIDE * stored) + JOINED_ARRAYS, stored + SOLVED_ARRAYS)

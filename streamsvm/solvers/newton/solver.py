@@ -65,8 +65,8 @@ from streamsvm.solvers.newton.priority_sampling import (
     join_alike,
     least_rows,
     row_bytes,
+    sample_bytes,
     sample_rows,
-    sampled_bytes,
     usual_rows,
 )
 from streamsvm.solvers.newton.sampled_steps import Reading, SampledSteps, start_sampled_steps
@@ -76,7 +76,7 @@ from streamsvm.solvers.newton.trust_region import (
     first_damping,
     first_mu,
     model_at,
-    polished_dual,
+    polish_dual,
 )
 from streamsvm.solvers.stalling import has_stalled
 from streamsvm.tags import saved_as
@@ -246,7 +246,7 @@ class Newton(Solver[NewtonState]):
         held = layout.kept_bytes
         sampled = rows * (2 * (entry * entries + SAMPLE_ARRAYS) if held else 4 * (entry * entries + SAMPLE_ARRAYS))
         if is_wide(problem):  # it is needed between two passes only
-            sampled = rows * sampled_bytes(problem)
+            sampled = rows * sample_bytes(problem)
         sampled = sampled if rows < problem.rows else 0
         # sparse rows are given up while they are joined; of dense ones two copies were seen
         copies = 1 if problem.nonzeros else 2
@@ -283,7 +283,7 @@ class Newton(Solver[NewtonState]):
     def memory_settings(self) -> dict[str, int | None]:
         return {"sample": self.sample}
 
-    def expected(self, problem: Problem) -> tuple[int, int]:
+    def estimate_work(self, problem: Problem) -> tuple[int, int]:
         rows = sample_rows(self.sample, problem)
         return (3, rows) if rows == problem.rows else (5, 5 * rows)
 
@@ -398,7 +398,7 @@ class Newton(Solver[NewtonState]):
             state.gathered, state.trust_region = True, None
             solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
-            self._sampled_step(state, found, sample)
+            self._step_by_sample(state, found, sample)
         elif not sample.complete and not state.factored and is_full_hessian_cheap(state.problem):
             state.exact_steps = start_full_hessian(build_model(state, found, sample), found)
             state.summing, state.point = True, state.exact_steps.point
@@ -413,7 +413,7 @@ class Newton(Solver[NewtonState]):
         state.trust_region = TrustRegion(model, state.mu, found.value, damping)
         near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
         if self.polish and near and not (sample.complete or state.evaluation.unformed):
-            polished = polished_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
+            polished = polish_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
             state.raise_dual(polished)
             if state.done:
                 return
@@ -427,7 +427,7 @@ class Newton(Solver[NewtonState]):
         else:
             state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
-    def _sampled_step(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
+    def _step_by_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
         """Improve the dual bound and step by a sample, from this point if it is no worse than the last one, else from
         that.
         """
@@ -453,7 +453,7 @@ class Newton(Solver[NewtonState]):
         if sample is not None and state.hessian is not None:
             steps.renew(state.problem, sample, state.hessian, state.point)
         elif state.looking and self.polish:
-            state.raise_dual(steps.polished_dual(state.problem, found, state.deadline))
+            state.raise_dual(steps.polish_dual(state.problem, found, state.deadline))
             if state.done:
                 return
         whole, accepted = steps.length == 1.0, steps.accept(found)

@@ -40,7 +40,7 @@ from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, most_ex
 from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
-from streamsvm.types.problem import scaled_dual
+from streamsvm.types.problem import scale_dual
 
 STEP_ENERGY = 1e-4
 """Conjugate gradients of a step end at this share of the first energy."""
@@ -254,7 +254,7 @@ def smoothing_of(model: Surrogate, smooth: Loss, w: Float64) -> float:
     return found.sums.losses - found.sums.linear + float(found.slopes @ found.f)
 
 
-def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
+def polish_dual(  # noqa: PLR0917  a problem, a point and what is known of it
     problem: Problem, sample: Sample, smooth: Loss, found: PointEvaluation, w: Float64, deadline: float = np.inf
 ) -> float:
     """Return the dual value when the sample's a_i are solved for, all others being what they are at w."""
@@ -264,7 +264,7 @@ def polished_dual(  # noqa: PLR0917  a problem, a point and what is known of it
     model.shift = model.weighted_sum(before) - found.v
     after = model.values_at(smooth, Descent(model).minimize(smooth, w)[0])
     sums, v = found.sums.plus(before.sums, -1.0).plus(after.sums), model.weighted_sum(after) - model.shift
-    return scaled_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
+    return scale_dual(problem.loss, sums.linear, sums.quadratic, float(v @ v))
 
 
 @saved_as("newton.trust_region")

@@ -291,7 +291,7 @@ class SparseRows:
             raise DataError(found, code="E-INDEX", hint="write the matrix again")
         given = self._data.read(low, high).reshape(-1, 1)
         values = as_numbers(given, self.name, low, missing=missing, exact=exact)
-        return _sorted_rows(CSR(values.ravel(), indices.astype(np.int32), indptr - low))
+        return _sort_rows(CSR(values.ravel(), indices.astype(np.int32), indptr - low))
 
     def _read_starts(self, entries: int) -> Int64:
         """The indptr of every ``step``-th row and of the end. Raises DataError E-SHAPE where it decreases."""
@@ -404,7 +404,7 @@ class SparseColumns:
         indices = np.concatenate(columns)[order] if rows else np.empty(0, np.int32)
         ends = np.zeros(stop - start + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=stop - start), out=ends[1:])
-        self._gathered = _sorted_rows(CSR(data, indices, ends))
+        self._gathered = _sort_rows(CSR(data, indices, ends))
         self._span, self._read_as = (start, stop), (missing, exact)
 
     def _inconsistent(self) -> DataError:
@@ -412,7 +412,7 @@ class SparseColumns:
         return DataError(text, code="E-SHAPE", hint="write the matrix again")
 
 
-def _sorted_rows(X: CSR) -> CSR:
+def _sort_rows(X: CSR) -> CSR:
     """Return rows with sorted indices. Raises DataError E-DUP for an index that occurs twice in a row."""
     falls = X.indices[1:] <= X.indices[:-1]
     falls[X.indptr[1:-1][(X.indptr[1:-1] > 0) & (X.indptr[1:-1] < len(X.indices))] - 1] = False

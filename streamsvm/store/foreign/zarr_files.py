@@ -238,7 +238,7 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
         if not path.is_file():
             continue
         with open(path, "rb") as file:
-            found = _unpacked_size(file.read(32), meta.codec)
+            found = _measure_unpacked(file.read(32), meta.codec)
         if found is None:
             continue
         of_text = meta.dtype.itemsize == 0 and 0 <= found <= LARGEST_TEXT * math.prod(meta.chunk)
@@ -247,7 +247,7 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
             raise DataError(text, code="E-LIMIT", hint="get the array again")
 
 
-def _unpacked_size(head: bytes, codec: str) -> int | None:
+def _measure_unpacked(head: bytes, codec: str) -> int | None:
     if codec == "blosc":
         return int.from_bytes(head[4:8], "little") if len(head) >= 16 else -1
     import zstandard

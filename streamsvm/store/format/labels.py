@@ -64,7 +64,7 @@ def label_type(kind: str) -> str:
     return {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}.get(kind, "")
 
 
-def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
+def convert_labels(texts: Sequence[str], kind: str = "") -> Array:
     """Return class labels, which are written as text, as an array of the type they were given in.
 
     ``kind``: what ``label_type`` returned for them; without one they are int64 or float64 where all of them are such
@@ -84,8 +84,8 @@ def typed_labels(texts: Sequence[str], kind: str = "") -> Array:
 
 def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
     """Return the record of the type of labels, {'type': kind}, empty where the texts alone say it."""
-    known = typed_labels(texts, kind)
-    return {} if not kind or known.dtype.kind == typed_labels(texts).dtype.kind else {"type": kind}
+    known = convert_labels(texts, kind)
+    return {} if not kind or known.dtype.kind == convert_labels(texts).dtype.kind else {"type": kind}
 
 
 def _is_number(text: str) -> bool:

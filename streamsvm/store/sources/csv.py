@@ -227,7 +227,7 @@ class CSVSource(TableSource):
                         for start in range(0, table.num_rows, step):
                             yield table.slice(start, step)
             except pa.ArrowInvalid as error:
-                fault = self._fault(path, self._expected_columns(types), file.position)
+                fault = self._fault(path, self._expect_columns(types), file.position)
                 raise fault or _unexplained_error(path, error) from error
             file.oddities, file.sha256 = oddities_of(stream), stream.sha256
 
@@ -237,7 +237,7 @@ class CSVSource(TableSource):
         """The text in blocks of whole rows, without bad lines where these are left out."""
         options, dialect = self._options, self._dialects[stream.path]
         if options.on_bad_line != "error":
-            expected = self._expected_columns(types)._replace(comment=options.comment)
+            expected = self._expect_columns(types)._replace(comment=options.comment)
             return BadLineFilter(stream, dialect, expected, converting, options.rejects).blocks()
         blocks = line_blocks(
             stream, block_bytes(len(dialect.names)), allow_no_final_newline=options.allow_no_final_newline
@@ -248,7 +248,7 @@ class CSVSource(TableSource):
             blocks = whole_rows(blocks, stream.name)
         return read_ahead(blocks) if stream.compression else blocks
 
-    def _expected_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
+    def _expect_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
         """What the columns must hold to be read as some types."""
         return ExpectedColumns(
             frozenset(name for name, kind in types.items() if pa.types.is_floating(kind)),
@@ -264,7 +264,7 @@ class CSVSource(TableSource):
 
     def _explain(self, cell: BadCell, encoder: TableEncoder, table: pa.RecordBatch, file: SourceFile) -> DataError:
         """The error that names the line, as far as reading line by line can tell."""
-        fault = self._fault(Path(file.name), self._expected_columns(self._column_types), file.position)
+        fault = self._fault(Path(file.name), self._expect_columns(self._column_types), file.position)
         return fault or super()._explain(cell, encoder, table, file)
 
     def _fault(self, path: Path, expected: ExpectedColumns, rows: int = 0) -> DataError | None:

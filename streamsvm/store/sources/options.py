@@ -292,7 +292,7 @@ class NewRowOptions(TextEndOptions):
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"
 
-    def given_options(self) -> ByName:
+    def find_given_options(self) -> ByName:
         """Return the stated options as fields of ``SourceOptions``."""
         values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}

@@ -134,7 +134,7 @@ def _open_file(path: Path, metadata: Any) -> Any:
     return pq.ParquetFile(
         path,
         metadata=metadata,
-        read_dictionary=encoded_columns(metadata),
+        read_dictionary=encode_columns(metadata),
         buffer_size=BUFFER,
         pre_buffer=False,
         page_checksum_verification=True,
@@ -271,7 +271,7 @@ def _pages_of(column: Any) -> float:
     return TEXT_PAGES if text else NUMBER_PAGES
 
 
-def encoded_columns(metadata: Any) -> list[str]:
+def encode_columns(metadata: Any) -> list[str]:
     """Return the columns of text to be read as dictionaries: by the footer all they hold is in small ones.
 
     Of text that is cut into differences, also after a dictionary that became too large, pyarrow makes none.

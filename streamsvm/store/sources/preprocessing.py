@@ -95,11 +95,11 @@ def _choose_offsets(source: BaseSource, options: SourceOptions) -> Offsets | Non
     if options.encoding is None and options.offsets is None:
         missing_is_zero = options.missing in ("zero", "indicator")
         return find_offsets(lambda exact: _first_rows(source, exact=exact), missing_is_zero=missing_is_zero)
-    offsets = offsets_from(_recorded_steps(options))
+    offsets = offsets_from(_record_steps(options))
     return offsets if len(offsets.columns) else None
 
 
-def _recorded_steps(options: SourceOptions) -> JsonMapping:
+def _record_steps(options: SourceOptions) -> JsonMapping:
     """Return the encoding that options hand over, or the steps of a whole of which the files are a part."""
     return {"offsets": options.offsets, "missing": options.filling} if options.encoding is None else options.encoding
 
@@ -113,7 +113,7 @@ def _first_rows(source: BaseSource, *, exact: bool) -> Rows | None:
 
 def _choose_filling(source: BaseSource, offsets: Offsets | None, options: SourceOptions) -> Filling:
     """Return the recorded filling, or what the policy makes of the rows, which are read for it where they decide."""
-    recorded = filling_from(_recorded_steps(options))
+    recorded = filling_from(_record_steps(options))
     if recorded is not None:
         return replace(recorded, policy=options.missing)
     if options.missing == "zero" and source.columns is not None:
