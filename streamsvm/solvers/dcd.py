@@ -1,54 +1,51 @@
 """Dual coordinate descent, streamed: DCD, the margin perceptron MPU, and DCD for all classes in one problem.
 
-A solver of this module raises D one dual variable, or one row, at a time; what a step is, its pass says
-(``compute.passes.dcd``). The dual variables travel with their rows. Hsieh et al., ICML 2008; by blocks as in Yu et al.,
-KDD 2010: a visit sweeps a block a few times, shrinking, while it is in memory. The dual value is exact after every
-pass, because a block's part of it changes only when the block is visited.
+The solvers of this module raise D one dual variable, or one row, at a time, by the steps of ``compute.passes.dcd`` and
+``compute.passes.margin_perceptron``. Dual variables are stored with their rows. Hsieh et al., ICML 2008; by blocks as in
+Yu et al., KDD 2010: a visit sweeps a block a few times, shrinking, while it is in memory. The dual value is exact after
+every pass, because a block's part of it changes only when the block is visited.
 
-**The primal** is another matter. w carries the imprint of the rows it has just met, and until alpha has settled P(w)
-may be several 1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass carries less of it
-(Shalev-Shwartz and Zhang, JMLR 2013, theorem 2), a mean over many passes that favors the late ones still less (Shamir
-and Zhang, ICML 2013, section 4, with eta = 3); once alpha has settled w itself is best. All three are candidates, and
-the best is the solution. During a training pass the primal is only estimated, from the losses met on the way; when the
-estimate says it is time, a pass evaluates the candidates.
+**The primal** converges later. w is biased towards the rows visited last: until alpha has converged P(w) may be several
+1e-3 above the optimum when the dual is within 1e-4 of it. The mean of w over a pass is less biased (Shalev-Shwartz and
+Zhang, JMLR 2013, theorem 2), a mean over many passes that favors the late ones still less (Shamir and Zhang, ICML 2013,
+section 4, with eta = 3); once alpha has converged w itself is best. All three are candidates, and the best is the
+solution. A training pass only estimates the primal, from the losses at each row's visit; when the estimated gap is within
+the tolerance, a pass evaluates the candidates.
 
-**Warm start** from weights w_0. The first pass evaluates them, and gives every row the a_i that the slopes at w_0 are,
-of the loss or, where it has a corner, of one rounded a little. Scaled by the t that makes the dual largest they are
-where descent starts, w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
+**Warm start** from weights w_0. The first pass evaluates them and sets each a_i to the slope of the loss at w_0, of a
+loss with a slightly rounded corner where there is one. Descent starts from t a, with the t that makes the dual largest,
+and w = t sum a_i y_i x_i: never worse than a = 0, and the better the closer w_0 is to the optimum.
 
 **Shrinking from pass to pass** (``DCD.shrinking``). With G_i the gradient of -D along a_i, and M, m the largest and
 least projected gradient of a pass,
 
     a_i = 0 and G_i > M-bar,    or    a_i = upper and G_i < m-bar,
 
-take row i out, M-bar and m-bar being M and m of the pass before (inf and -inf where M <= 0, m >= 0). Once M - m is less
-than the tolerance all rows come back: Hsieh et al., algorithm 3, and LIBLINEAR. A row that is out keeps its dual
-variable, and its loss as it was then, which the estimate of the primal counts. That grows old: unlike in the paper all
-rows are also visited, in growing distances, to see whether it is time to evaluate, and after an evaluation that found
-the gap wanting.
+removes row i from the passes, M-bar and m-bar being M and m of the pass before (inf and -inf where M <= 0, m >= 0). Once
+M - m is less than the tolerance all rows come back: Hsieh et al., algorithm 3, and LIBLINEAR. A removed row keeps its
+dual variable and, in the estimate of the primal, its loss at the last visit. That estimate becomes outdated: unlike in
+the paper, all rows are also visited at growing intervals, and after an evaluation whose gap was too large.
 
-**Many workers at once**, each on its rows and a copy of w: CoCoA+ (Ma et al., ICML 2015). The rows are in K groups. A
-copy must allow for the K - 1 others moving at the same time, w by dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2,
-the dual rises by at least what the K problems with sigma ||dw_k||^2, sigma = K, in place of ||dw_k||^2 rise by.
+**Many workers at once**, each on its rows and a copy of w: CoCoA+ (Ma et al., ICML 2015). The rows are in K groups,
+whose copies change at the same time, by dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, the dual rises by at least
+the sum of the rises of K separate problems in which sigma ||dw_k||^2, sigma = K, replaces ||dw_k||^2.
 Coordinate descent solves such a problem on u = w + sigma dw_k: the gradient of a_i is y_i u.x_i - 1 + conjugate'(a_i),
 its curvature sigma ||x_i||^2 + conjugate'', and u moves by sigma delta y_i x_i.
 
-That bound is far too careful where rows of different groups have little in common. So sigma may be smaller here, for
-how far the groups go is not taken from the bound but computed. Each group k proposes two directions: its move, and
+That bound is too pessimistic where rows of different groups have little in common. Here sigma may be smaller, because
+the step of each group is computed instead of bounded. Each group k proposes two directions: its move, and
 
     d_i = y_i min(distance of a_i, before and after the move, from its box; SHIFT_SHARE C_i).
 
-The second is for what all groups share, the constant feature above all: where one group's sum a_i y_i is too large and
-another's too small, w does not show it and each group by itself hardly moves it, but all rows have margins that are
-off. With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
+The second direction corrects features that all groups share, the constant feature above all: where sum a_i y_i is too
+large in one group and too small in another, the errors cancel in w, and no group corrects its own. With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
 
     D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
 
-is known exactly from 2 K vectors, and is maximized over 0 <= t <= 1 for moves, -1 <= t <= 1 for the others: every such
-point is in the box. Where a move crosses a corner of the conjugate, or that is no parabola, it is a bound from below,
-exact at t = 0 and 1: the conjugate is convex. A row is not shifted across a corner. The dual never falls, whatever
-sigma; where the groups are not let go as far as they propose sigma is raised, up to K, and where they are it is
-lowered.
+is known exactly from 2 K vectors, and is maximized over 0 <= t <= 1 for moves, -1 <= t <= 1 for second directions: all
+these points are in the box. Where a move crosses a corner of the conjugate, or the conjugate is no parabola, the formula
+is a lower bound, exact at t = 0 and 1, because the conjugate is convex. The second direction crosses no corner. The dual
+never falls, whatever sigma; sigma is raised, up to K, where steps are short, and lowered where they are long.
 """
 
 from __future__ import annotations
@@ -128,7 +125,7 @@ FINER = 8.0
 @saved_as("dcd.shrinking")
 @dataclass(slots=True)
 class Shrinking:
-    """Bounds of this pass, and the projected gradients it has found for the next."""
+    """The bounds of this pass, and the projected gradients of which the next pass has its bounds."""
 
     above: float = np.inf
     """M-bar."""
@@ -151,7 +148,7 @@ class Shrinking:
         return Held(self.above, self.below)
 
     def active_rows(self, block: Block) -> Int32:
-        """Return the rows of the block that are not out, in their order; none is where the pass visits all."""
+        """Return the rows of the block to visit, in their order: those not removed, or all where the pass visits all."""
         if self.waking:
             block.rows[RESTING][:] = 0.0
         return block.order[block.rows[RESTING][block.order] == 0.0]
@@ -179,14 +176,14 @@ class Shrinking:
 @saved_as("cocoa.joint")
 @dataclass(slots=True)
 class Joint:
-    """What the copies of a state have in common at the start of a pass, and what one of them proposes in it."""
+    """CoCoA+: what the copies of a state share at the start of a pass, and the two directions a copy proposes."""
 
     sigma: float
     """How much a group must allow for the others, from 1 to K: the factor of the curvature of its coordinates."""
     origin: Float64
     """(p,) w at the beginning."""
     steps: Float64
-    """(K, 2) how far each group goes along its two proposals of the last pass; its rows have still to be moved."""
+    """(K, 2) the steps of each group along its two proposals of the last pass; rows move when they are next visited."""
     vectors: Own[Float64]
     """(2, p) v of the copy's own directions."""
     dual: Own[float] = 0.0
@@ -219,7 +216,7 @@ class DCDState:
     passes: int = 0
     """Training passes that were closed."""
     next_check: float = 0.0
-    """The number of training passes before which an estimate leads to no other evaluation."""
+    """No evaluation before this number of training passes, after one that failed."""
     duals: Total[float] = 0.0
     """sum a_i - conjugate(a_i) over the rows visited in the pass."""
     losses: Total[float] = 0.0
@@ -373,9 +370,13 @@ class DualAscent(Solver[DCDState]):
         active = block.order
         for sweep in range(self.sweeps or (1 if block.cached else 3)):
             active = self.to_visit(block, active, sweep)
-            active = (
-                active[: self.sweep(state, block, active, Held()).left] if sweep else self.first_sweep(state, block)
-            )
+            if sweep == 0 and state.shrinking is not None:
+                active = self.sweep_shrunk(state, state.shrinking, block)
+            else:
+                swept = self.sweep(state, block, active, Held())
+                active = active[: swept.left]
+                if sweep == 0:
+                    state.losses += swept.losses
             if len(active) == 0:
                 break
         state.duals += self.gain(state.problem, block)
@@ -386,11 +387,25 @@ class DualAscent(Solver[DCDState]):
             shuffle(active, len(active), block.seed + sweep)
         return active
 
-    def first_sweep(self, state: DCDState, block: Block) -> Int32:
-        """Visit the rows, estimate their losses, and return the rows for further sweeps."""
-        swept = self.sweep(state, block, block.order, Held())
+    def sweep_shrunk(self, state: DCDState, shrinking: Shrinking, block: Block) -> Int32:
+        """Visit the rows that shrinking has not removed, and remove some; of those removed before, count the loss they
+        had then. Return the rows for further sweeps.
+        """
+        active = shrinking.active_rows(block)
+        if len(active) == 0:  # in a pass without a row the mean of w is w
+            state.mean += state.w
+            state.samples += 1
+        resting = block.rows[RESTING]
+        state.losses += float((resting - 1.0)[resting > 0.0].sum())
+        held = np.zeros(len(block.y), np.bool_)
+        held[active] = True
+        swept = self.sweep(state, block, active, shrinking.held)
+        held[active[: swept.left]] = False
         state.losses += swept.losses
-        return block.order[: swept.left]
+        shrinking.extend(swept.highest, swept.lowest)
+        cost = RowLoss(state.problem.C, state.problem.loss, state.problem.loss)
+        row_costs(block.labeled, np.flatnonzero(held).astype(np.int32), state.w, cost, resting)
+        return active[: swept.left]
 
     def sweep(self, state: DCDState, block: Block, active: Int32, held: Held) -> Swept:
         """Sweep the rows slice by slice; those still active come to the front of ``active``."""
@@ -522,27 +537,6 @@ class DCD(DualAscent):
         block.order[:] = np.random.default_rng((block.seed, sweep)).integers(rows, size=rows)
         return block.order
 
-    def first_sweep(self, state: DCDState, block: Block) -> Int32:
-        """Visit the rows that are not out, and take some out; of those that were out, count the loss they had then."""
-        shrinking = state.shrinking
-        if shrinking is None:
-            return DualAscent.first_sweep(self, state, block)
-        active = shrinking.active_rows(block)
-        if len(active) == 0:  # of a pass without a row the mean of w is w
-            state.mean += state.w
-            state.samples += 1
-        resting = block.rows[RESTING]
-        state.losses += float((resting - 1.0)[resting > 0.0].sum())
-        held = np.zeros(len(block.y), np.bool_)
-        held[active] = True
-        swept = self.sweep(state, block, active, shrinking.held)
-        held[active[: swept.left]] = False
-        state.losses += swept.losses
-        shrinking.extend(swept.highest, swept.lowest)
-        cost = RowLoss(state.problem.C, state.problem.loss, state.problem.loss)
-        row_costs(block.labeled, np.flatnonzero(held).astype(np.int32), state.w, cost, resting)
-        return active[: swept.left]
-
     def _pass(self, state: DCDState, block: Block, rows: Int32, box: Box, held: Held) -> Swept:
         return dcd_sweep(block.labeled, rows, len(rows), box, held, block.rows[DUAL], state.w)
 
@@ -552,7 +546,7 @@ class MPU(DualAscent):
     """The margin perceptron with unlearning: dual variables in steps of one length, on a grid made finer as the gap
     closes.
 
-    Panagiotakopoulos and Tsampouka, ICML 2010, as ``compute.passes.dcd.mpu_pass`` derives it; the SGD paper
+    Panagiotakopoulos and Tsampouka, ICML 2010, as ``compute.passes.margin_perceptron`` derives it; the SGD paper
     (arXiv:1304.6383) compares with it. The counts of updates are dual variables. The paper chooses the margin b = 1 /
     eta before the run, for an accuracy it proves. Here eta begins at 1 / mean ||x_i||^2, a step that moves a row's
     margin by about 1 (``accuracy`` times as fine where that is asked for), and is divided by up to ``FINER`` after

@@ -2,31 +2,30 @@
 
     min_x  1/2 x'Kx + sum_i conjugate(|x_i|) - sum_i y_i x_i    subject to  sum x = 0,    x_i = y_i a_i
 
-for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass brings f of each block up to date with the
-rows that moved since the last one and offers the block's worst violators to the pool, which is then optimized in memory
-(``smo.py``). Two pairs of (a, f) must not be mixed up: what a visit finds is of the pass before; the pool knows
-the moves made since. So a visit first writes its own rows' a and f as the pool left them, then adds to f of all other
-rows what the moves are worth. From there on the block belongs to the present a, and so do all sums of the pass: at its
-end
+for any of our losses. Every row carries a_i and f_i = sum_j x_j k_ij. A pass updates f of each block for the rows that
+moved since the last pass, and offers the block's worst violators to the pool, which is then optimized in memory
+(``smo.py``). A visit loads a and f as the last pass left them, while the pool has moved since: it first writes a and f
+of the pool's rows, then adds the effect of the moves to f of all other rows. All sums of the pass are therefore those of
+the present a: at its end
 
     P = 1/2 x'Kx + min_b C sum_i s_i l(y_i (f_i + b)),     D = sum_i (a_i - conjugate(a_i)) - 1/2 x'Kx
 
-are those of the a that the moves led to. Any b bounds the optimum; a grid around the last estimate is tried.
+are P and D of the present a. P with any b is an upper bound; a grid of b around the last estimate is tried.
 
-*Regression.* Targets t_i have x_i = a_i, of either sign, with a corner at 0: in a pool each row stays on the side of 0
-that it is shown on, and where it ends at 0 the next pass shows it on the other one if that is where it would go
-(``compute.passes.kernel_rows``). A pool's problem is therefore the same for all. t'x takes the place of y'x.
+*Regression.* Rows with targets t_i have x_i = a_i, of either sign, and the conjugate has a corner at 0. In a pool each
+row keeps the sign it comes with; a row that ends at 0 has the other sign in the next pass if the gradient points there
+(``compute.passes.kernel_rows``). A pool's problem is therefore the same for all losses. t'x takes the place of y'x.
 
 *One class* with a free offset rho = -b (``solvers.one_class``) is the same with y_i = 1, a corner at 0 and sum x = nu
 sum s_i, which adds nu sum s_i b to P: x begins at its bounds for a draw of rows, as in LIBSVM.
 
-*The pool* has the worst violators where they are few. Where there are many more than a pool holds, it has a share of
-them drawn at random and a few of the worst, for the worst alone are a biased lot (``working_set.SAMPLED_FROM``).
+*The pool* has the worst violators where they are few. Where there are many more than a pool holds, most of its rows are
+violators drawn at random, because the worst alone are a biased sample (``smo.SAMPLED_FROM``).
 
-*Rounding.* f has added up the rounding of every kernel value that a move was worth; ``drift`` bounds it. Where that is
-too much for the certificate that was asked for, f is recomputed from the support in another pass, in float64, at the
-rows that matter to P or D (``rounding.py``). If P and D then prove to be apart, f is recomputed at all rows, and the
-work goes on in float64.
+*Rounding.* f accumulates the rounding of all updates; ``drift`` bounds it. Where the bound is too large for the
+tolerance, another pass recomputes f from the support, in float64, at the rows that matter to P or D
+(``rounding.py``). If the gap then turns out to be too large, f is recomputed at all rows, and optimization continues in
+float64.
 """
 
 from __future__ import annotations
@@ -116,14 +115,14 @@ from streamsvm.types.problem import has_box
 from streamsvm.types.state import Largest, Own, Seen, Smallest, Total, clear_totals, merge_states
 
 FIRST_POOL = 32768
-"""Rows of the first pool where not all rows fit one; each next may have twice as many. A large one solved from nothing
-is work for an x that is soon another."""
+"""Rows of the first pool where not all rows fit one; each next pool may have twice as many. A large pool solved from
+x = 0 would be wasted work: x changes much in the passes that follow."""
 CARRIED_SHARE = 0.25
 """At most this share of a new pool is taken from the last one: rows still between their bounds."""
 POOL_SHARE, WHOLE_SHARE = 0.1, 0.01
 """A pool is solved until its violation is POOL_SHARE of what the pass found over all rows. A pool of all rows is solved
-further, down to WHOLE_SHARE, to where the gap is about the one asked for: anything short of it takes another pass and
-another update of the gradient of all rows."""
+further, down to WHOLE_SHARE, until the gap is about the tolerance: stopping earlier costs another pass and another
+update of the gradient of all rows."""
 ONE_SET_STALL_PASSES, LEVELS_STALL_PASSES, POOLS_STALL_PASSES = 5, 12, 40
 """The run ends where it has stalled over this many passes: with all rows in one working set, with all rows in a pool on
 levels, or with some of the rows in a pool."""
@@ -165,16 +164,16 @@ class DecompositionState:
     capacity: int
     """Rows the next pool may have."""
     pool: Pool | None = None
-    """The rows in memory with x and v as they were left when last solved; None: none yet, or none any more."""
+    """The rows in memory with x and v as last solved; None before the first pool and after the last."""
     moved: Pool | None = None
-    """Rows of the pool whose x changed, x being the change and sign 1, which f of the other rows does not have yet;
-    None where ``pool`` is."""
+    """Rows of the pool whose x changed, with the change as their x and sign 1: f of the other rows is not updated for
+    them yet. None where ``pool`` is None."""
     shared_values: Own[Float64 | None] = None
-    """What ``moved`` adds to f of the rows that are visited next, if it was evaluated for several problems at once."""
+    """The update of f, from ``moved``, of the rows visited next, if it was evaluated for several problems at once."""
     support: Pool | None = None
     """The rows with a_i not 0, as of the last pass that kept them; where fewer are allowed, a draw of those."""
     collected_parts: Total[list[Pool]] = field(default_factory=list)
-    """The same of the pass under way."""
+    """Rows with a_i not 0 met in the pass under way."""
     support_met: Total[int] = 0
     """Rows with a_i not 0 that were met in the pass under way."""
     support_size: int = 0
@@ -188,7 +187,7 @@ class DecompositionState:
     intercept: float = 0.0
     """b: where the primal was least in the last pass, or the threshold of the pool solved since."""
     reach: float = 1.0
-    """How far from ``intercept`` the best one is looked for."""
+    """Half the width of the grid of intercepts."""
     collecting: bool = False
     """Whether the pass is for the model: its rows are kept, none are offered."""
     deadline: float = math.inf
@@ -230,7 +229,7 @@ class DecompositionState:
     gaps: list[float] = field(default_factory=list)
     """The gap after each pass, with D not below 0."""
     stalled: bool = False
-    """Whether the gaps were seen not to fall: the next certificate that is exact is the last."""
+    """Whether the run has stalled: the next exact certificate is the last."""
     work: LevelWork | None = None
     """The work in memory before the next pass; None: none is left."""
     total: Total[float] = 0.0

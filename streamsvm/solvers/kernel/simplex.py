@@ -2,22 +2,22 @@
 
     min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
 
-and how it relates to P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 unless another is
-asked for), the bias a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t
+It is the dual of P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 by default), the bias
+a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t
 is k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins
 are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min
 g is the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
 
     D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
 
-Two gaps are therefore at hand after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
+Two gaps are therefore known after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
 papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
 The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
 
-*A pass* computes g of every row anew from the support, so that what is certified owes nothing to recursions, and offers
+*A pass* recomputes g of every row from the support, so that certificates contain no rounding of recursions, and offers
 rows with a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool: the support and
-the rows that were offered. A pool that holds all rows is solved; one that does not is solved to a part of the gap over
-all rows, and the next has other rows. What has weight in the end is the support, of which ``keep`` rows at most stay.
+the rows offered. A pool of all rows is solved to the tolerance, a smaller one to a share of the gap over all rows, and
+the next pool has other rows. Rows with weight at the end are the support, of which ``keep`` rows at most stay.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ POOL_SHARE = 0.1
 STALL_POOLS = 12
 """The run ends where the gap has stalled over this many pools of all rows."""
 STALLED_PRUNING_RATIO = 0.99
-"""A pass in which rows of the support had to go, and f did not fall to this share of what it was, is the last."""
+"""The run ends after a pass in which rows of the support were dropped and f fell by less than one percent."""
 TRAJECTORY_RATIO = 1.1
 """An entry of the trajectory is made whenever the iterations have grown by this factor."""
 
@@ -121,7 +121,7 @@ class Candidates:
         self.shorten(choose)
 
     def shorten(self, choose: Choose) -> None:
-        """Leave as many rows as are taken in the end, where there are more than twice as many."""
+        """Drop rows that would not be taken, once there are twice as many as are taken."""
         if self.size > 2 * self.capacity:
             self.take(choose)
 
@@ -136,7 +136,7 @@ class Candidates:
 
 @saved_as("simplex.reached")
 class SeenGap(NamedTuple):
-    """Where a method stopped, as it saw things itself: from the rows in memory, or those drawn."""
+    """The gap and f at which a method in memory stopped, over the rows in memory or those drawn."""
 
     gap: float
     """2 f - min g over those rows."""
@@ -151,11 +151,11 @@ class Target(NamedTuple):
     """
 
     epsilon: float
-    """A gap that will do whatever f is; 0: none will."""
+    """An absolute gap that is small enough; 0: none is."""
     relative: float
-    """A gap of this share of f will do."""
+    """A gap of this share of f is small enough."""
     most: float = 0.0
-    """For a pool of some of the rows: a gap that will do if it is also at most ``fair`` f."""
+    """For a pool of some of the rows: a gap that is small enough if it is also at most ``fair`` f."""
     fair: float = 0.0
     """The share of f that ``most`` may not exceed."""
 
@@ -177,7 +177,7 @@ class PoolWork:
     left: int
     """Iterations, or working sets, that may still be made."""
     pruned: bool = False
-    """Whether rows have had to go, and the method works on those that were left."""
+    """Whether rows were dropped, and the method works on the others."""
     method: Any = None
     """The method's own state, a dataclass; None before its first step."""
 
@@ -199,7 +199,7 @@ class SimplexState:
     ridge: Total[float] = 0.0
     """sum ridge_i a_i^2 over the rows met, so that 2 f is this and ``square`` together."""
     f: float = 0.0
-    """1/2 a'Ka, as the last pass measured it or the method has since left it."""
+    """1/2 a'Ka, from the last pass or from the method's work since."""
     lowest: Smallest[float] = np.inf
     """The smallest g of the rows met in the pass that may have weight."""
     losses: Total[Float64] = field(default_factory=lambda: np.zeros(1))
@@ -224,7 +224,7 @@ class SimplexState:
     reduced_square: Total[float] = 0.0
     """The squared norm of the reduced set, summed over the rows met."""
     stopped: bool = False
-    """Whether the method in memory has met a criterion of its own; the next pass says what is true."""
+    """Whether the method in memory has met a stopping criterion of its own; the next pass certifies."""
     began: float = field(default_factory=time.perf_counter)
     """When the trajectory's clock began."""
     trajectory: list[list[float]] = field(default_factory=list)
@@ -259,9 +259,7 @@ class SimplexState:
         return is_late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
 
     def note_gap(self, pool: Pool) -> None:
-        """Note the gap reached in a pool of all rows that was not left for want of time; end the run where gaps have
-        stalled.
-        """
+        """Note the gap reached in a pool of all rows, unless time ran out; end the run where gaps have stalled."""
         if pool.size < self.problem.rows or self.is_time_up(pool.x):
             return
         self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
