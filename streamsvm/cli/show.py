@@ -248,6 +248,10 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
         shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
         yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
+    if facts["threshold"]:
+        yield "threshold {value:.6g}, at which {measure} is {score:.4g} on {rows}; positive class {positive}".format_map(
+            facts["threshold"]
+        )
     if facts["calibration"]:
         yield f"probabilities  {_describe_calibration(facts['calibration'])}"
     for found in facts["certificates"][:10]:

@@ -25,6 +25,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
 from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, Reliability, RunRecord, WorstError
+from streamsvm.model.measures import recorded_measure
 
 MAX_TABLE_CLASSES = 30
 """Largest confusion table that can be read."""
@@ -61,9 +62,13 @@ def judge_quality(run: RunRecord) -> Quality:
     """Return what the last evaluation says; without one, what the held-out rows say, or that nothing is known."""
     if run.number_evaluation is not None:
         return _judge_numbers(run.number_evaluation, run)
-    if run.evaluation is not None:
-        return _judge_classes(run.evaluation, run)
-    return _judge_held_out(run)
+    found = _judge_held_out(run) if run.evaluation is None else _judge_classes(run.evaluation, run)
+    chosen = run.threshold()
+    if chosen is None:
+        return found
+    measure = recorded_measure({"measure": chosen.measure})
+    says = f"{measure.title} {measure.full_text(chosen.score)} on {chosen.rows}"
+    return found._replace(tiles=[*found.tiles, ("threshold", f"{chosen.value:.4g}".replace("-", "−"), says)])
 
 
 def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
@@ -249,7 +254,8 @@ def draw_evaluation(run: RunRecord) -> PagePart | None:
     else:
         shown = [measures, _confusion_table(e), side_by_side(_class_table(e), _list_confusions(e))]
     shown += [side_by_side(*curves)] if any(curves) else []
-    shown += _draw_thresholds(e)
+    chosen = run.threshold()
+    shown += _draw_thresholds(e, 0.0 if chosen is None else chosen.value)
     return PagePart("evaluation", "Quality", _evaluated_lead(e), element("div", *shown))
 
 
@@ -343,8 +349,10 @@ def _list_reasons(one: WorstError) -> str:
     return ", ".join(moved) or "–"
 
 
-def _draw_thresholds(e: Evaluated) -> list[Markup]:
-    """Return the drawing of precision, recall and F1 over the threshold, and a table of some; nothing where not recorded."""
+def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
+    """Return the drawing of precision, recall and F1 over the threshold, with the model's ``own``, and a table of some;
+    nothing where not recorded.
+    """
     known = sorted(e.thresholds)
     if len(known) < 3:
         return []
@@ -361,8 +369,8 @@ def _draw_thresholds(e: Evaluated) -> list[Markup]:
     chart.line([(t, r) for t, _, r in inner], REFERENCE, "recall")
     chart.line([(t, p) for t, p, _ in inner], ORDERED + 1, "precision")
     chart.line([(t, _harmonic_mean(p, r)) for t, p, r in inner], INK, "F1")
-    if low < 0.0 < high:
-        chart.upright(0.0)
+    if low < own < high:
+        chart.upright(own)
     wanted = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
     rows = [
         (name, f"{t:.4g}".replace("-", "−"), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")

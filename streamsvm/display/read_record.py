@@ -145,6 +145,18 @@ class HeldOut(msgspec.Struct, kw_only=True):
         return next((value for value in (self.score, self.error) if value is not None), math.nan)
 
 
+class ThresholdRecord(msgspec.Struct):
+    """The threshold of a model, and how it was chosen: an event ``threshold``."""
+
+    C: float
+    value: float
+    measure: str
+    score: float
+    positive: str
+    rows: str
+    """The rows it was chosen on."""
+
+
 class StopRecord(msgspec.Struct):
     """The error that ended a run early."""
 
@@ -503,6 +515,7 @@ class RunRecord:
     moments: list[Moment] = field(default_factory=list)
     held_out: list[HeldOut] = field(default_factory=list)
     calibrations: list[CalibrationRecord] = field(default_factory=list)
+    thresholds: list[ThresholdRecord] = field(default_factory=list)
     done: bool = False
     """Whether the log says that the run came to its end."""
     unread: list[str] = field(default_factory=list)
@@ -554,6 +567,12 @@ class RunRecord:
         if isinstance(named, str):
             return recorded_measure({"measure": named})
         return RMSE if self.is_regression else ERROR
+
+    def threshold(self) -> ThresholdRecord | None:
+        """Return the threshold of the model, that of the best C; None where labels are predicted at 0."""
+        said = {} if self.end is None or self.end.validation is None else self.end.validation
+        mine = [one for one in self.thresholds if one.C == said.get("C", one.C)]
+        return mine[-1] if mine else None
 
     def held_out_score(self) -> float | None:
         """Return the best score of held-out rows; None without such."""
@@ -644,6 +663,8 @@ def _take_event(event: JsonObject, record: RunRecord) -> None:
             record.plan = record.plan or _convert(event, PlanRecord)
         case "began":
             record.began = record.began or _convert(event, StartRecord)
+        case "threshold" if (chosen := _convert(event, ThresholdRecord)) is not None:
+            record.thresholds.append(chosen)
         case "calibration" if (learned := _convert(event, CalibrationRecord)) is not None:
             record.calibrations.append(learned)
         case "done":

@@ -33,12 +33,13 @@ from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.losses import Logistic
 from streamsvm.model import Model
+from streamsvm.model.measures import best_threshold, parse_measure
 from streamsvm.rows import Float64, Int32
 from streamsvm.store.format.labels import sort_key
 from streamsvm.types import AnySolver, Layout, LinearSolution, Problem, State, Status, Stop, Store, Term
 
 if TYPE_CHECKING:
-    from streamsvm.calibration.scores import ScoreTable
+    from streamsvm.calibration.scores import ScoreCounts, ScoreTable
     from streamsvm.jobs.calibration_scores import FoldFits
     from streamsvm.jobs.fit.plan import Plan
 
@@ -52,21 +53,56 @@ LEAVE_ONE_OUT = "leave-one-out"
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenThreshold:
+    """The threshold of a model, and how it was chosen."""
+
+    value: float
+    """Rows with f > value are of ``classes[1]``."""
+    measure: str
+    """The measure it is best by."""
+    score: float
+    """That measure there."""
+    positive: str
+    """The positive class."""
+    rows: str
+    """The rows it was chosen on: 'held-out rows', 'leave-one-out scores', '5 folds'."""
+
+    def facts(self) -> JsonObject:
+        """Return all of it as plain JSON."""
+        return {
+            "value": self.value,
+            "measure": self.measure,
+            "score": self.score,
+            "positive": self.positive,
+            "rows": self.rows,
+        }
+
+
+def choose_threshold(job: FitJob, plan: Plan, counts: ScoreCounts, rows: str) -> ChosenThreshold:
+    """Return the threshold at which the measure of a job is best."""
+    assert job.threshold is not None
+    measure = parse_measure(job.threshold, "--threshold")
+    found = best_threshold(measure, counts, plan.predicts.positive)
+    return ChosenThreshold(found.value, measure.name, found.score, plan.class_names[plan.predicts.positive], rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Calibrated:
     """What came of it for one C."""
 
-    calibration: Calibration
-    """How decision values become probabilities."""
+    calibration: Calibration | None
+    """How decision values become probabilities; None where that was not asked for."""
     shown: JsonObject
     """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no
     scores.
     """
+    threshold: ChosenThreshold | None = None
 
 
 def calibrate(
     job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
 ) -> dict[float, Calibrated]:
-    """Return by C how decision values become probabilities, as the job asks for them.
+    """Return by C how decision values become probabilities and labels, as the job asks for them.
 
     ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises
     DataError where a class has no rows, CalibrationTimeout where the time is over before all scores are there, and
@@ -75,7 +111,6 @@ def calibrate(
     from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
     from streamsvm.jobs.fit.memory import count_readers
 
-    assert job.calibrate is not None
     outcomes = group_outcomes(plan.problems, plan.class_names)
     folds = choose_folds(job, fits.plan.solver, plan.problems)
     if folds is None:
@@ -88,10 +123,16 @@ def calibrate(
     how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
     found = {}
     for mine, table in zip(outcomes, tables, strict=True):
+        threshold = None
+        if job.threshold is not None and job.validation is None:
+            rows = f"{how} scores" if folds is None else how
+            threshold = choose_threshold(job, plan, table.counts(0), rows)
+        if job.calibrate is None:
+            found[mine.C] = Calibrated(None, {}, threshold)
+            continue
         calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
-        found[mine.C] = Calibrated(
-            Calibration(calibrator, how, seen.layout.rows), _compare_reliability(table, calibrator)
-        )
+        calibration = Calibration(calibrator, how, seen.layout.rows)
+        found[mine.C] = Calibrated(calibration, _compare_reliability(table, calibrator), threshold)
     return found
 
 
@@ -228,7 +269,7 @@ def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) 
     """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit,
     and none waits for them.
     """
-    return 2.0 if job.calibrate is not None and choose_folds(job, solver, problems) is None else 0.0
+    return 2.0 if job.needs_scores and choose_folds(job, solver, problems) is None else 0.0
 
 
 def calibration_terms(
@@ -237,7 +278,7 @@ def calibration_terms(
     """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be
     made.
     """
-    if job.calibrate is None:
+    if not job.needs_scores:
         return []
     from streamsvm.calibration.scores import table_bytes
     from streamsvm.solvers.leave_one_out import leave_one_out_bytes
@@ -261,15 +302,29 @@ def calibration_terms(
 
 
 def add_calibrations(models: dict[float, Model], found: dict[float, Calibrated]) -> dict[float, Model]:
-    """Return the models, those with a calibration in ``found`` with it."""
-    return {C: replace(model, calibration=found[C].calibration) if C in found else model for C, model in models.items()}
+    """Return the models, those with a calibration or a threshold in ``found`` with it."""
+    added = {}
+    for C, model in models.items():
+        one = found.get(C)
+        calibration = model.calibration if one is None or one.calibration is None else one.calibration
+        added[C] = replace(model, calibration=calibration)
+        if one is not None and one.threshold is not None:
+            added[C] = add_threshold(added[C], one.threshold)
+    return added
+
+
+def add_threshold(model: Model, threshold: ChosenThreshold) -> Model:
+    """Return the model with a threshold, and how that was chosen."""
+    return replace(model, threshold=threshold.value, provenance=model.provenance | {"threshold": threshold.facts()})
 
 
 def calibration_events(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
-    """Yield what a run records of its calibrations."""
+    """Yield what a run records of its calibrations and thresholds."""
     for C, one in found.items():
-        if one.shown:
+        if one.shown and one.calibration is not None:
             yield {"event": "calibration", "C": C, **one.calibration.header(), **one.shown}
+        if one.threshold is not None:
+            yield {"event": "threshold", "C": C, **one.threshold.facts()}
 
 
 def _weights(plan: Plan, state: State) -> Float64:

@@ -112,6 +112,7 @@ def model_facts(path: Path) -> JsonObject:
         "expansion": None
         if model.expansion is None
         else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
+        "threshold": model.provenance.get("threshold"),
         "calibration": None if model.calibration is None else model.calibration.header(),
         "bytes": path.stat().st_size,
         "certificates": known.get("certificates", []),

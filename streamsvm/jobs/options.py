@@ -181,6 +181,20 @@ Score = Annotated[
 ]
 
 
+THRESHOLDS = ("error", "balanced_error", "f1", "cost:fp=X,fn=Y")
+"""Measures that depend on the threshold of the decision value."""
+Threshold = Annotated[
+    str | None,
+    Option(
+        "Two classes: the model predicts labels by the threshold of the decision value at which this measure is best, on the rows of "
+        "--validation, else on scores of rows by fits without them, as those of --calibrate.",
+        "model",
+        choices=THRESHOLDS,
+        default="0 is the threshold",
+    ),
+]
+
+
 def check_score(score: str | None, option: str = "--score") -> None:
     """Raise UsageError for a measure there is not, and for one that is not written out."""
     if score is not None:

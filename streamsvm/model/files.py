@@ -14,7 +14,7 @@ from streamsvm.container import open_container
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, decode_expansion
 from streamsvm.losses import LOSSES
-from streamsvm.model.model import FORMAT, KERNEL, LINEAR, VOTING_FORMAT, Model, hash_model
+from streamsvm.model.model import FORMAT, KERNEL, LINEAR, THRESHOLD_FORMAT, VOTING_FORMAT, Model, hash_model
 from streamsvm.registry import load as load_name
 from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
@@ -68,9 +68,11 @@ def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
 
 def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     kind, pairs = header.get("kind"), header.get("pairs") is True
-    if header.get("format") != (VOTING_FORMAT if pairs else FORMAT) or kind not in (LINEAR, KERNEL):
+    threshold = header.get("threshold", 0.0)
+    wanted = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
+    if header.get("format") != wanted or kind not in (LINEAR, KERNEL):
         raise DataError(
-            f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} and {VOTING_FORMAT})",
+            f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} to {THRESHOLD_FORMAT})",
             code="E-VERSION",
             hint="use the version that made it, or fit again",
         )
@@ -78,12 +80,16 @@ def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Mo
     numeric = _is_regression(header.get("provenance"))
     if not isinstance(classes, list):
         raise _refuse_content(path)
+    if not isinstance(threshold, float) or not math.isfinite(threshold) or (threshold and len(weights) != 1):
+        raise _refuse_content(path)
     problems = math.comb(len(classes), 2) if pairs else len(weights)
     if problems != len(weights) or (not pairs and len(classes) != (0 if numeric else max(2, problems))):
         raise _refuse_content(path)
     expansion = None if kind == LINEAR else _read_expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _read_calibration(path, header, tensors, len(weights))
-    model = Model(weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration, pairs)
+    model = Model(
+        weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration, pairs, threshold
+    )
     try:
         check_recorded(model.provenance, model.columns)
     except ValueError as error:

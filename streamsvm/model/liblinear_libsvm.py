@@ -190,6 +190,10 @@ def explain_text(model: Model) -> tuple[str, ...]:
         lines.append("the files of the model count columns from 0, the text from 1: add 1 to their indices")
     if encoding.get("schema"):
         lines.append(f"the columns of the table are {', '.join(model.names or ())} in this order, from index 1 on")
+    if model.threshold:
+        lines.append(
+            f"decision values of the text are less by the model's threshold, {model.threshold:.6g}: 0 divides the labels"
+        )
     if model.calibration is not None:
         lines.append("the text has the decision function alone: the probabilities of the model are not in it")
     return tuple(lines)

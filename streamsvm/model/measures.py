@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.calibration.reliability import MIN_PROBABILITY
+from streamsvm.calibration.scores import ScoreCounts, count_scores
 from streamsvm.config.units import percent
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.model.model import predict_codes
@@ -182,6 +183,21 @@ class PredictionTask(NamedTuple):
 TWO_CLASSES = PredictionTask(2)
 
 
+def choose_threshold_measure(text: str, task: PredictionTask) -> Measure:
+    """Return the measure by which a threshold is chosen. Raises UsageError for one that does not look at labels, and where there are
+    not two classes.
+    """
+    measure = parse_measure(text, "--threshold")
+    if task.outcomes != 2 or task.pairs or task.one_class:
+        raise UsageError(
+            "--threshold is for two classes", hint="leave it out, or name one class against the rest: --positive LABEL"
+        )
+    if measure.needs != LABELS:
+        fitting = ", ".join(name for name, one in MEASURES.items() if one.needs == LABELS)
+        raise UsageError(f"--threshold {text}: it does not depend on a threshold", hint=f"choose from {fitting}")
+    return measure
+
+
 def choose_measure(text: str | None, task: PredictionTask, option: str = "--score") -> Measure:
     """Return the measure that is asked for, or the usual one of the task. Raises UsageError for one that does not fit."""
     if text is None:
@@ -253,39 +269,37 @@ class Threshold(NamedTuple):
     """A threshold of the decision value, and what the measure it was chosen by is there."""
 
     value: float
-    """Rows with f > value are of ``classes[1]``."""
+    """Rows with f > value are of the second of two classes."""
     score: float
 
 
-def best_threshold(
-    measure: Measure, second: NDArray[np.bool_], decision: Float64, positive: int = 1, weights: Float64 | None = None
-) -> Threshold:
-    """Return the threshold at which a measure of labels is best: halfway between two neighboring values.
+def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> Threshold:
+    """Return the threshold at which a measure of labels is best: halfway between two neighboring decision values.
 
-    ``second`` (n,): rows of ``classes[1]``, which are predicted where f > threshold. ``positive``: the outcome that is the positive class.
-    Of several best ones the one nearest to 0, where a model decides without; then the smallest.
+    ``counts``: the decision values of rows, 'positive' where they are of the second class. ``positive``: the outcome that
+    is the positive class. Of several best ones the one nearest to 0, at which a model decides by itself.
     """
-    values, true, false = (part.astype(np.float64) for part in _sums_at_thresholds(second, decision, weights))
-    # rows taken for the second class: none of them, then those from each distinct value on
-    true, false = np.concatenate([[0.0], true]), np.concatenate([[0.0], false])
-    wrong = np.array([false, true[-1] - true]) if positive == 1 else np.array([true[-1] - true, false])
-    hits = true if positive == 1 else false[-1] - false
-    found = _score_counts(
-        measure,
-        hits,
-        *wrong,
-        total=float(true[-1] + false[-1]),
-        positives=float((true if positive == 1 else false)[-1]),
-    )
+    second, first = counts.positive, counts.negative
+    # rows that are taken for the second class: from each distinct value on, and none of them
+    taken_second = np.append(np.cumsum(second[::-1])[::-1], 0.0)
+    taken_first = np.append(np.cumsum(first[::-1])[::-1], 0.0)
+    if positive == 1:
+        hits, false, positives = taken_second, taken_first, taken_second[0]
+    else:
+        hits, false, positives = taken_first[0] - taken_first, taken_second[0] - taken_second, taken_first[0]
+    total = float(taken_second[0] + taken_first[0])
+    found = _score_counts(measure, hits, false, positives - hits, total=total, positives=float(positives))
     rank = -found if measure.higher_is_better else found
-    edges = np.concatenate([[_beyond(values[0], 1.0)], 0.5 * (values[1:] + values[:-1]), [_beyond(values[-1], -1.0)]])
-    low, high = np.concatenate([values, [-np.inf]]), np.concatenate([[np.inf], values])
-    edges = np.where((low <= 0.0) & (high > 0.0), 0.0, edges)
+    below = np.append(-np.inf, counts.scores)  # rows up to here are of the first class ...
+    above = np.append(counts.scores, np.inf)  # ... and from here on of the second
+    with np.errstate(invalid="ignore"):
+        edges = 0.5 * (below + above)
+    edges[0], edges[-1] = _beyond(counts.scores[0], -1.0), _beyond(counts.scores[-1], 1.0)
+    edges = np.where((below <= 0.0) & (above > 0.0), 0.0, edges)
+    edges = np.where(edges < above, edges, below)  # where rounding has put the middle on the value above
     best = np.flatnonzero(rank <= rank.min())
-    place = min(best.tolist(), key=lambda k: (abs(edges[k]), edges[k]))
-    # a midpoint that rounding puts on the upper value would take that row for the other class
-    edge = edges[place] if edges[place] < high[place] else low[place]
-    return Threshold(float(edge), float(found[place]))
+    place = int(best[np.argmin(np.abs(edges[best]))])
+    return Threshold(float(edges[place]), float(found[place]))
 
 
 def _beyond(value: float, side: float) -> float:
@@ -368,6 +382,14 @@ class MeasureCounts:
     def values(self) -> list[float]:
         """Return the measure of each model. Raises DataError where rows leave it undefined."""
         return [self._value(model) for model in range(self.models)]
+
+    def score_counts(self, model: int) -> ScoreCounts:
+        """Return the decision values of a model of two classes, where the measure looks at their order."""
+        decision = np.concatenate([f[:, 0] for f, _ in self.pieces[model]])
+        truth = np.concatenate([t for _, t in self.pieces[model]])
+        known = (truth == 0) | (truth == 1)
+        second = (truth[known] == 1).astype(np.float64)
+        return count_scores(decision[known], second, 1.0 - second)
 
     def majority_error(self) -> float | None:
         """Return the error of always predicting the most frequent class; None where labels are not what is counted."""

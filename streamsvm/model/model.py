@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
     from streamsvm.model.explain import Explanation
 
 
-def predict_codes(decision: Float64, voting: int = 0) -> Int32:
-    """Return the class code (n,) for decision values (n, k): with one column 1 where it is positive, else 0; with several the largest.
+def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) -> Int32:
+    """Return the class code (n,) for decision values (n, k): with one column 1 where it is above the threshold, else 0;
+    with several the largest.
 
     ``voting``: number of classes whose pairs have these values and vote; of several with most votes the first, as in LIBSVM.
     """
     if voting:
         return np.argmax(count_votes(decision, voting), axis=1).astype(np.int32)
     if decision.shape[1] == 1:
-        return (decision[:, 0] > 0).astype(np.int32)
+        return (decision[:, 0] > threshold).astype(np.int32)
     return np.argmax(decision, axis=1).astype(np.int32)
 
 
@@ -48,8 +49,10 @@ def count_votes(pairs: Float64, classes: int) -> Int32:
     return found
 
 
-FORMAT, VOTING_FORMAT = 1, 2
-"""Version of the file, and that of models whose pairs of classes vote, which older programs must not read."""
+FORMAT, VOTING_FORMAT, THRESHOLD_FORMAT = 1, 2, 3
+"""Version of the file, and those of models whose pairs of classes vote, and that have a threshold, which older programs
+must not read.
+"""
 LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
 """Name of the predicted number, where class names would stand."""
@@ -66,8 +69,8 @@ TO_SKLEARN = "streamsvm.sklearn.convert:convert_model"
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
-    phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > 0 means
-    ``classes[1]``; with several the class of the largest f is predicted, or the one with most votes (``pairs``). Without classes f is the prediction.
+    phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > ``threshold``
+    means ``classes[1]``; with several the class of the largest f is predicted, or the one with most votes (``pairs``). Without classes f is the prediction.
 
     Examples
     --------
@@ -91,6 +94,8 @@ class Model:
     """How decision values become probabilities; None where the model has none."""
     pairs: bool = False
     """Whether problems are pairs of classes, (0, 1), (0, 2), ..., (1, 2), ..., which vote: f > 0 for the first of both."""
+    threshold: float = 0.0
+    """Of two classes, the decision value above which ``classes[1]`` is predicted; how it was chosen is in ``provenance``."""
 
     def __repr__(self) -> str:
         classes = ", ".join(map(repr, self.classes[:4])) + (
@@ -174,7 +179,7 @@ class Model:
         """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
 
         ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
-        made of. With two classes f > 0 means ``classes[1]``. Raises DataError, UsageError, MissingError.
+        made of. With two classes f > ``threshold`` means ``classes[1]``. Raises DataError, UsageError, MissingError.
         """
         decision: Float64 = load_name(DECISIONS)(self, X)
         return decision[:, 0] if decision.shape[1] == 1 else decision
@@ -265,7 +270,15 @@ class Model:
 
     def codes(self, decision: Float64) -> Int32:
         """Return the index into ``classes`` (n,) for decision values (n, k)."""
-        return predict_codes(decision, len(self.classes) if self.pairs else 0)
+        return predict_codes(decision, len(self.classes) if self.pairs else 0, self.threshold)
+
+    def decide_at_zero(self) -> Model:
+        """Return a model with the threshold in its constant: the same labels, where decision values are above 0."""
+        if not self.threshold:
+            return self
+        weights = self.weights.copy()
+        weights[:, -1] -= self.threshold
+        return replace(self, weights=weights, threshold=0.0)
 
     def check_one_each(self) -> None:
         """Raise UsageError where pairs of classes vote: for formats with one function a class, or one for two."""
@@ -291,6 +304,8 @@ class Model:
         }
         if self.pairs:  # a program that knows no votes must not read it as one function a class
             header |= {"format": VOTING_FORMAT, "pairs": True}
+        if self.threshold:  # nor predict labels at 0
+            header |= {"format": THRESHOLD_FORMAT, "threshold": self.threshold}
         tensors = {"weights": np.ascontiguousarray(self.weights)}
         if self.expansion is not None:
             header["expansion"] = self.expansion.header()

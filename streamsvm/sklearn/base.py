@@ -333,6 +333,8 @@ def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
     known: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
     kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
     known |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
+    if (threshold := model.provenance.get("threshold")) is not None:
+        known |= {"threshold": threshold | {"positive": texts[int(threshold["positive"])]}}
     return replace(
         model, classes=tuple(texts[int(code)] for code in model.classes), provenance=model.provenance | known
     )
@@ -341,7 +343,7 @@ def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
 def strip_labels(model: Model) -> Model:
     """Return a model with class codes for labels, as rows in memory have, so that a fit can start from it."""
     codes = tuple(map(str, range(len(model.classes))))
-    return replace(model, classes=codes, provenance={"encoding": model.provenance.get("encoding")})
+    return replace(model, classes=codes, provenance={"encoding": model.provenance.get("encoding")}, threshold=0.0)
 
 
 @contextmanager

@@ -28,9 +28,10 @@ ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "c
 
 
 def convert_model(model: Model) -> LinearSVC | Pipeline:
-    """Return a fitted estimator with the decision function of a model: ``Model.to_sklearn``."""
+    """Return a fitted estimator with the decision function of a model, less its threshold: ``Model.to_sklearn``."""
     check_columns(model)
     model.check_one_each()
+    model = model.decide_at_zero()
     if model.calibration is not None:
         warnings.warn(
             "the estimator has the decision function alone, not the model's probabilities",

@@ -227,6 +227,10 @@ class StreamSVC(StreamClassifier):
     calibration : 'sigmoid', 'isotonic' or 'temperature', optional
         Learn probabilities from scores of rows that had no part in them; only then, or with loss 'logistic', there is ``predict_proba``.
         Pairs of classes (multi_class 'ovo') have none, and this is refused beside them.
+    threshold : str, optional
+        Two classes: ``predict`` divides them at the threshold of the decision value at which this measure is best, 'f1', 'balanced_error',
+        'error' or 'cost:fp=1,fn=50', on scores of rows by fits without them, as those of ``calibration``. Of f1 and cost the positive class is the
+        rarer one. ``model_.threshold`` is what was chosen; 0 without.
     verbose : bool, default False
         Show progress.
     n_jobs : int, optional
@@ -280,6 +284,7 @@ class StreamSVC(StreamClassifier):
     time_limit: float | str | None = None
     warm_start: bool = own(default=False)
     calibration: str | None = option(default=None, name="calibrate")
+    threshold: str | None = None
     multi_class: str = own(default=OVR)
     decision_function_shape: str = own(default=OVR)
     l1: float | None = None

@@ -74,6 +74,7 @@ OTHER: dict[str, Any] = {
     "time_limit": 0.0,
     "at_limit": "stop",
     "calibrate": "isotonic",
+    "threshold": "cost:fp=1,fn=9",
     "calibration_folds": 3,
     "strict": True,
     "groups": 2,

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from streamsvm.calibration.reliability import read_as_log_odds
+from streamsvm.calibration.scores import count_scores
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.options import SCORES
+from streamsvm.jobs.options import SCORES, THRESHOLDS
 from streamsvm.model.measures import (
+    LABELS,
     MEASURES,
     MeasureCounts,
     PredictionTask,
     average_precision,
+    best_threshold,
     choose_measure,
     parse_measure,
     roc_auc,
@@ -111,8 +114,29 @@ def test_measures_weights_and_ties_of_ranks_are_those_of_scikit_learn(seed: int)
     )
 
 
+@given(st.integers(0, 10_000), st.sampled_from([0, 1]), st.sampled_from(["f1", "balanced_error", "error", COST]))
+def test_measures_best_threshold_is_that_of_all_that_can_be_tried(seed: int, positive: int, name: str) -> None:
+    rng = np.random.default_rng(seed)
+    f = np.round(rng.normal(size=25) + rng.normal(), 1)
+    truth = np.append([0, 1], rng.integers(0, 2, 23)).astype(np.int32)
+    measure = parse_measure(name)
+    second = (truth == 1).astype(np.float64)
+    found = best_threshold(measure, count_scores(f, second, 1.0 - second), positive)
+    task = TWO._replace(positive=positive)
+
+    def at(threshold: float) -> float:
+        return counted(name, task, (f > threshold)[:, None] - 0.5, truth)
+
+    tried = [at(threshold) for threshold in [-99.0, *(np.unique(f) + 0.05), *(np.unique(f) - 0.05)]]
+    assert found.score == pytest.approx(max(tried) if measure.higher_is_better else min(tried), abs=1e-12)
+    assert at(found.value) == pytest.approx(found.score, abs=1e-12)
+    if at(0.0) == pytest.approx(found.score, abs=1e-12):
+        assert found.value == 0.0
+
+
 def test_measures_have_one_list_of_names() -> None:
     assert tuple(MEASURES) == SCORES
+    assert set(THRESHOLDS) == {name for name, one in MEASURES.items() if one.needs == LABELS}
     assert parse_measure(COST).costs == (2.0, 7.0)
 
 

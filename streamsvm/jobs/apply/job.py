@@ -40,7 +40,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     output: Annotated[
         str | tuple[str, ...],
         Option(
-            "Write the label of a row, the decision value of every problem (f > 0 for the positive class), the probability "
+            "Write the label of a row, the decision value of every problem (two classes: the label changes at f = 0, or at the model's threshold), the probability "
             "of every class, or several: label,probability. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
             "none and no lines may be left out.",
             "output",

@@ -59,8 +59,8 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
 
 
 def _positive_of(model: Model) -> str | None:
-    """Return the class that a model of two was made to find: that of --positive; None where nothing says so."""
-    stated = (model.provenance.get("settings") or {}).get("positive")
+    """Return the class that a model of two was made to find: that of --positive, or of its threshold; None where nothing says so."""
+    stated = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
     return stated if stated in model.classes and len(model.weights) == 1 else None
 
 

@@ -173,8 +173,9 @@ def choose_sampling(job: FitJob | EmbedJob) -> tuple[str, str | None]:
         return UNIFORM, None
     if isinstance(job, EmbedJob):
         return UNIFORM, "an embedding is made without labels"
-    if job.calibrate is not None:
-        return UNIFORM, "--calibrate learns from rows whose labels may not choose landmarks"
+    if job.needs_scores:
+        option = "--threshold" if job.calibrate is None else "--calibrate"
+        return UNIFORM, f"{option} learns from rows whose labels may not choose landmarks"
     if job.one_class:
         return UNIFORM, "one class is learned without labels"
     return GREEDY, "labels may choose them"

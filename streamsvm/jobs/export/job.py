@@ -70,7 +70,7 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     if other is None:
         model.save(out)
     else:
-        durable.write_stream(out, other.write(model))
+        durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXTS else model))
     return ExportResult(out, model.kind, out.stat().st_size, notices=_notices(job, model))
 
 

@@ -392,7 +392,7 @@ def _add_labels(model: Model, graph: GraphBuilder, decision: str, out: str) -> A
     from onnx import TensorProto
 
     if len(model.weights) == 1:
-        positive = graph.add("Greater", decision, graph.constant(np.array(0.0)))
+        positive = graph.add("Greater", decision, graph.constant(np.array(model.threshold)))
         codes = graph.add("Squeeze", graph.add("Cast", positive, to=TensorProto.INT64), graph.constant(np.array([1])))
     else:
         codes = graph.add("ArgMax", decision, axis=1, keepdims=0)

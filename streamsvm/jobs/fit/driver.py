@@ -53,6 +53,7 @@ from streamsvm.jobs.calibrate import (
     Calibrated,
     CalibrationTimeout,
     add_calibrations,
+    add_threshold,
     calibrate,
     calibration_events,
     calibration_passes,
@@ -83,6 +84,7 @@ from streamsvm.jobs.fit.notices import (
     offset_notice,
     scale_notice,
     strict_failure,
+    threshold_notice,
     unscaled_notice,
 )
 from streamsvm.jobs.fit.outputs import (
@@ -330,6 +332,8 @@ def _fit_planned(context: FitContext) -> FitResult:
         with limit:  # ends here: writing has no time limit
             calibrations = _calibrate(context, planned, trained)
         models = add_calibrations(models_of(job, store, plan, training), calibrations)
+        if job.threshold is not None and job.validation is not None:
+            models = _add_held_out_thresholds(context, planned, models)
         if job.dual:
             save_dual(Path(job.dual), trained.seen, plan, training)
         if not_calibrated(job, models):
@@ -583,8 +587,9 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
     checkpoint.
     """
     job, plan, training = context.job, trained.plan, trained.training
-    if job.calibrate is None:
-        return read_loss_calibrations(plan)
+    by_loss = read_loss_calibrations(plan) if job.calibrate is None else {}
+    if not job.needs_scores:
+        return by_loss
     from streamsvm.jobs.calibration_scores import FoldFits
 
     on_disk = context.checkpoints is not None
@@ -604,10 +609,22 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
         if on_disk and job.at_limit == STOP:
             raise
         report(timeout_event(job))
-        return {}
+        return by_loss
     for event in calibration_events(calibrations):
         report(event)
-    return calibrations
+    return {
+        C: replace(one, calibration=by_loss[C].calibration) if C in by_loss else one for C, one in calibrations.items()
+    }
+
+
+def _add_held_out_thresholds(context: FitContext, plan: Plan, models: dict[float, Model]) -> dict[float, Model]:
+    """Return the models with the thresholds that are best on the held-out rows; ``plan`` is the one the fit began with."""
+    evaluator = evaluator_for(context.job, plan, context.held_out, context.report, context.executor)
+    assert evaluator is not None
+    found = evaluator.choose_thresholds(context.job, models)
+    for C, threshold in found.items():
+        context.report({"event": "threshold", "C": C, **threshold.facts()})
+    return {C: add_threshold(model, found[C]) for C, model in models.items()}
 
 
 def finish_exactly(plan: Plan) -> Plan:
@@ -660,6 +677,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *unscaled_notice(job, store),
         *idle_settings(job, plan),
         *unbalanced_notice(plan, training),
+        *threshold_notice(models[best_cost(plan, training)]),
     )
     warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
     failure = strict_failure(warnings) if job.strict else None

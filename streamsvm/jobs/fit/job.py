@@ -29,6 +29,7 @@ from streamsvm.jobs.options import (
     ReadingOptions,
     Score,
     SolverOptions,
+    Threshold,
     Tolerance,
     check_score,
 )
@@ -80,6 +81,7 @@ class NuOptions(Checked):
 
 ONE_CLASS_REFUSES = {
     "calibrate": "decision values of one class stand for no probabilities",
+    "threshold": "labels have no say in one class",
     "validation": "labels have no say in one class, and there is no error on rows held out",
     "warm_start": "a fit of one class starts from nothing",
     "dual": "the bound of one class is recomputed from its model alone",
@@ -101,6 +103,7 @@ NU_REFUSES = {
 
 PAIRS_REFUSE = {
     "calibrate": "votes of pairs of classes are no probabilities",
+    "threshold": "pairs of classes vote",
     "warm_start": "a fit of pairs starts from nothing",
 }
 """Options that mean nothing where pairs of classes vote, and why."""
@@ -208,10 +211,12 @@ class FitJob(
             metavar="METHOD",
         ),
     ] = None
+    # None where it is not given, as --score
+    threshold: Threshold = None
     calibration_folds: Annotated[
         int | None,
         Option(
-            "Make the scores for --calibrate by so many more fits, each without a part of the chunks. Where nothing is said: by "
+            "Make the scores for --calibrate and --threshold by so many more fits, each without a part of the chunks. Where nothing is said: by "
             "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
             "model",
             bounds=Bounds(least=2, most=1000),
@@ -268,12 +273,21 @@ class FitJob(
             object.__setattr__(self, "calibrate", None)
         self._check_one_class()
         check_score(self.score)
+        check_score(self.threshold, "--threshold")
         if self.multi_class == OVO:
             self._check_refused(PAIRS_REFUSE, f"--multi-class {OVO}")
-        if self.calibration_folds is not None and self.calibrate is None:
-            raise UsageError("--calibration-folds is for --calibrate", hint="say which: --calibrate sigmoid")
+        if self.calibration_folds is not None and not self.needs_scores:
+            raise UsageError(
+                "--calibration-folds is for --calibrate, and for --threshold without --validation",
+                hint="say which: --calibrate sigmoid",
+            )
         # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
         object.__setattr__(self, "bias", float(self.bias))
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether scores are made of all rows by fits without them."""
+        return self.calibrate is not None or (self.threshold is not None and self.validation is None)
 
     def _check_one_class(self) -> None:
         if not self.one_class:

@@ -13,7 +13,7 @@ from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.problems import describe_task, warm_start_terms
-from streamsvm.model.measures import choose_measure
+from streamsvm.model.measures import MEASURES, RANKS, choose_measure
 from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -79,8 +79,10 @@ def _held_out_terms(job: FitJob, layout: Layout, problems: list[Problem], thread
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * values * seen.largest_chunk
     terms = [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
     measure = choose_measure(job.score, describe_task(problems, layout, job.positive))
-    if each := measure.bytes_per_row(values):
-        terms.append(Term("decision values", each * rows, f"{measure.title} sorts them: {each} bytes a held-out row"))
+    ranked = MEASURES["auc"] if job.threshold is not None else measure  # a threshold is looked for among all of them
+    if each := ranked.bytes_per_row(values):
+        why = measure.title if measure.needs == RANKS else "--threshold"
+        terms.append(Term("decision values", each * rows, f"{why} sorts them: {each} bytes a held-out row"))
     return terms
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.config.options import build, field_values
 from streamsvm.config.units import percent
 from streamsvm.engine.training import Training
-from streamsvm.errors import UncertifiedError
+from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.job import FitJob
@@ -22,6 +22,7 @@ from streamsvm.jobs.fit.solver_choice import solver_settings
 from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
+from streamsvm.model.measures import parse_measure
 from streamsvm.rows import Float64
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
@@ -53,13 +54,27 @@ def explain_missing_certificate(job: FitJob, store: Store, plan: Plan, training:
 
 
 def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
-    """Return one line if the models have no probabilities although these were asked for: only the time limit leaves
-    them out. Empty if not.
+    """Return one line if the models have no probabilities, or no threshold, although these were asked for: only the time
+    limit leaves them out. Empty if not.
     """
+    if job.threshold is not None and any("threshold" not in model.provenance for model in models.values()):
+        why = f"no threshold: the time limit of {job.time_limit:g} s was reached before it was chosen"
+        return (f"{why}, and labels are predicted at 0; next: a larger --time-limit, with --resume",)
     if job.calibrate is None or all(model.calibration is not None for model in models.values()):
         return ()
     why = f"not calibrated: the time limit of {job.time_limit:g} s was reached before the probabilities were learned"
     return (f"{why}, the model has decision values alone; next: a larger --time-limit, with --resume",)
+
+
+def threshold_notice(model: Model) -> tuple[str, ...]:
+    """Return a line with the threshold of a model, and what it was chosen by."""
+    found = model.provenance.get("threshold")
+    if found is None:
+        return ()
+    measure = parse_measure(found["measure"], "--threshold")
+    what = f"{measure.title} of {quote(found['positive'])}" if measure.has_positive else measure.title
+    there = f"{what} is {measure.full_text(found['score'])} there, on {found['rows']}"
+    return (f"labels are predicted at the threshold {found['value']:.6g} of the decision value: {there}",)
 
 
 def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:

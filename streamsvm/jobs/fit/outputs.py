@@ -27,6 +27,7 @@ from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.embed.plan import parameters_of
 from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.notices import not_calibrated
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.jobs.fit.resume import FREE, MANAGEMENT
 from streamsvm.jobs.fit.validate import best_cost, validation_facts
@@ -314,7 +315,7 @@ def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, 
     certificates = [c for model in models.values() for c in model.provenance["certificates"]]
     certificates.sort(key=lambda found: found.get("problem", 0))
     by_itself = training.status in {Status.CONVERGED, Status.PATIENCE}
-    calibrated = job.calibrate is None or all(model.calibration is not None for model in models.values())
+    calibrated = not not_calibrated(job, models)
     more = (
         not calibrated
         if by_itself

@@ -57,7 +57,15 @@ from streamsvm.jobs.fit.solver_choice import (
     target_center,
 )
 from streamsvm.model import Model, load
-from streamsvm.model.measures import ERROR, RMSE, TWO_CLASSES, Measure, PredictionTask, choose_measure
+from streamsvm.model.measures import (
+    ERROR,
+    RMSE,
+    TWO_CLASSES,
+    Measure,
+    PredictionTask,
+    choose_measure,
+    choose_threshold_measure,
+)
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -308,8 +316,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     solver = build_solver(job, solver_name, problems[0])
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
-    if job.calibrate is not None:
-        check_labels_unseen(store, request, "--calibrate")
+    if job.needs_scores:
+        check_labels_unseen(store, request, "--threshold" if job.calibrate is None else "--calibrate")
     kernel = make_exact_kernel(job, solver, store, features)
     if not solver.exact_kernel and _may_need_exact_features(job, request):
         problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
@@ -335,6 +343,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         request = replace(place_features(request, embedding.where, expected), exact=exact)
     predicts = describe_task(problems, layout, job.positive)
     measure = choose_measure(job.score, predicts)
+    if job.threshold is not None:
+        choose_threshold_measure(job.threshold, predicts)
     asked = solver
     solver, memory = fit_to_memory(job, store, asked, problems, request)
     if solver != asked:

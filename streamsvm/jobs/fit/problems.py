@@ -204,6 +204,7 @@ def _check_task(job: FitJob, loss: Loss, layout: Layout) -> None:
         raise UsageError(f"the store holds {held}, and the loss '{job.loss}' is one of {other}", hint=hint)
     if layout.numeric:
         asked = {"--positive": job.positive, "--class-weight": job.class_weight, "--calibrate": job.calibrate}
+        asked |= {"--threshold": job.threshold}
         asked |= {"--multi-class": job.multi_class}
         for option in (name for name, value in asked.items() if value is not None):
             raise UsageError(f"{option} is for classes, and the store holds numbers to predict", hint="leave it out")
