@@ -158,7 +158,7 @@ def seen(place: Path, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     values = decisions_of(model, NEW)
     certificates = [run.certificate for run in result.training.runs]
     return {
-        "numbers": np.round(values, 6).tolist(),
+        "numbers": [np.round(values, 6).tolist(), round(model.threshold, 6)],
         "probabilities": None if model.calibration is None else np.round(model.probabilities(values), 6).tolist(),
         "ended": (str(result.training.status), failed),
         "said": [line for line in result.notices if line.startswith("without effect")],
