@@ -1,7 +1,7 @@
 """The engine of a fit: it shows blocks of rows to solvers, pass by pass, in one process, on threads or on a cluster.
 
 - ``loop``: the fit loop, time limits included, and the trainer that shows one chunk after the other
-- ``training``: what is known while a fit trains, how it ends, and reports of progress
+- ``training``: what is known while a fit trains, and whether it is over; ``progress``: reports of progress
 - ``groups``: passes group by group: copies of a state visit groups of chunks and are merged
 - ``partition``: which chunks make a group; ``executor``: tasks in turn, on threads or on a cluster, and the join tree
 - ``distributed``: the loop on a cluster; ``state_transfer``: states as they are sent

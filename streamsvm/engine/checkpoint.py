@@ -1,7 +1,7 @@
 """Checkpoints: when one is made, what it holds, and the file format.
 
-A checkpoint is a safetensors file of arrays with a JSON header, sealed by checksums. There are two of them, each written beside the
-other, so that one is always intact, and the newest intact one is used. Arrays are streamed to disk as they lie in memory: saving
+A checkpoint is a safetensors file of arrays with a JSON header, sealed by checksums. Two generations are kept: the older one is
+overwritten, so that one is always intact, and the newest intact one is used. Arrays are streamed to disk as they lie in memory: saving
 needs no second copy. Nothing is executed when a file is read: a class is named by its tag (``tags``) and
 looked up in a closed table, and its fields are set. A value without a tag is refused when it is written.
 """
@@ -39,7 +39,7 @@ Tree: TypeAlias = Any
 Value: TypeAlias = Any
 """A value that a checkpoint can hold: a state, or a part of one."""
 StateClass: TypeAlias = Any
-"""A dataclass or ``NamedTuple`` with a tag; no type says that it is one of the two."""
+"""A dataclass or ``NamedTuple`` with a tag: the type system has no name for both."""
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -48,7 +48,8 @@ FORMAT = 3
 GENERATIONS = ("ckpt-A", "ckpt-B")
 """The two files of a directory; a checkpoint is written over the older one."""
 PAUSE_FACTOR = 20
-"""After a checkpoint none is made for so many times the seconds it took: they cost one part in so many of the time."""
+"""The next checkpoint is made no sooner than this many times the seconds the last one took: they cost a twentieth of the time
+at most."""
 SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held", "gaps")
 """The plain fields of a training that a checkpoint holds, beside its runs, its per-row state and its status."""
 

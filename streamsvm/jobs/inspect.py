@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm import __version__, durable
 from streamsvm import model as models
 from streamsvm.aliases import JsonMapping, JsonObject
-from streamsvm.engine.training import Stopwatch
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.regular import is_folder, is_there

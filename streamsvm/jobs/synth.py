@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.options import build
-from streamsvm.engine.training import Stopwatch
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.options import SynthJob

@@ -38,7 +38,8 @@ the step of each group is computed instead of bounded. Each group k proposes two
     d_i = y_i min(distance of a_i, before and after the move, from its box; SHIFT_SHARE C_i).
 
 The second direction corrects features that all groups share, the constant feature above all: where sum a_i y_i is too
-large in one group and too small in another, the errors cancel in w, and no group corrects its own. With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
+large in one group and too small in another, the errors cancel in w, and no group corrects its own.
+With v_r = sum_i (direction r)_i y_i x_i over all 2 K directions, and linear and quadratic terms of the conjugates,
 
     D(a + sum_r t_r direction_r) = D(a) + linear.t + t' quadratic t - w.sum_r t_r v_r - 1/2 ||sum_r t_r v_r||^2
 

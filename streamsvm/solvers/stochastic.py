@@ -9,13 +9,13 @@ step is, what is averaged and how copies of a state are merged differs from solv
 and so is any convex combination of such points of several passes. Because the conjugate is convex, a lower bound of its
 D follows from three sums over each pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``).
 The mean kept here gives pass t a weight of about t^5, so that the poor points of the first passes soon have no
-influence. (The plain mean is
-what Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with. After 40 passes its gap is four times as wide.)
+influence. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with the plain mean, whose gap is four times as
+wide after 40 passes.)
 
-**Primal.** While w moves P(w) can only be estimated, from the losses met on the way. The mean of w over the passes,
+**Primal.** While w changes P(w) can only be estimated, from the losses at each row's visit. The mean of w over the passes,
 with the same weights, is the candidate. Its P is computed exactly while the next pass trains, so that it costs no extra
-reading: when the estimate comes near the tolerance and, because the mean is often far better than the w it is made of,
-also at growing intervals.
+reading. That is done when the estimated gap comes near the tolerance and, because the mean is often far better than the
+estimate says, also at growing intervals.
 
 **Weights.** In all of these solvers s_i multiplies the loss of row i; a row is one time step whatever its weight.
 """
@@ -110,13 +110,13 @@ class AveragedCertificate:
     losses: Total[float] = 0.0
     """sum C s_i l(m_i) of the candidate over the rows met in the pass, if it evaluates; else 0."""
     passes: int = 0
-    """Passes that trained; one that only evaluates is not counted."""
+    """Training passes; passes that only evaluate are not counted."""
     next_trial: float = 2.0
-    """The number of passes at which the candidate is evaluated at the latest, whatever the estimate."""
+    """The candidate is evaluated after this number of passes at the latest."""
     certifying: bool = False
     """Whether this pass evaluates the candidate."""
     ending: bool = False
-    """Whether this pass does nothing else."""
+    """Whether this pass only evaluates."""
 
 
 def start_certificate(problem: Problem) -> AveragedCertificate:
@@ -126,7 +126,7 @@ def start_certificate(problem: Problem) -> AveragedCertificate:
 
 
 def weight_of_last_pass(passes: int) -> float:
-    """Return the weight of the last of so many passes in the means."""
+    """Return the weight of the last pass in the means over ``passes`` passes."""
     return (AVERAGING_POWER + 1) / (passes + AVERAGING_POWER)
 
 
@@ -214,7 +214,7 @@ class AveragedState:
     problem: Problem
     """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     averaged: AveragedCertificate
-    """Candidate and dual bound, and what the candidate was found to be worth."""
+    """Candidate, its evaluated primal, and the dual bound."""
 
     @property
     def lam(self) -> float:
@@ -263,7 +263,7 @@ class SGDState(AveragedState):
     total: Total[Float64]
     """Sum of ``samples`` values of w."""
     averaged: Total[AveragedCertificate]
-    """Candidate and dual bound, and what the candidate was found to be worth."""
+    """Candidate, its evaluated primal, and the dual bound."""
     origin: Float64
     """The part of a that came from the warm start and not from updates."""
     t: Own[int] = 0
@@ -271,7 +271,7 @@ class SGDState(AveragedState):
     t_before: int = 0
     """t at the start of the pass."""
     t_origin: int = 0
-    """The presentations a warm start stands for: one for each row; 0 without one."""
+    """The presentations that a warm start counts as: one for each row; 0 without a warm start."""
     samples: Total[int] = 0
     """How many values of w are in ``total``."""
     gained: Total[float] = 0.0
@@ -308,9 +308,9 @@ class SGD(AveragedSolver):
     lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t
     / rows being the updates of row i.
 
-    **Certificate.** Of s and m the dual follows from a, t and one sum over the presentations, of the hinge the number
-    of updates; what each row had of it is never kept. r has no such bound, and a dual point is made of the candidate's
-    slopes: a valid but loose one.
+    **Certificate.** For s and m the dual follows from a, t and one sum over the presentations (for the hinge the number
+    of updates); no number per row is kept. For r there is no such bound, and the dual point is that of the candidate's
+    slopes: valid but loose.
 
     **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are
     made of the updates alone.
@@ -455,7 +455,7 @@ class PegasosState(AveragedState):
     total: Total[Float64]
     """Sum of ``samples`` values of w."""
     averaged: Total[AveragedCertificate]
-    """Candidate and dual bound, and what the candidate was found to be worth."""
+    """Candidate, its evaluated primal, and the dual bound."""
     t: Own[int] = 0
     """Rows met so far, in all passes."""
     t_before: int = 0
@@ -677,7 +677,7 @@ class ASSGState(AveragedState):
     v: Total[Float64]
     """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i); C b_i are its dual variables."""
     averaged: Total[AveragedCertificate]
-    """Candidate and dual bound, and what the candidate was found to be worth."""
+    """Candidate, its evaluated primal, and the dual bound."""
     samples: Mean[float] = 0.0
     """How many values of w are in ``total``."""
     linear: Total[float] = 0.0
@@ -713,17 +713,16 @@ class ASSG(AveragedSolver):
     eta in the ball of radius D around its center; its mean is the next center, and D and eta are divided by ``omega``.
 
     **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate
-    descent: that w is the first center, and D three times its length: a sample says little of rare features, and a
-    ball that is too small costs passes (many on w8a), one that is too large costs one
-    stage. Over T / |A| steps, |A| being the rows of a step, with
+    descent. That w is the first center, and D three times its length: the sample has little of rare features, and a
+    ball that is too small costs passes (many on w8a), a ball that is too large one stage. Over T / |A| steps, |A| being the rows of a step, with
     E||g||^2 <= G^2 the error of the mean is at most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T)
     / G; G^2 is measured at w = 0 on the same rows: the square of the mean gradient plus the variance around it, the
     latter divided by |A|. T is a quarter of the rows. A warm start takes the place of that w, and D is its length.
 
     **Restarts.** After ``stages`` stages steps are too short to make
     progress. Then, as in the restarted form of Xu et al.,
-    T doubles and D and eta start again, from 1 / sqrt(2) of where they started last: one over the square root of T, as
-    the distance to the optimum falls when the error falls as 1 / T. (Neither keeping D nor halving it did as well.)
+    T doubles, and D and eta start at 1 / sqrt(2) of their last starting values: proportional to 1 / sqrt(T), like the
+    distance to the optimum when the error falls as 1 / T. (Keeping D and halving it were both worse.)
 
     **Certificate.** The slopes met in a pass are a dual point. The candidate is the mean of a stage: of the one under
     way when more than half of it is done, else of the last.

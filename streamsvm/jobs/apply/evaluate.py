@@ -22,7 +22,7 @@ from streamsvm.compute import threading
 from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
 from streamsvm.engine.partition import Group
-from streamsvm.engine.training import Stopwatch
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.apply.job import EvaluateJob

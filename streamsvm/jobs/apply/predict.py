@@ -22,7 +22,7 @@ from streamsvm import model as models
 from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
 from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
-from streamsvm.engine.training import Stopwatch
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.job import PROBABILITY, PredictJob

@@ -40,8 +40,8 @@ from streamsvm.config.job_file import format_command
 from streamsvm.config.units import mib
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_path, reference_to
-from streamsvm.engine.training import Stopwatch
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError
 from streamsvm.features.landmarks import draw_uniform_rows
 from streamsvm.features.mapfile import FILE as MAP

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
 from streamsvm.durable import temporary_beside
-from streamsvm.engine.training import Stopwatch
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, InterruptedRun, StorageError
 from streamsvm.rows import Float32, Rows, in_layout, row_count, row_where
 from streamsvm.store.format.labels import Labels, add_counts, note_labels

@@ -8,11 +8,11 @@ algorithm, thousands of iterations to a reading; the next pass certifies.
 
 *randomized* (``sample`` 194): the vertex is the smallest g of this many rows drawn from the pool, computed from the
 support alone: a step costs sample x support whatever the number of rows. (194 rows hold one of the smallest 2 % with
-probability 0.98.) The vertex that mfw and swap take weight from is the worst of the whole support, or with ``away``
-drawn of as many draws from it: the paper does not say which it has. A sampled gap within epsilon must be met twice in
-succession. Pools are drawn anew in every pass, from all blocks, so that every row can be drawn without a disk seek;
-where they do not hold all rows, a pool is left after some draws of each row, and the gap must be met in one on whose
-rows no step was made. The pass after the stop says the true gap.
+probability 0.98.) The vertex that mfw and swap take weight from is the worst of the whole support or, with ``away``
+drawn, the worst of as many rows drawn from it; the paper does not say which. A sampled gap within epsilon must be met
+twice in succession. Pools are drawn anew in every pass, from all blocks, so that every row can be drawn without a disk seek;
+a pool that does not hold all rows is replaced after some draws of each row, and the gap must be met in a new pool, on
+whose rows no step was made. The pass after the stop computes the true gap.
 
 **The steps** (``Iterations``, ``StepsFromSamples``; formulas in ``compute.passes.frank_wolfe``) do not depend on what
 the matrix K is made of: here of rows and a kernel, in ``solvers.l1_ball`` of the columns of a least-squares problem.
