@@ -13,6 +13,7 @@ inspect             info, verify, doctor
 synth               generated data
 export              models for other programs
 report              the page of runs
+column_facts        what a record says of columns: their worth, their values, how evaluated rows differ
 run_record          events and facts of a run, written for its page
 options             options that several jobs have
 without_effect      options that changed nothing

@@ -5,7 +5,6 @@ files             model files, read and checked
 explain           weights by column, and contributions
 measures          measures of quality on held-out rows, counted chunk by chunk
 liblinear_libsvm  the text formats of LIBLINEAR and LIBSVM
-onnx              ONNX graphs
 """
 
 from streamsvm.model.files import load
