@@ -110,7 +110,8 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
         others = sorted((v for k, v in enumerate(values) if k != place), reverse=measure.higher_is_better)
         best = [
             element("strong", f"Best: {shorten(names[place], 40)}. "),
-            f"Its {measure.name} is {measure.text(values[place])}, the next one's {measure.text(others[0])}. ",
+            f"Its {measure.name} is {measure.text(values[place])}, the next one's "
+            f"{'is the same' if others[0] == values[place] else measure.text(others[0])}. ",
         ]
     elif any(run.evaluation or run.number_evaluation for run in runs):
         best = [

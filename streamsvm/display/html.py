@@ -166,7 +166,7 @@ def _series_colors() -> str:
 
 def _heat_colors() -> str:
     """Return the classes of a cell's depth, q0 to q9."""
-    depths = [0.02 + 0.07 * k for k in range(9)] + [0.72]
+    depths = [0.02 + 0.06 * k for k in range(9)] + [0.72]
     shades = "".join(f".q{k}{{background:rgba(var(--heat),{depth:.3f})}}" for k, depth in enumerate(depths))
     return shades + ".q9{color:var(--deep)}"
 
