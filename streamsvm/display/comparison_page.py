@@ -108,10 +108,10 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
         values = [measure.value(run) or 0.0 for run in runs]
         place = _best_place(values, measure)
         others = sorted((v for k, v in enumerate(values) if k != place), reverse=measure.higher_is_better)
+        next_one = "is the same" if others[0] == values[place] else measure.text(others[0])
         best = [
             element("strong", f"Best: {shorten(names[place], 40)}. "),
-            f"Its {measure.name} is {measure.text(values[place])}, the next one's "
-            f"{'is the same' if others[0] == values[place] else measure.text(others[0])}. ",
+            f"Its {measure.name} is {measure.text(values[place])}, the next one's {next_one}. ",
         ]
     elif any(run.evaluation or run.number_evaluation for run in runs):
         best = [

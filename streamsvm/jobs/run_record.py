@@ -365,7 +365,7 @@ def describe_samples(samples: RowSamples, model: Model, truths: Sequence[str]) -
     their predictions.
     """
     sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
-    found: JsonObject = {"worst": [_describe_worst(one, samples, sources, truths) for one in samples.worst]}
+    found: JsonObject = {"worst": [_describe_worst(one, samples, model, sources, truths) for one in samples.worst]}
     points = samples.points
     if not len(points):
         return found
@@ -379,14 +379,16 @@ def describe_samples(samples: RowSamples, model: Model, truths: Sequence[str]) -
     return found
 
 
-def _describe_worst(one: WorstRow, samples: RowSamples, sources: SourceColumns, truths: Sequence[str]) -> JsonObject:
-    model, decision = samples.model, one.decision[None]
+def _describe_worst(
+    one: WorstRow, samples: RowSamples, model: Model, sources: SourceColumns, truths: Sequence[str]
+) -> JsonObject:
+    decision = one.decision[None]
     found: JsonObject = {"row": one.row, "id": None if one.id is None else str(one.id), "error": one.error}
     if model.numeric:
         return found | {
             "truth": f"{one.truth:.6g}",
             "predicted": f"{float(one.decision[0]):.6g}",
-            "reasons": _list_reasons(one, samples, sources, model.weights[0]),
+            "reasons": _list_reasons(one, samples, model, sources, model.weights[0]),
         }
     code, truth = int(model.codes(decision)[0]), int(one.truth)
     if model.calibration is not None:
@@ -399,17 +401,16 @@ def _describe_worst(one: WorstRow, samples: RowSamples, sources: SourceColumns, 
     return found | {
         "truth": truths[truth],
         "predicted": model.classes[code],
-        "reasons": _list_reasons(one, samples, sources, towards),
+        "reasons": _list_reasons(one, samples, model, sources, towards),
     }
 
 
 def _list_reasons(
-    one: WorstRow, samples: RowSamples, sources: SourceColumns, w: Float64 | None
+    one: WorstRow, samples: RowSamples, model: Model, sources: SourceColumns, w: Float64 | None
 ) -> list[tuple[str, float]]:
     """Return the values of a row that move f furthest from where average rows are, in the direction of ``w``, (d + 1,),
     with how far; none of a kernel model.
     """
-    model = samples.model
     if model.expansion is not None or w is None or not len(one.columns):
         return []
     means = np.zeros(model.columns) if samples.means is None else samples.means

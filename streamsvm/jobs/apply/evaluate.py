@@ -135,15 +135,15 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
     """Return an accumulator of no rows, which also keeps some of them where the evaluation will be recorded for a page."""
     found = accumulator_for(model, rows, job.threshold, job.positive)
-    found.samples = RowSamples(model) if evaluation_folder(Path(job.model)) is not None else None
+    found.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
     return found
 
 
 def _sample_batch(model: Model, decision: Float64, batch: RowBatch) -> RowSamples:
     """Return what is kept of the rows of a batch, numbered from 0."""
-    found = RowSamples(model)
+    found = RowSamples()
     if batch.truth is not None:
-        found.add(batch.X, decision, batch.truth, 0, batch.ids)
+        found.add(model, batch.X, decision, batch.truth, 0, batch.ids)
     return found
 
 

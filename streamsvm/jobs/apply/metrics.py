@@ -70,7 +70,7 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
         decision, first = model.decision(batch.X), batch.first or accumulator.rows
         count_rows(model, accumulator, decision, batch.truth)
         if accumulator.samples is not None and batch.truth is not None:
-            accumulator.samples.add(batch.X, decision, batch.truth, first, batch.ids)
+            accumulator.samples.add(model, batch.X, decision, batch.truth, first, batch.ids)
     return accumulator
 
 

@@ -55,9 +55,8 @@ class WorstRow(NamedTuple):
 
 @dataclass(slots=True)
 class RowSamples:
-    """Keeps some of the rows that it is shown, by ``model``."""
+    """Keeps some of the rows that it is shown."""
 
-    model: Model
     hashes: UInt64 = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of the sampled rows, rising (s,)."""
     points: Float64 = field(default_factory=lambda: np.empty((0, 2)))
@@ -67,29 +66,33 @@ class RowSamples:
     """Of the columns, over ``rows`` rows; empty for rows that are too wide."""
     rows: int = 0
 
-    def add(self, X: Rows, decision: Float64, truth: Array, first: int, ids: Array | None = None) -> None:
-        """Look at the rows of a batch with decision values (n, k), outcomes or numbers (n,), and ids (n,); ``first`` is the
+    def add(  # noqa: PLR0917
+        self, model: Model, X: Rows, decision: Float64, truth: Array, first: int, ids: Array | None = None
+    ) -> None:
+        """Look at the rows of a batch with decision values (n, k) of a model, outcomes or numbers (n,), and ids (n,); ``first`` is the
         number of the first one.
         """
         if not len(truth):
             return
-        self._add_sums(X)
-        if self.model.numeric:
+        self._add_sums(X, model.columns)
+        if model.numeric:
             error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
         else:
-            known = truth < len(self.model.classes)
+            known = truth < len(model.classes)
             if known.all():
-                margins = self._margins(decision, truth)
+                margins = _measure_margins(model, decision, truth)
             else:
                 margins = np.zeros(len(truth))
-                margins[known] = self._margins(decision[known], truth[known])
+                margins[known] = _measure_margins(model, decision[known], truth[known])
             error, points = -margins, np.column_stack([truth, margins])[known]
-        if self.model.numeric or len(self.model.weights) > 1:  # of two classes the ranking knows more
+        if model.numeric or len(model.weights) > 1:  # of two classes the ranking knows more
             self._keep(hash_rows(points), points)
         wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST else 0.0))
         for i in wrong[np.argsort(-error[wrong], kind="stable")][:WORST].tolist():
-            one = self._worst_row(row_slice(X, i, i + 1), decision[i], truth[i], float(error[i]), first + i)
-            self.worst.append(one if ids is None else one._replace(id=ids[i]))
+            columns, values = _copy_row(model, row_slice(X, i, i + 1))
+            name = None if ids is None else ids[i]
+            one = WorstRow(float(error[i]), first + i, float(truth[i]), decision[i].copy(), columns, values, name)
+            self.worst.append(one)
         self._sort_worst()
 
     def count_in(self, other: RowSamples, shift: int = 0) -> None:
@@ -107,8 +110,8 @@ class RowSamples:
         """The means of the columns over some of the rows, (d,); None where there are none."""
         return self.sums / self.rows if self.rows and len(self.sums) else None
 
-    def _add_sums(self, X: Rows) -> None:
-        d, n = self.model.columns, row_count(X)
+    def _add_sums(self, X: Rows, d: int) -> None:
+        n = row_count(X)
         if d > MAX_COLUMNS:
             return
         step = -(-n // ROWS_FOR_MEANS)
@@ -121,21 +124,6 @@ class RowSamples:
         self.sums = self.sums + sums if len(self.sums) else sums
         self.rows += -(-n // step)
 
-    def _margins(self, decision: Float64, truth: Array) -> Float64:
-        """Return how far the true class is above all others, (n,): below 0 where the answer is wrong."""
-        if decision.shape[1] == 1:
-            return np.where(truth == 1, decision[:, 0], -decision[:, 0])
-        if self.model.pairs:
-            from streamsvm.model.model import count_votes
-
-            decision = count_votes(decision, len(self.model.classes)).astype(np.float64)
-        rows = np.arange(len(decision))
-        own = decision[rows, truth].copy()
-        decision[rows, truth] = -np.inf
-        margins: Float64 = own - decision.max(axis=1)
-        decision[rows, truth] = own
-        return margins
-
     def _keep(self, hashes: UInt64, points: Float64) -> None:
         if len(self.hashes) == SAMPLED:
             some = hashes < self.hashes[-1]
@@ -147,18 +135,6 @@ class RowSamples:
     def _sort_worst(self) -> None:
         self.worst = sorted(self.worst, key=lambda one: one.order)[:WORST]
 
-    def _worst_row(self, X: Rows, decision: Float64, truth: float, error: float, row: int) -> WorstRow:
-        if isinstance(X, CSR):
-            columns, values = X.indices.astype(np.int64), X.data.astype(np.float64)
-        else:
-            columns = np.flatnonzero(X.values[0])
-            values = X.values[0][columns].astype(np.float64)
-        moves = np.abs(values)
-        if self.model.expansion is None:
-            moves = np.abs(self.model.weights[:, columns] * values).max(axis=0, initial=0.0)
-        chosen = np.argsort(-moves, kind="stable")[:ENTRIES]
-        return WorstRow(error, row, float(truth), decision.copy(), columns[chosen], values[chosen])
-
 
 def hash_rows(points: Float64) -> UInt64:
     """Return numbers that are as good as random, (n,), from the numbers (n, 2) of rows and their places."""
@@ -169,3 +145,33 @@ def hash_rows(points: Float64) -> UInt64:
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     mixed: UInt64 = x ^ (x >> np.uint64(31))
     return mixed
+
+
+def _measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
+    """Return how far the true class is above all others, (n,): below 0 where the answer is wrong."""
+    if decision.shape[1] == 1:
+        return np.where(truth == 1, decision[:, 0], -decision[:, 0])
+    if model.pairs:
+        from streamsvm.model.model import count_votes
+
+        decision = count_votes(decision, len(model.classes)).astype(np.float64)
+    rows = np.arange(len(decision))
+    own = decision[rows, truth].copy()
+    decision[rows, truth] = -np.inf
+    margins: Float64 = own - decision.max(axis=1)
+    decision[rows, truth] = own
+    return margins
+
+
+def _copy_row(model: Model, X: Rows) -> tuple[Int64, Float64]:
+    """Return the columns of a row that move f most, and its numbers there."""
+    if isinstance(X, CSR):
+        columns, values = X.indices.astype(np.int64), X.data.astype(np.float64)
+    else:
+        columns = np.flatnonzero(X.values[0])
+        values = X.values[0][columns].astype(np.float64)
+    moves = np.abs(values)
+    if model.expansion is None:
+        moves = np.abs(model.weights[:, columns] * values).max(axis=0, initial=0.0)
+    chosen = np.argsort(-moves, kind="stable")[:ENTRIES]
+    return columns[chosen], values[chosen]
