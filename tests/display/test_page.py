@@ -411,11 +411,15 @@ def test_page_shows_the_rows_with_the_worst_errors_and_columns_that_have_drifted
     f = model.decision_function(tmp_path / "b.csv")
     margins = np.where(np.array(y) == "yes", f, -f)
     expected = [f"r{k}" for k in np.argsort(margins, kind="stable")[:12]]
-    for data in ("b.zarr", "b.csv"):
-        sv.evaluate(tmp_path / "m", tmp_path / data, threads=2)
+    lines = (tmp_path / "b.csv").read_text().splitlines(keepends=True)
+    for name, part in (("b1.csv", lines[:900]), ("b2.csv", lines[:1] + lines[900:])):
+        (tmp_path / name).write_text("".join(part))
+    for data in (["b.zarr"], ["b.csv"], ["b1.csv", "b2.csv"]):
+        sv.evaluate(tmp_path / "m", [tmp_path / name for name in data], threads=2)
         found = read_run(tmp_path / "m").evaluation
         assert found is not None
         assert [one.id for one in found.worst] == expected
+        assert [f"r{one.row}" for one in found.worst] == expected
         assert [one.name for one in found.drift if one.is_notable] == ["age"]
         assert found.drift[0].difference == pytest.approx(0.5, abs=0.1)
     sv.report(str(tmp_path / "m"), tmp_path / "page.html")

@@ -189,10 +189,9 @@ def accumulate_rows(
     if (groups := rows.groups()) is None:
         found = empty()
         for one in decide_rows(model, rows, threads, None if found.samples is None else partial(_sample_batch, model)):
-            before_these = found.rows
             count_rows(model, found, one.decision, one.truth)
             if found.samples is not None:
-                found.samples.count_in(one.prepared, before_these)
+                found.samples.count_in(one.prepared)
             if stopwatch.due():
                 on_progress(found.rows)
         return found

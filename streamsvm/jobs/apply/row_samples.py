@@ -65,6 +65,10 @@ class RowSamples:
     sums: Float64 = field(default_factory=lambda: np.empty(0))
     """Of the columns, over ``rows`` rows; empty for rows that are too wide."""
     rows: int = 0
+    first: int = 0
+    """The number of the first row it was shown."""
+    seen: int = 0
+    """How many rows it was shown."""
 
     def add(  # noqa: PLR0917
         self, model: Model, X: Rows, decision: Float64, truth: Array, first: int, ids: Array | None = None
@@ -74,6 +78,8 @@ class RowSamples:
         """
         if not len(truth):
             return
+        self.first = self.first if self.seen else first
+        self.seen += len(truth)
         self._add_sums(X, model.columns)
         if model.numeric:
             error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
@@ -95,8 +101,10 @@ class RowSamples:
             self.worst.append(one)
         self._sort_worst()
 
-    def count_in(self, other: RowSamples, shift: int = 0) -> None:
-        """Add what another one has kept of other rows, whose numbers are ``shift`` larger than it knows."""
+    def count_in(self, other: RowSamples) -> None:
+        """Add what another one has kept of the rows that follow; one that counts from 0, as of a file, is numbered on."""
+        shift = self.seen if other.first == 0 else 0
+        self.first, self.seen = self.first if self.seen else other.first, self.seen + other.seen
         self._keep(other.hashes, other.points)
         self.worst += [one._replace(row=one.row + shift) for one in other.worst]
         self._sort_worst()
