@@ -249,13 +249,14 @@ def draw_evaluation(run: RunRecord) -> PagePart | None:
             e.precision_recall, "Precision and recall", ("recall, %", "precision, %"), _precision_text(e), chance=False
         )
     )
-    if len(e.classes) <= FEW_CLASSES:
-        shown = [measures, side_by_side(_confusion_table(e), _class_table(e))]
-    else:
-        shown = [measures, _confusion_table(e), side_by_side(_class_table(e), _list_confusions(e))]
-    shown += [side_by_side(*curves)] if any(curves) else []
     chosen = run.threshold()
-    shown += _draw_thresholds(e, 0.0 if chosen is None else chosen.value)
+    own = 0.0 if chosen is None else chosen.value
+    if len(e.classes) <= FEW_CLASSES:
+        shown = [measures, side_by_side(_confusion_table(e, own), _class_table(e))]
+    else:
+        shown = [measures, _confusion_table(e, own), side_by_side(_class_table(e), _list_confusions(e))]
+    shown += [side_by_side(*curves)] if any(curves) else []
+    shown += _draw_thresholds(e, own)
     return PagePart("evaluation", "Quality", _evaluated_lead(e), element("div", *shown))
 
 
@@ -439,7 +440,7 @@ def _list_confusions(e: Evaluated) -> Markup | None:
     return table(("true", "taken for", "rows", "of the class"), rows, caption="Most frequent confusions", kind="words")
 
 
-def _confusion_table(e: Evaluated) -> Markup:
+def _confusion_table(e: Evaluated, threshold: float) -> Markup:
     """Return the table of true by predicted classes; the larger its share of the row, the darker a cell."""
     if len(e.classes) > MAX_TABLE_CLASSES or len(e.truths) > MAX_TABLE_CLASSES:
         return element("p", f"{len(e.classes)} classes: their confusion table is in evaluation.json.", class_="lead")
@@ -451,7 +452,7 @@ def _confusion_table(e: Evaluated) -> Markup:
     head = ["true / predicted", *(shorten(name, 12) for name in e.classes)]
     caption = "Confusion: true class down, predicted across"
     if e.AUC is not None and len(e.classes) == 2:
-        caption += f"; {shorten(e.classes[1], 16)} where f(x) > 0"
+        caption += f"; {shorten(e.classes[1], 16)} where f(x) > {threshold:.4g}".replace("-", "−")
     return table(head, rows, kind="heat", caption=caption)
 
 
@@ -521,7 +522,8 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     if run.is_regression:
         return _draw_residuals(known[0][0], run)
     binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
-    what = "y f(x)" if binary else "how far the value of the true class is above the largest of the others"
+    of_f = "y f(x)" if run.threshold() is None else "y (f(x) − the threshold)"
+    what = of_f if binary else "how far the value of the true class is above the largest of the others"
     lead = (
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
     )

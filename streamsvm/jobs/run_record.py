@@ -229,7 +229,8 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
         else:
             truth = to_model[part.codes]
             known = truth >= 0
-            margins.append(_margins(model.decision(part.X)[known], truth[known]))
+            decision = model.decision(part.X)[known]
+            margins.append(_margins(decision - model.threshold if decision.shape[1] == 1 else decision, truth[known]))
             truths.append(truth[known])
         if store.layout.columns <= WIDEST:
             means.append(_means(part.X, store.layout.columns))
@@ -237,7 +238,8 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []
-    return {"margins": {**found, "loss": values}, "feature_drift": drift}
+    shown = values if not model.threshold else []  # of two classes it lies at two places
+    return {"margins": {**found, "loss": shown}, "feature_drift": drift}
 
 
 def _margins(decision: Float64, truth: Int32) -> Float64:
@@ -342,7 +344,7 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
         if accumulator.probabilities.figures() is not None:
             record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
-            record |= build_curves(accumulator.ranking.counts, model.classes, accumulator.positive)
+            record |= build_curves(accumulator.ranking.counts, model.classes, accumulator.positive, model.threshold)
     if accumulator.samples is not None:
         record |= describe_samples(accumulator.samples, model, list(getattr(accumulator, "truths", ())))
         if accumulator.samples.means is not None:
@@ -432,7 +434,7 @@ def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
     return {name: counts.facts() for name, counts in both.items()}
 
 
-def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1) -> JsonObject:
+def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, threshold: float = 0.0) -> JsonObject:
     """Return ROC and precision over recall of the positive class, both by threshold, and the margins of both; ``counts``
     (2, bins) by rising value.
     """
@@ -453,7 +455,7 @@ def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1) -> Js
         "roc": roc,
         "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
         "thresholds": np.array(found).T.tolist(),
-        "margins": _margins_of_counts(values, counts[:, used], classes),
+        "margins": _margins_of_counts(values - threshold, counts[:, used], classes),
     }
 
 

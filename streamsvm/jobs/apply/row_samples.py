@@ -158,7 +158,8 @@ def hash_rows(points: Float64) -> UInt64:
 def _measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
     """Return how far the true class is above all others, (n,): below 0 where the answer is wrong."""
     if decision.shape[1] == 1:
-        return np.where(truth == 1, decision[:, 0], -decision[:, 0])
+        beyond: Float64 = decision[:, 0] - model.threshold
+        return np.where(truth == 1, beyond, -beyond)
     if model.pairs:
         from streamsvm.model.model import count_votes
 
