@@ -170,6 +170,8 @@ def test_validation_best_C_of_a_path_is_the_model(store: Path, tmp_path: Path) -
     assert len(set(errors.values())) > 1
     assert (tmp_path / "m.ssvm").read_bytes() == (tmp_path / f"m.C={best}.ssvm").read_bytes()
     np.testing.assert_array_equal(result.model.weights, load(tmp_path / "m.ssvm").weights)
+    inside = best == "0.1"
+    assert any("that was tried" in line for line in result.notices) != inside
     said = {C: load(tmp_path / f"m.C={C}.ssvm").provenance["certificates"][0]["C"] for C in errors}
     assert {C: float(C) for C in errors} == said
 

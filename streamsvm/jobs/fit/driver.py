@@ -109,7 +109,13 @@ from streamsvm.jobs.fit.plan import (
     with_features,
 )
 from streamsvm.jobs.fit.resume import MIN_GROUPS, complete_identity, plan_fit
-from streamsvm.jobs.fit.validate import best_cost, evaluator_for, open_training_store, unbalanced_notice
+from streamsvm.jobs.fit.validate import (
+    best_cost,
+    edge_of_costs_notice,
+    evaluator_for,
+    open_training_store,
+    unbalanced_notice,
+)
 from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
@@ -677,6 +683,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *unscaled_notice(job, store),
         *idle_settings(job, plan),
         *unbalanced_notice(plan, training),
+        *edge_of_costs_notice(plan, training),
         *threshold_notice(models[best_cost(plan, training)]),
     )
     warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))

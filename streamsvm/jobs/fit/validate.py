@@ -299,6 +299,17 @@ def unbalanced_notice(plan: Plan, training: Training) -> list[str]:
     return [] if found is None else [found]
 
 
+def edge_of_costs_notice(plan: Plan, training: Training) -> list[str]:
+    """Return a notice where the C that held-out rows chose is the least or the largest of several."""
+    from streamsvm.jobs.tune.search import edge_notice, next_beyond  # only where there is a choice
+
+    if not training.held or len(plan.costs) < 2:
+        return []
+    best, tried = best_cost(plan, training), sorted(plan.costs)
+    beyond = next_beyond(tried, best)
+    return [] if beyond is None else [edge_notice("C", tried, best, beyond)]
+
+
 def name_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
     """Return a score as records have it: an 'error' where it is the usual one, else a 'score' with its measure."""
     if measure in {ERROR, RMSE}:

@@ -137,12 +137,12 @@ def _beyond_edge(known: Sequence[Score], measure: Measure) -> Cell | None:
     """Return the cell beyond the edge at which the best point lies; None where it lies at none."""
     best = best_of(known, measure)
     tried = sorted({score.loss_weight for score in known if _is_beside(score, best)})
-    value = _next_beyond(tried, best.loss_weight, BEYOND)
+    value = next_beyond(tried, best.loss_weight)
     bounds = COST if best.nu is None else SHARE
     if value is not None and bounds.holds(value):
         return _cell_at(best, [value])
     widths = sorted({s.gamma for s in known if s.gamma is not None and s.landmarks == best.landmarks})
-    width = None if best.gamma is None or len(widths) < 2 else _next_beyond(widths, best.gamma, BEYOND)
+    width = None if best.gamma is None or len(widths) < 2 else next_beyond(widths, best.gamma)
     if width is None:
         return None
     return _cell_at(best._replace(gamma=width), tried)
@@ -153,7 +153,7 @@ def _is_beside(score: Score, best: Score) -> bool:
     return (score.landmarks, score.gamma) == (best.landmarks, best.gamma)
 
 
-def _next_beyond(tried: Sequence[float], best: float, factor: float) -> float | None:
+def next_beyond(tried: Sequence[float], best: float, factor: float = BEYOND) -> float | None:
     """Return the next value beyond the edge, to four digits; None where the best one is inside."""
     if best not in {tried[0], tried[-1]}:
         return None
@@ -192,7 +192,7 @@ def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) ->
         axes["gamma"] = ([s.gamma for s in scores if s.gamma is not None], best.gamma)
     for name, (values, value) in axes.items():
         tried = sorted(set(values))
-        beyond = _next_beyond(tried, value, BEYOND) if len(tried) > 1 else None
+        beyond = next_beyond(tried, value) if len(tried) > 1 else None
         if beyond is not None and (name != "nu" or beyond <= 1.0):
             found.append(edge_notice(name, tried, value, beyond, "" if refined else "--refine goes on there, or try "))
     return tuple(found)
