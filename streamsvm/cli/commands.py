@@ -242,7 +242,8 @@ def make_command(
 
 def argument_name(field: Field) -> str:
     """Return the name of an argument in the help: STORE, SOURCE..."""
-    return (field.option.metavar or field.name.upper()) + ("..." if field.is_list else "")
+    name = (field.option.metavar or field.name.upper()) + ("..." if field.is_list else "")
+    return name if field.required else f"[{name}]"
 
 
 def describe_option(field: Field) -> str:
@@ -452,7 +453,12 @@ def fit_or_plan(
     settings: Sequence[str] = (),
     **values: OptionValue,
 ) -> None:
-    """Run ``fit``; with --dry-run print the plan."""
+    """Run ``fit``; with --dry-run print the plan. Without a model, propose the whole command."""
+    if values["model"] is None and values["store"] is not None and config is None:
+        from streamsvm.jobs.fit.files import missing_model
+
+        named = {**values, "model": f"{Path(values['store']).name.partition('.')[0]}.ssvm"}
+        raise missing_model(build_job("fit", named, config, settings))
     job = build_job("fit", values, config, settings)
     if dry_run:
         show_plan(job, as_json=as_json)

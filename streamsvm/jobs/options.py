@@ -97,14 +97,14 @@ class ClusterOptions(Checked):
     ] = False
 
 
+PAGE = Option("Also draw the page of the run, as 'streamsvm report' does: an HTML file.", "output", metavar="PATH")
+
+
 @option_group
 class PageOptions(Checked):
     """Whether a run also leaves a page to look at."""
 
-    report: Annotated[
-        str | None,
-        Option("Also draw the page of the run, as 'streamsvm report' does: an HTML file.", "output", metavar="PATH"),
-    ] = None
+    report: Annotated[str | None, PAGE] = None
 
 
 @option_group

@@ -24,32 +24,41 @@ from typing import NamedTuple
 
 from streamsvm import __version__
 from streamsvm.aliases import JsonObject
+from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values, options_of
 from streamsvm.engine.executor import Executor
-from streamsvm.errors import ExistsError, StreamSVMError, UsageError
+from streamsvm.errors import ExistsError, StreamSVMError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import HELD_OUT, INDICATOR, FitFilesJob, FitJob
+from streamsvm.jobs.fit.job import ERROR, HELD_OUT, INDICATOR, SKIP, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
 from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest, rejects_path, settings_of
 from streamsvm.jobs.without_effect import without_effect
-from streamsvm.outputs import MODEL, Output, claim, output_path
+from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
 from streamsvm.regular import is_there
 from streamsvm.store.format import manifest as manifests
+from streamsvm.store.sources import open_source
 from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+from streamsvm.store.sources.description import guess_label
 from streamsvm.store.sources.files import detect, expand
 from streamsvm.store.sources.missing import FILLED
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import UNLABELED
+from streamsvm.store.sources.table import TableSource
+from streamsvm.tasks import REGRESSION
 from streamsvm.types import Report, silent
 
 CLOCK_NANOSECONDS = 2_000_000_000
 """A file that was written so shortly before it was read may have been written again with the same time."""
+NO_PAGE = "none"
+"""What --report says where no page is to be drawn."""
+NO_LABEL = "none"
+"""What --label says where no column is the label."""
 IngestRows = Callable[[IngestJob, Report], JobResult]
 """Writes rows of a program to the store of a job."""
 
@@ -84,8 +93,10 @@ def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | No
     if not job.is_of_files:
         result = fit(job.store_job(job.store), report, executor)
         return replace(result, notices=(*result.notices, *without_effect(job, _idle_on_stores())))
-    _check_model(job)
-    return fit_cached(job, cache_files(job, report, executor), report, executor)
+    asked, table = plan_ingest(job)
+    job = replace(job, report=page_of(job))
+    _check_outputs(job)
+    return fit_cached(job, cache_files(asked, report, executor, table=table), report, executor)
 
 
 def fit_cached(
@@ -137,17 +148,26 @@ def job_of_store(job: FitFilesJob) -> FitJob:
     return job.store_job(asked.store, table=table)
 
 
+def page_of(job: FitFilesJob) -> str | None:
+    """Return where the page of a fit of files is drawn; None where it is not."""
+    if job.report is None:
+        return str(Path(job.model).with_suffix(".html"))
+    return None if job.report == NO_PAGE else job.report
+
+
 def _idle_on_stores() -> Mapping[str, Sequence[str]]:
     """The options that say how files are read, by the reason why they have no effect."""
     of_files = {field.name for field in options_of(FitFilesJob)} - {field.name for field in options_of(FitJob)}
     return {"a store is fitted, whose rows are as they were ingested": sorted(of_files)}
 
 
-def _check_model(job: FitFilesJob) -> None:
+def _check_outputs(job: FitFilesJob) -> None:
     """Raise ExistsError before the files are read for a model that must not be replaced."""
     costs = list(job.C) if isinstance(job.C, tuple) else [1.0]
     if not job.resume:
-        claim([Output(path, MODEL) for path in path_names(Path(job.model), costs).values()], overwrite=job.overwrite)
+        outputs = [Output(path, MODEL) for path in path_names(Path(job.model), costs).values()]
+        outputs += [] if job.report is None else [Output(Path(job.report), PAGE)]
+        claim(outputs, overwrite=job.overwrite)
 
 
 def _best_path(job: FitFilesJob, result: FitResult) -> Path:
@@ -159,11 +179,11 @@ def _best_path(job: FitFilesJob, result: FitResult) -> Path:
 # -- the cache ---------------------------------------------------------------------------------------------------------
 
 
-def cache_files(job: FitFilesJob, report: Report = silent, executor: Executor | None = None) -> Cached:
-    """Return the store of the files of a job: the one that is there, if it is of these files as they are now, or a new
-    one. Raises ExistsError for a store that no fit has made, and what ``ingest`` raises.
+def cache_files(asked: IngestJob, report: Report = silent, executor: Executor | None = None, *, table: bool) -> Cached:
+    """Return the store of an ingest: the one that is there, if it is of these files as they are now, or a new one.
+
+    Raises ExistsError for a store that no fit has made, and what ``ingest`` raises.
     """
-    asked, table = plan_ingest(job)
     found = read_cache(asked, table=table)
     if found is not None:
         return found
@@ -186,7 +206,33 @@ def plan_ingest(job: FitFilesJob) -> tuple[IngestJob, bool]:
     name = "standard-input" if piped else sources[0].name
     place = Path(job.model or name).with_name(f"{name}.zarr") if job.cache is None else Path(job.cache)
     asked = job.ingest_job(sources, output_path(place), table=form in TABLES).with_schema()
+    if form in TABLES and asked.label is None and not piped:
+        raise UsageError(f"which column of {sources[0]} is the label?", hint=propose_label(job, asked))
     return asked, form in TABLES
+
+
+def propose_label(job: FitFilesJob, asked: IngestJob) -> str:
+    """Return the command that fits the files of a job with the label that they most likely have, for a hint."""
+    options = replace(asked.options(), label=NO_LABEL, missing=ERROR, on_bad_line=SKIP)
+    options = replace(options, undecided={}, offsets=(), first_rows_only=True)
+    source = open_source(asked.sources, options)
+    assert isinstance(source, TableSource)
+    guess = guess_label(source)
+    shown = ", ".join(quote(value, 24) for value in guess.values)
+    task = {"task": REGRESSION} if guess.regression else {}
+    command = format_command("fit", job, label=guess.name, **task)
+    return f"perhaps {quote(guess.name)} ({shown}, ...): {command}"
+
+
+def missing_model(job: FitFilesJob) -> UsageError:
+    """Return the error for a fit of which no model is named, with the command for ``job``, which has a name for it."""
+    if not job.is_of_files:
+        return UsageError("no file is named for the model", hint=format_command("fit", job))
+    try:
+        plan_ingest(job)
+    except UsageError as error:
+        return error
+    return UsageError("no file is named for the model", hint=format_command("fit", job))
 
 
 def describe_contents(job: IngestJob) -> JsonObject:

@@ -15,6 +15,7 @@ from streamsvm.jobs.options import (
     AT_LEAST_ONE,
     COST,
     OVO,
+    PAGE,
     SHARE,
     STANDARDIZE,
     TIME,
@@ -349,6 +350,9 @@ class FitFilesJob(FitJob, RowsOptions):
             default="0.1",
         ),
     ] = None
+    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="MODEL.html, of files")] = (
+        None
+    )
     # None: what the kind of files wants
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,3 +213,37 @@ def _format_short(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, int | float) else str(value).removesuffix(" 00:00:00")
+
+
+LABEL_NAMES = ("label", "labels", "target", "y", "class", "outcome", "response", "output")
+"""What a column of labels is called in most tables."""
+LABEL_WORDS = (*LABEL_NAMES, "status", "type", "churn", "default", "fraud", "survived", "diagnosis")
+"""Words with which the name of such a column ends, where no column has one of the names above."""
+MOST_CLASSES = 50
+"""Distinct numbers among the first rows from which on labels are taken for numbers to predict."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGuess:
+    """A column that is most likely the label."""
+
+    name: str
+    values: tuple[str, ...]
+    """Some of its values in the first rows."""
+    regression: bool
+    """Whether they seem to be numbers to predict, and not classes."""
+
+
+def guess_label(source: TableSource) -> LabelGuess:
+    """Return the column of a table that is most likely the label, by name, else the last one."""
+    samples = source.first_values()
+    names = [name for name in samples if not (is_index_level(name) or is_unnamed(name))] or list(samples)
+    words = {name: re.split(r"[^a-z0-9]+", name.strip().lower()) for name in names}
+    called = [name for name in names if words[name] and "_".join(words[name]) in LABEL_NAMES]
+    ending = [name for name in names if words[name][-1] in LABEL_WORDS]
+    name = [*called, *ending[::-1], names[-1]][0]
+    values = pc.drop_null(samples[name])
+    distinct = values.unique()
+    is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
+    shown = tuple(str(value) for value in by_value(distinct.slice(0, 3)).to_pylist())
+    return LabelGuess(name, shown, is_number and len(distinct) > MOST_CLASSES)

@@ -113,6 +113,10 @@ class TableSource(BaseSource):
         for path in self._paths:
             yield from self._rows(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
 
+    def first_values(self) -> Mapping[str, Any]:
+        """Return the values of each column in the first rows that have any, by name."""
+        return self._samples(self._agreed)
+
     # The schema
 
     def _types_of_all_files(self) -> dict[str, pa.DataType]:
@@ -147,6 +151,8 @@ class TableSource(BaseSource):
         path, options = self._paths[0], self._options
         samples = self._samples(types) if options.recognize else {}
         planned = self._plan(types, samples or None)
+        if options.first_rows_only:
+            return planned
         census = new_census(planned, options.memory_limit)
         for file in self._paths if census.names else ():
             with closing(self._rows(file, CENSUS_ROWS, list(census.names), SourceFile(str(file)))) as read:
