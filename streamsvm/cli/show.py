@@ -11,7 +11,7 @@ import click
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib, percent, seconds_text, size_text
-from streamsvm.display.terminal import describe_fit, draw_fit_card, format_count, replace_nonfinite
+from streamsvm.display.terminal import align_columns, describe_fit, draw_fit_card, format_count, replace_nonfinite
 from streamsvm.errors import printable
 
 if TYPE_CHECKING:
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from streamsvm.jobs.synth import SynthResult
     from streamsvm.jobs.tune.job import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows with aligned columns: the first flush left, the others flush right."""
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
 
 def format_shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:
@@ -146,6 +138,9 @@ def describe_columns(result: DescribeResult) -> Iterator[str]:
     ]
     for line, column in zip(align_columns([head, *rows]), (None, *result.columns), strict=True):
         yield line if column is None else f"{line}  {column.becomes}"
+    yield from result.problems
+    if result.command:
+        yield f"it can be ingested like this: {result.command}"
     if result.schema_file is not None:
         yield f"written to {result.schema_file}: change it, then ingest with --schema {result.schema_file}"
 

@@ -258,6 +258,8 @@ def describe_event(event: JsonObject) -> list[str]:
         return [describe_fallback(event)]
     if event["event"] == "features":
         return [f"going on with kernel features in {event['arithmetic']}: {event['why']}"]
+    if event["event"] == "problems":
+        return list(event["lines"])
     return list(event["decided"]) if event["event"] in ("columns", "files") else []
 
 
@@ -303,6 +305,14 @@ def describe_fit(end: JsonObject) -> str:
 
 def _is_rounding_felt(end: JsonObject) -> bool:
     return bool(end.get("rounding", 0.0) > MIN_ROUNDING_SHARE * end.get("tolerance", 0.0) * abs(end["primal"]))
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows with aligned columns: the first flush left, the others flush right."""
+    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
 
 def format_count(count: float) -> str:

@@ -19,6 +19,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values, options_of
 from streamsvm.engine.executor import Executor
-from streamsvm.errors import ExistsError, StreamSVMError, UsageError, quote
+from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
@@ -36,7 +37,7 @@ from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.job import ERROR, HELD_OUT, INDICATOR, SKIP, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
 from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
-from streamsvm.jobs.ingest.run import CACHE, ingest, rejects_path, settings_of
+from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
 from streamsvm.regular import is_there
@@ -93,10 +94,17 @@ def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | No
     if not job.is_of_files:
         result = fit(job.store_job(job.store), report, executor)
         return replace(result, notices=(*result.notices, *without_effect(job, _idle_on_stores())))
-    asked, table = plan_ingest(job)
+    (asked, table), command = plan_ingest(job), partial(format_command, "fit", job)
     job = replace(job, report=page_of(job))
     _check_outputs(job)
-    return fit_cached(job, cache_files(asked, report, executor, table=table), report, executor)
+    try:
+        cached = cache_files(asked, report, executor, table=table)
+    except DataError as error:
+        from streamsvm.jobs.ingest.describe import add_problems
+
+        add_problems(error, asked, report, command)
+        raise
+    return fit_cached(job, cached, report, executor)
 
 
 def fit_cached(
@@ -191,7 +199,7 @@ def cache_files(asked: IngestJob, report: Report = silent, executor: Executor | 
         if is_there(path) and not _is_cache(path):
             raise ExistsError(f"{path} is there already, and no fit has made it", hint="pass --cache PATH")
     values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
-    made = ingest(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
+    made = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
     there = manifests.read(asked.store)
     return Cached(asked, table, there.facts, made.rows, made.notices)
 

@@ -8,27 +8,46 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
-from streamsvm.errors import ConfigError, MissingError, UsageError, printable, quote
+from streamsvm.aliases import ByName, JsonObject
+from streamsvm.config.job_file import format_command
+from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError, printable, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
 from streamsvm.regular import is_folder, is_there, open_regular
 from streamsvm.store.sources import open_source
-from streamsvm.store.sources.description import ColumnDescription, describe_columns
+from streamsvm.store.sources.bad_lines import BAD_LINES
+from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+from streamsvm.store.sources.description import (
+    MOST_BAD,
+    ColumnDescription,
+    Problem,
+    describe_columns,
+    guess_label,
+)
+from streamsvm.store.sources.options import bad_share
+from streamsvm.store.sources.schema import shell_word
 from streamsvm.store.sources.table import TableSource
+from streamsvm.types import Report
 
-if TYPE_CHECKING:
-    from streamsvm.store.sources.description import ColumnDescription
-
-
+Command = Callable[..., str]
+EXPLAINED = ("E-MISSING", "E-PARSE", "E-LABEL", "E-NONFINITE", "E-RANGE", "E-DTYPE", BAD_LINES)
+"""The codes of errors for values that are not in order."""
+MOST_ROWS = 1_000_000
+"""Rows that are looked through for what is not in order, once there is an error."""
+BAD_VALUES = ("unreadable", "infinite")
+"""The problems for which a line can be left out."""
+INFINITE = ("inf", "-inf")
+"""How infinite numbers are mostly written."""
+NO_STORE = "-"
+"""The name of the store where none is made."""
 LARGEST = 16 << 20
 """Bytes of a schema file."""
 ROLES = ("label", "id", "weight")
@@ -43,15 +62,22 @@ class DescribeResult(JobResult):
     """Each column, in the order of the table."""
     schema_file: Path | None
     """Where what would be done was written; None where it was not."""
+    problems: tuple[str, ...] = ()
+    """What is not in order in the columns, as the lines of a table; empty where all is."""
+    command: str = ""
+    """The command that ingests the table as it is; empty where nothing has to be changed."""
 
     def facts(self) -> JsonObject:
         """Return the result as JSON values."""
         path = None if self.schema_file is None else str(self.schema_file)
-        return {"columns": [asdict(column) for column in self.columns], "schema_file": path}
+        columns = [asdict(column) for column in self.columns]
+        return {"columns": columns, "schema_file": path, "command": self.command}
 
 
-def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
+def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = None) -> DescribeResult:
     """Read the sources of an ingest once and describe their columns; write a schema file where that is wanted.
+
+    ``most_rows``: how many of the first rows are enough; None: all are read.
 
     Raises UsageError for sources without named columns, what reading them raises, ExistsError.
     """
@@ -72,13 +98,116 @@ def describe(job: IngestJob, write: Path | None = None) -> DescribeResult:
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
     offsets = source.encoding().get("offsets", ())
-    found = describe_columns(source, replace(options, missing=stated.missing, offsets=offsets))
+    options = replace(options, missing=stated.missing, offsets=offsets)
+    found = describe_columns(source, options, most_rows)
     if path is not None:
         write_schema(path, found)
     asked = (
         () if stated.label else ("no column is the label yet: name it with --label, or as 'label' in the schema file",)
     )
-    return DescribeResult(tuple(found), path, notices=asked)
+    changes = suggest_changes(found, job)
+    if changes and not stated.label:
+        label = guess_label(source).name
+        changes["label"] = label
+        if any(column.name == label and column.missing for column in found):
+            changes["missing_label"] = "skip"
+    store = job.store if str(job.store) != NO_STORE else Path(f"{job.sources[0].name.partition('.')[0]}.zarr")
+    command = format_command("ingest", replace(job, store=store), **changes) if changes else ""
+    return DescribeResult(tuple(found), path, tuple(list_problems(found, changes)), command, notices=asked)
+
+
+def add_problems(error: DataError, job: IngestJob, report: Report, command: Command) -> None:
+    """Look for all that is not in order in the table of an ingest that ended with an error, where there is more than
+    that: report a table of it, and name in the error's hint the command that takes the table as it is.
+
+    ``command`` makes the command of some changed options.
+    """
+    if error.code not in EXPLAINED or job.cluster or job.repair or STANDARD_INPUT in map(str, job.sources):
+        return
+    try:
+        found = describe(job, most_rows=MOST_ROWS)
+    except StreamSVMError:
+        return  # the first error says enough
+    refused = [problem for column in found.columns for problem in column.problems if problem.refused]
+    if not refused or (len(refused) == 1 and error.code != BAD_LINES):
+        return
+    report({"event": "problems", "lines": list(found.problems)})
+    for line in found.problems:
+        error.add_note(line)
+    error.hint = f"in all {len(refused)} things are not in order; with them the table is read by: " + command(
+        **suggest_changes(found.columns, job)
+    )
+
+
+def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByName:
+    """Return the options, by field name, with which an ingest takes the columns as they are; empty where none is needed.
+
+    Of lines with values that cannot be read so many are left out as ``--max-bad`` allows. Where they are more, the
+    values are missing ones, if they are a few words, or else the column holds categories.
+    """
+    refused = [problem for column in columns for problem in column.problems if problem.refused]
+    found: ByName = {}
+    if any(problem.what == "missing" for problem in refused):
+        found["missing"] = "indicator"
+    if any(problem.what == "unlabeled" for problem in refused):
+        found["missing_label"] = "skip"
+    rows = max((column.rows for column in columns), default=0)
+    bad = sorted((one for one in refused if one.what in BAD_VALUES), key=lambda one: one.rows)
+    left, words, kinds = bad_share(job.max_bad) * rows, list[str](), list[str]()
+    for problem in bad:
+        if problem.rows <= left:
+            left -= problem.rows
+            found["on_bad_line"] = "skip"
+        elif problem.what == "infinite" or len(problem.values) < MOST_BAD:
+            words += problem.values or INFINITE
+        else:
+            kinds.append(f"{problem.column}=category")
+    if words:
+        found |= {"missing_words": (*job.missing_words, *dict.fromkeys(words))}
+        found |= {} if job.missing != "error" else {"missing": "indicator"}
+    if kinds:
+        found["columns_as"] = (*job.columns_as, *kinds)
+    return found
+
+
+def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iterator[str]:
+    """Yield a table of what is not in order, one line a problem: where, how many rows, what, and what is done."""
+    problems = [problem for column in columns for problem in column.problems]
+    if not problems:
+        return
+    rows = [[quote(one.column, 32), str(one.rows), *_describe_problem(one, changes)] for one in problems]
+    head = ["column", "rows", "what", "with the command below" if changes else "what becomes of it"]
+    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(4)]
+    for row in (head, *rows):
+        cells = [row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].ljust(widths[2]), row[3]]
+        yield "  ".join(cells).rstrip()
+
+
+def _describe_problem(problem: Problem, changes: ByName) -> tuple[str, str]:
+    """Return what is wrong, and what is done about it with the options and their ``changes``."""
+    shown = ", ".join(quote(value, 20) for value in problem.values)
+    what = f"{problem.text}: {shown}" if shown else problem.text
+    word = shell_word(problem.column)
+    done = {
+        "missing": "filled",
+        "unlabeled": "rows are left out",
+        "unreadable": "rows are left out",
+        "infinite": "rows are left out",
+        "future": "taken as it is written",
+        "alike": "different values",
+        "index": f"left out; --column {word}=number keeps it",
+        "unnamed": f"kept; --column {word}=drop leaves it out",
+    }
+    if not problem.refused:
+        return what, done[problem.what]
+    options = {"missing": "--missing indicator", "unlabeled": "--missing-label skip"}
+    done["missing"] = "filled with 0 and marked"
+    option = options.get(problem.what, "--on-bad-line skip")
+    if f"{problem.column}=category" in changes.get("columns_as", ()):
+        return what, f"a category: --column {word}=category"
+    if problem.what in BAD_VALUES and set(problem.values or INFINITE) <= set(changes.get("missing_words", ())):
+        return what, "missing values: --na"
+    return what, f"{done[problem.what]}: {option}"
 
 
 class SchemaFile(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.config.job_file import format_command
 from streamsvm.config.options import options_of
 from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
@@ -136,10 +137,22 @@ class IngestResult(JobResult):
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
     """Read the sources once and commit the store (and the test store), or leave nothing that could be taken for one.
 
-    A run that was stopped from outside, or by a disk that is full, is gone on with by the next one with the same job.
+    An error for a value that is not in order names all others, too, and the command that takes them. A run that was
+    stopped from outside, or by a disk that is full, is gone on with by the next one with the same job.
     Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
     ConfigError when another job was stopped there, InterruptedRun.
     """
+    try:
+        return ingest_sources(job, report, executor)
+    except DataError as error:
+        from streamsvm.jobs.ingest.describe import add_problems
+
+        add_problems(error, job, report, partial(format_command, "ingest", job))
+        raise
+
+
+def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
+    """Ingest, as ``ingest`` does; an error names the first value that is not in order."""
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
     wanted = count_wanted_threads(job.threads)

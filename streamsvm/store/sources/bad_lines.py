@@ -9,6 +9,7 @@ from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.outputs import REJECTS_HEADER
 
+BAD_LINES = "E-BAD-LINES"
 SKIPPED = "lines could not be read and were skipped"
 LISTED_REJECTS = 100_000
 """The most bad lines that are listed; more are only counted."""
@@ -38,9 +39,7 @@ class Rejects:
         if (last or self.read >= LINES_BEFORE_JUDGING) and self.count > share * self.read:
             found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
-            raise DataError(
-                f"{found}; {first}", code="E-BAD-LINES", hint="check the format, or pass a larger --max-bad"
-            )
+            raise DataError(f"{found}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
 
     def write(self, path: Path) -> str:
         """Write file, line, code and reason of every bad line as tab-separated text; return a notice that says so.

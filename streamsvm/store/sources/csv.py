@@ -6,7 +6,7 @@ by line and says what is wrong with which line, or leaves such lines out.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,7 @@ class CSVSource(TableSource):
         super().__init__(paths, options)
         self._column_types = self._types_to_read(self.schema)
 
-    def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def tables(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
         """Yield the rows of some columns, by default of all, as text."""
         types = self._types(self._paths[0])
         for path in self._paths:

@@ -203,4 +203,6 @@ def _check_header(name: str, fields: list[str]) -> None:
         found = f"all header names of {name} are numbers ({quote(fields[0], 24)}, ...)"
         raise DataError(found, code="E-HEADER", hint="pass --no-header if the first line is a row")
     if twice := sorted(field for field, times in Counter(fields).items() if times > 1):
-        raise DataError(f"the header of {name} names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")
+        numbers = sum(is_number(field) for field in fields)
+        hint = "pass --no-header if the first line is a row" if numbers else "rename a column"
+        raise DataError(f"the header of {name} names {quote(twice[0])} twice", code="E-HEADER", hint=hint)

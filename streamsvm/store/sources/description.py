@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamsvm.store.format.labels import similar_texts
 from streamsvm.store.sources.cell_parsing import (
+    TWO_DIGIT_YEARS,
     BadCell,
     MissingWords,
     is_text,
@@ -21,6 +25,7 @@ from streamsvm.store.sources.cell_parsing import (
     to_canonical_text,
     to_text,
 )
+from streamsvm.store.sources.encoding import unreadable_values
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     AMOUNT,
@@ -28,6 +33,7 @@ from streamsvm.store.sources.schema import (
     CALENDAR,
     CATEGORY,
     DROP,
+    EPOCH_SECONDS,
     HASHED,
     NUMBER,
     SINGLE,
@@ -51,6 +57,11 @@ from streamsvm.store.sources.table import TableSource
 
 MOST_DISTINCT = 10_000
 """The most distinct values of a column that are counted."""
+MOST_BAD = 4
+"""The most values of a column that are shown for what is wrong with them."""
+_INFINITE = r"(?i)^[+-]?inf(?:inity)?$"
+NOUNS = {NUMBER: "number", AMOUNT: "amount", BOOLEAN: "yes or no"}
+"""What values of a kind are; those of the other kinds that can be misread are dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,27 @@ class ColumnDescription:
     """The largest number or the last date."""
     example: str
     becomes: str
+    rows: int = 0
+    """The number of rows that were looked at."""
+    problems: tuple[Problem, ...] = ()
+    """What is not in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not in order in a column of a table, or that a reader may want to look at."""
+
+    column: str
+    what: str
+    """One of 'missing', 'unlabeled', 'unreadable', 'infinite', 'future', 'alike', 'index', 'unnamed'."""
+    rows: int
+    """The number of rows, or of values that look alike."""
+    text: str
+    """What it is, in words."""
+    values: tuple[str, ...] = ()
+    """Some of the values, each once."""
+    refused: bool = True
+    """Whether ``ingest`` refuses it with the options as they are."""
 
 
 @dataclass(slots=True)
@@ -87,7 +119,11 @@ class _ColumnFacts:
     least: Any = None
     most: Any = None
     whole: bool = True
-    infinite: bool = False
+    infinite: int = 0
+    unreadable: int = 0
+    bad: dict[str, None] = field(default_factory=dict)
+    """Some of the values that cannot be read."""
+    future: int = 0
 
     def add(self, values: Any, column: Column | None, words: MissingWords) -> None:
         if column is not None and column.kind in (*SINGLE, *CALENDAR):
@@ -96,6 +132,8 @@ class _ColumnFacts:
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         self.rows += len(values)
         self.missing += values.null_count
+        if column is not None:
+            self._find_faults(values, column, words)
         found = pc.drop_null(values.unique())
         if pa.types.is_dictionary(found.type):
             found = found.dictionary.take(found.indices)
@@ -108,14 +146,36 @@ class _ColumnFacts:
             self.more = len(self.distinct) > MOST_DISTINCT
         scale = _on_scale(found, column)
         if scale is not None and pa.types.is_floating(scale.type):
-            finite = pc.is_finite(scale)
-            self.infinite |= not pc.all(finite).as_py()
-            scale = scale.filter(finite)
+            scale = scale.filter(pc.is_finite(scale))
         if scale is not None and len(scale):
             self.whole &= pa.types.is_floating(scale.type) and bool((np.asarray(scale) % 1 == 0).all())
             lowest, highest = pc.min_max(scale).as_py().values()
             self.least = lowest if self.least is None else min(self.least, lowest)
             self.most = highest if self.most is None else max(self.most, highest)
+
+    def _find_faults(self, values: Any, column: Column, words: MissingWords) -> None:
+        """Count what cannot be read, and dates beyond today."""
+        wrong = unreadable_values(values, column, words, missing=True)
+        if wrong.any():
+            bad = as_text(values.filter(pa.array(wrong)))
+            endless = pc.match_substring_regex(bad, _INFINITE)
+            infinite = int(pc.sum(endless).as_py())
+            self.infinite += infinite
+            self.unreadable += len(bad) - infinite
+            for text in bad.filter(pc.invert(endless)).unique().slice(0, MOST_BAD).to_pylist():
+                if len(self.bad) < MOST_BAD:
+                    self.bad[text] = None
+        if column.kind in (YEARS, *CALENDAR) and column.form != EPOCH_SECONDS and not wrong.all():
+            good = values.filter(pa.array(~wrong)) if wrong.any() else values
+            try:
+                moments = dates(good, column.name, column.form or "iso")
+            except BadCell:
+                return
+            self.future += pc.sum(pc.greater(moments, pa.scalar(_tomorrow(), moments.type))).as_py() or 0
+
+
+def _tomorrow() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None, microsecond=0) + timedelta(days=1)
 
 
 def _on_scale(values: Any, column: Column | None) -> Any:
@@ -134,14 +194,23 @@ def _on_scale(values: Any, column: Column | None) -> Any:
         return None
 
 
-def describe_columns(source: TableSource, options: SourceOptions) -> list[ColumnDescription]:
-    """Describe every column of a table, in the order of the table. Raises what reading it raises."""
-    schema = source.schema
+def describe_columns(
+    source: TableSource, options: SourceOptions, most_rows: int | None = None
+) -> list[ColumnDescription]:
+    """Describe every column of a table, in the order of the table, by all its rows or the first ones. Raises what
+    reading it raises.
+    """
+    schema, rows = source.schema, 0
     first = {c.name: c for c in reversed(schema.columns)}
+    first |= {name: Column(name, NUMBER) for name in options.undecided or ()}  # most of their values are numbers
     facts: dict[str, _ColumnFacts] = {}
-    for table in source.tables():
-        for name, values in zip(table.schema.names, table.columns, strict=True):
-            facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words)
+    with closing(source.tables()) as tables:
+        for table in tables:
+            for name, values in zip(table.schema.names, table.columns, strict=True):
+                facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words)
+            rows += table.num_rows
+            if most_rows is not None and rows >= most_rows:
+                break
     return [_description(name, found, schema, options) for name, found in facts.items()]
 
 
@@ -164,7 +233,38 @@ def _description(name: str, facts: _ColumnFacts, schema: Schema, options: Source
     share = facts.missing / max(1, facts.rows)
     least, most = _format_short(facts.least), _format_short(facts.most)
     distinct = min(len(facts.distinct), MOST_DISTINCT)
-    return ColumnDescription(name, kind, share, distinct, facts.more, least, most, facts.example, becomes)
+    problems = tuple(_find_problems(name, kind, columns, facts, options))
+    return ColumnDescription(
+        name, kind, share, distinct, facts.more, least, most, facts.example, becomes, facts.rows, problems
+    )
+
+
+def _find_problems(
+    name: str, kind: str, columns: Sequence[Column], facts: _ColumnFacts, options: SourceOptions
+) -> Iterator[Problem]:
+    """Yield what is not in order in a column."""
+    strict, undecided = options.on_bad_line == "error", name in (options.undecided or ())
+    if kind == "label" and facts.missing:
+        yield Problem(name, "unlabeled", facts.missing, "no label", refused=options.missing_label == "error")
+    if kind == "weight" and facts.missing:
+        yield Problem(name, "missing", facts.missing, "no weight", refused=strict)
+    if facts.missing and (undecided or (columns and columns[0].kind != TEXT)):
+        yield Problem(name, "missing", facts.missing, "no value", refused=options.missing == "error")
+    if facts.unreadable and (columns or undecided):
+        expected = NOUNS.get(columns[0].kind, "date") if columns else NOUNS[NUMBER]
+        yield Problem(name, "unreadable", facts.unreadable, f"no {expected}", tuple(facts.bad), strict or undecided)
+    if facts.infinite and columns:
+        yield Problem(name, "infinite", facts.infinite, "infinite", refused=strict)
+    if facts.future and columns:
+        pivot = f"; years of two digits are read as {TWO_DIGIT_YEARS}" if columns[0].form.endswith("%y") else ""
+        yield Problem(
+            name, "future", facts.future, f"later than today{pivot}", (_format_short(facts.most),), refused=False
+        )
+    if columns and columns[0].kind == CATEGORY and (same := similar_texts(sorted(facts.distinct))):
+        yield Problem(name, "alike", len(same), "differ by case or blanks only", tuple(same[:MOST_BAD]), refused=False)
+    if (is_index_level(name) or is_unnamed(name)) and kind not in ("label", "id", "weight"):
+        text = "without a name, a feature" if columns else "row numbers of a data frame, left out"
+        yield Problem(name, "unnamed" if columns else "index", facts.rows, text, refused=False)
 
 
 def _becomes(columns: Sequence[Column], schema: Schema) -> str:

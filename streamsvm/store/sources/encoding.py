@@ -360,16 +360,17 @@ def unreadable_rows(
         for name in column.sources:
             values = table.column(name)
             values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-            found |= _unreadable(values, column, words, missing=missing)
+            found |= unreadable_values(values, column, words, missing=missing)
     return found
 
 
-def _unreadable(values: Arrow, column: Column, words: MissingWords, *, missing: bool) -> NDArray[np.bool_]:
+def unreadable_values(values: Arrow, column: Column, words: MissingWords, *, missing: bool) -> NDArray[np.bool_]:
+    """Return which values of a column cannot be encoded, (n,); ``missing``: values may be missing, NaN is one."""
     if column.kind == TEXT:
         return np.zeros(len(values), np.bool_)
     if column.kind == NUMBER or column.kind in TEXT_WITH_MEANING:
         values = words.remove(values, number=True)
-    absent = values.is_null().to_numpy(zero_copy_only=False)
+    absent = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     wrong = _is_meaningless(values, column)
     if not missing:
         return wrong | absent

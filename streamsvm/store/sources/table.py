@@ -108,7 +108,7 @@ class TableSource(BaseSource):
             recorded["label_type"] = kind
         return recorded
 
-    def tables(self, columns: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def tables(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
         """Yield the rows of some columns, by default of all, as they are written."""
         for path in self._paths:
             yield from self._rows(path, CENSUS_ROWS, list(columns) or list(self._types(path)), SourceFile(str(path)))
