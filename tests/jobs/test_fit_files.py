@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,46 @@ def test_fit_of_a_table_is_the_same_from_a_file_several_files_and_a_frame(table:
     assert (one.model.weights == framed.model.weights).all()
     assert one.evaluation is not None
     assert one.evaluation.evaluation.rows > 10
+
+
+def test_all_problems_of_a_table_are_told_at_once_with_a_command_that_takes_it(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    refused = run("ingest", "train.csv", "s.zarr", "--label", "left")
+    assert refused.exit_code == 65
+    for told in ("'age' ", "'plan' ", "no number: 'oops'", "no label"):
+        assert told in refused.output
+    described = run("ingest", "train.csv", "s.zarr", "--label", "left", "--describe")
+    commands = [
+        output.partition(mark)[2].splitlines()[0]
+        for output, mark in (
+            (refused.output, "is read by: streamsvm "),
+            (described.output, "like this: streamsvm "),
+        )
+    ]
+    assert commands[0] == commands[1]
+    taken = run(*shlex.split(commands[0]))
+    assert taken.exit_code == 0, taken.output
+
+
+def test_fit_without_label_or_model_proposes_the_command(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    refused = run("fit", "train.csv")
+    assert refused.exit_code == 2
+    proposed = refused.output.partition("): streamsvm ")[2].splitlines()[0]
+    assert run(*shlex.split(proposed)).exit_code == 0
+    assert (table.parent / "train.ssvm").is_file()
+    assert (table.parent / "train.html").is_file()
+
+
+def test_codes_with_leading_zeros_are_text_and_few_odd_words_are_categories(tmp_path: Path) -> None:
+    rows = "".join(f"{k % 90 + 1:05d},{'YN01T'[k % 5]},{k % 7},{'ab'[k % 2]}\n" for k in range(900))
+    (tmp_path / "t.csv").write_text(f"zip,revolving,n,y\n{rows}")
+    sv.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label="y")
+    names = sv.open_store(tmp_path / "s.zarr").facts["names"]
+    assert "zip=00001" in names
+    assert "revolving=T" in names
 
 
 def test_fit_of_a_store_says_that_options_of_files_have_no_effect(table: Path, tmp_path: Path) -> None:

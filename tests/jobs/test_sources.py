@@ -145,7 +145,9 @@ def test_describe_what_a_table_holds(table: Path, form: str) -> None:
         assert seen == EXPECTED[column["name"]], column
         assert column["missing"] == (0.25 if column["name"] == "empty" else 0)
     lines = run("ingest", f"a.{form}", "s.zarr", "--describe").splitlines()
-    assert len(lines) == 1 + len(EXPECTED)
+    problems = lines[1 + len(EXPECTED) :]
+    assert [line.split()[0] for line in problems[:2]] == ["column", "'empty'"]
+    assert problems[-1].endswith(f"streamsvm ingest --label y --missing indicator a.{form} s.zarr")
     assert lines[1].startswith("no")
     assert not Path("s.zarr").exists()
 
