@@ -157,7 +157,7 @@ class _ColumnFacts:
         """Count what cannot be read, and dates beyond today."""
         wrong = unreadable_values(values, column, words, missing=True)
         if wrong.any():
-            bad = as_text(values.filter(pa.array(wrong)))
+            bad = to_text(values.filter(pa.array(wrong)))
             endless = pc.match_substring_regex(bad, _INFINITE)
             infinite = int(pc.sum(endless).as_py())
             self.infinite += infinite
@@ -168,7 +168,7 @@ class _ColumnFacts:
         if column.kind in (YEARS, *CALENDAR) and column.form != EPOCH_SECONDS and not wrong.all():
             good = values.filter(pa.array(~wrong)) if wrong.any() else values
             try:
-                moments = dates(good, column.name, column.form or "iso")
+                moments = parse_dates(good, column.name, column.form or "iso")
             except BadCell:
                 return
             self.future += pc.sum(pc.greater(moments, pa.scalar(_tomorrow(), moments.type))).as_py() or 0
@@ -345,5 +345,5 @@ def guess_label(source: TableSource) -> LabelGuess:
     values = pc.drop_null(samples[name])
     distinct = values.unique()
     is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
-    shown = tuple(str(value) for value in by_value(distinct.slice(0, 3)).to_pylist())
+    shown = tuple(str(value) for value in to_canonical_text(distinct.slice(0, 3)).to_pylist())
     return LabelGuess(name, shown, is_number and len(distinct) > MOST_CLASSES)
