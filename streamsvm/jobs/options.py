@@ -416,9 +416,12 @@ GENERATORS = "streamsvm.store.generators:GENERATORS"
 class SynthJob(NewStoreOptions):
     """What ``streamsvm synth`` is asked for; the keys of a job file are these fields and those of the groups."""
 
-    name: Annotated[str, Option("The generator.", choices=GENERATORS, beside=("names",))]
+    name: Annotated[str, Option("The generator.", choices=GENERATORS, beside=("names", "messy-table"))]
     store: Annotated[
-        str, Option("Where the store is written; of table and names also NAME.csv, rows of text as people have them.")
+        str,
+        Option(
+            "Where the store is written; of table, messy-table and names NAME.csv, rows of text as people have them."
+        ),
     ]
     rows: Annotated[
         int, Option("How many rows to make, those for testing included.", "output", bounds=AT_LEAST_ONE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shlex
 from pathlib import Path
@@ -157,3 +159,53 @@ def test_fit_of_a_store_says_that_options_of_files_have_no_effect(table: Path, t
     sv.synth("susy", tmp_path / "s.zarr", rows=500)
     found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", missing="mean")
     assert any("--missing" in notice and "as they were ingested" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_bad_values_of_every_kind_can_be_left_out_of_every_format(tmp_path: Path, form: str) -> None:
+    rows = 240
+    table: dict[str, list[Any]] = {
+        "number": [k % 7 / 2 for k in range(rows)],
+        "amount": [f"${k % 50}.25" for k in range(rows)],
+        "day": [f"2020-{k % 12 + 1:02d}-{k % 28 + 1:02d}" for k in range(rows)],
+        "weight": [1.0 + k % 2 for k in range(rows)],
+        "group": [f"g{k % 30}" for k in range(rows)],
+        "y": ["no", "yes"] * (rows // 2),
+    }
+    good = write_table(tmp_path / f"good.{form}", table)
+    sv.fit(good, tmp_path / "m.ssvm", label="y", weight="weight", drop="group", report="none")
+    for row, (name, bad) in enumerate(
+        [("number", math.inf), ("number", 1e300), ("amount", "much"), ("day", "2020-02-31"), ("weight", -1.0)]
+    ):
+        table[name][10 * row + 5] = bad
+    for row, name in enumerate(("amount", "weight", "group", "y")):
+        table[name][10 * row + 101] = None
+    path = write_table(tmp_path / f"bad.{form}", table)
+    options: dict[str, Any] = {"label": "y", "weight": "weight", "on_bad_line": "skip", "max_bad": "10%"}
+    store = tmp_path / "s.zarr"
+    assert sv.ingest(path, store, split_by="group", test_fraction=0.2, **options).facts()["rows"] < rows
+    found = sv.ingest(path, store, drop="group", missing="mean", overwrite=True, **options)
+    assert found.rows == rows - 7  # a missing amount is filled, and the group is not read
+    assert len((tmp_path / "s.zarr.rejects").read_text().splitlines()) == 1 + 7
+    assert (
+        sv.predict(tmp_path / "m.ssvm", str(path), tmp_path / "p.csv", on_bad_line="skip", max_bad="10%").rows
+        == rows - 4
+    )
+    assert sv.evaluate(tmp_path / "m.ssvm", str(path), on_bad_line="skip", max_bad="10%").evaluation.rows == rows - 7
+
+
+def write_table(path: Path, table: dict[str, list[Any]]) -> Path:
+    """A table as CSV, JSON lines or Parquet."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        rows = [
+            {key: row[key] for key in row} for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
+        ]
+        path.write_text("".join(json.dumps(row).replace("Infinity", "1e999") + "\n" for row in rows))
+    return path

@@ -97,9 +97,17 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
+    if source.form == "jsonl":  # whose lines are not read one by one where all of them must be in order
+        options = replace(options, on_bad_line="skip")
+        source = open_source(job.sources, options)
+        assert isinstance(source, TableSource)
     offsets = source.encoding().get("offsets", ())
-    options = replace(options, missing=stated.missing, offsets=offsets)
+    options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
     found = describe_columns(source, options, most_rows)
+    if options.rejects.count:
+        first, count = options.rejects.lines[0][3], options.rejects.count
+        lines = Problem("lines", "unreadable", count, first, refused=stated.on_bad_line == "error")
+        found[0] = replace(found[0], problems=(*found[0].problems, lines))
     if path is not None:
         write_schema(path, found)
     asked = (

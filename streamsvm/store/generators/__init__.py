@@ -25,6 +25,7 @@ FILE_GENERATORS = Registry(
     "generator of files",
     {
         "table": "streamsvm.store.generators.raw_table:RawTable",
+        "messy-table": "streamsvm.store.generators.raw_table:MessyTable",
         "names": "streamsvm.store.generators.raw_table:Names",
     },
 )

@@ -143,6 +143,54 @@ def _rule(seed: int) -> dict[str, Float64]:
 
 
 @dataclass(frozen=True, slots=True)
+class MessyTable:
+    """Orders as people send them: those of ``RawTable`` with all that is not in order in tables.
+
+    There is a column of row numbers without a name, zip codes that begin with zeros, members that are neither yes nor
+    no, regions with blanks and other cases, prices that are none, weights that are infinite, days to come and days that
+    no month has, and rows without a fate.
+    """
+
+    rows: int
+    """The number of rows to make."""
+    seed: int = 0
+    """What the random numbers are drawn from: equal seeds give equal files."""
+
+    header: ClassVar[tuple[str, ...]] = ("", *RawTable.header[:-1], "zip", RawTable.header[-1])
+    """The names of the columns."""
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all rows in order; see ``FileGenerator.tables``."""
+        first = 0
+        for k, table in enumerate(RawTable(self.rows, self.seed).tables()):
+            yield self._spoil(table, np.random.default_rng((self.seed, k, 1)), first)
+            first += table.num_rows
+
+    @staticmethod
+    def _spoil(table: pa.Table, rng: np.random.Generator, first: int) -> pa.Table:
+        n = table.num_rows
+        found = {"": pa.array(np.arange(first, first + n))}
+        found |= {name: table.column(name).combine_chunks() for name in RawTable.header[:-1]}
+        found["zip"] = pa.array([f"{code:05d}" for code in (300 * rng.random(n)).astype(int).tolist()])
+        found["fate"] = _missing(rng, 0.002, table.column("fate").combine_chunks())
+        for name, share, wrong in MESS:
+            texts = found[name].cast(pa.string())
+            drawn = pa.array(np.array(wrong)[rng.integers(0, len(wrong), n)])
+            found[name] = pc.if_else(pa.array(rng.random(n) < share), drawn, texts)
+        return pa.table(list(found.values()), names=list(found))
+
+
+MESS = (
+    ("day", 0.0005, ("28-Feb-29", "31-Feb-12")),
+    ("price", 0.001, ("on request",)),
+    ("member", 0.3, ("0", "1", "R", "?")),
+    ("weight", 0.0005, ("inf", "heavy")),
+    ("region", 0.1, ("North ", "south", "EAST")),
+)
+"""Of a column, the share of rows with a value that is not in order, and what such values are."""
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """Short names and one of two classes, as the module describes them."""
 

@@ -31,7 +31,8 @@ class Rejects:
         """Note a bad line."""
         self.count += 1
         if len(self.lines) < LISTED_REJECTS:
-            reason = error.message.partition(f"line {number}")[2].lstrip(":, ") or error.message
+            place = f"line {number}" if f"line {number}" in error.message else f"row {number}"
+            reason = error.message.partition(place)[2].lstrip(":, ") or error.message
             self.lines.append((name, number, error.code, reason))
 
     def check(self, share: float, *, last: bool = False) -> None:

@@ -45,6 +45,8 @@ class CSVSource(TableSource):
     """CSV and TSV files. Files without a header are matched by the position of their columns."""
 
     form = "csv"
+    counts_lines = True
+    leaves_out_bad_values = True
     hashes_as_it_reads = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:

@@ -246,13 +246,16 @@ class BadLineFilter:
         """Whether an amount, date, yes or no cannot be read, or a weight is negative."""
         weight = self._columns.weight
         columns = [c for name, c in self._columns.read.items() if name in table.column_names]
-        if weight in table.column_names and (pc.min(table.column(weight)).as_py() or 0) < 0:
+        weights = table.column(weight) if weight in table.column_names else None
+        if weights is not None and pa.types.is_floating(weights.type) and (pc.min(weights).as_py() or 0) < 0:
             return True
         return bool(unreadable_rows(table, columns, self._columns.words, missing=True).any())
 
     def _may_miss(self, name: str) -> bool:
         if name == self._columns.label:
             return self._columns.skip_unlabeled
+        if name == self._columns.weight:
+            return False
         return self._columns.missing or name not in self._columns.numbers | self._columns.text
 
     def _good_parts(self, block: bytes, before: int) -> Iterator[bytes]:

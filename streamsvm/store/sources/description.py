@@ -25,7 +25,7 @@ from streamsvm.store.sources.cell_parsing import (
     to_canonical_text,
     to_text,
 )
-from streamsvm.store.sources.encoding import unreadable_values
+from streamsvm.store.sources.encoding import are_no_weights, unreadable_values
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     AMOUNT,
@@ -125,7 +125,7 @@ class _ColumnFacts:
     """Some of the values that cannot be read."""
     future: int = 0
 
-    def add(self, values: Any, column: Column | None, words: MissingWords) -> None:
+    def add(self, values: Any, column: Column | None, words: MissingWords, *, is_weight: bool = False) -> None:
         if column is not None and column.kind in (*SINGLE, *CALENDAR):
             values = words.remove(values, number=True)
         if pa.types.is_floating(values.type):
@@ -134,6 +134,10 @@ class _ColumnFacts:
         self.missing += values.null_count
         if column is not None:
             self._find_faults(values, column, words)
+        if is_weight:
+            wrong = values.filter(pc.and_(pa.array(are_no_weights(values)), values.is_valid()))
+            self.unreadable += len(wrong)
+            self.bad |= dict.fromkeys(to_text(wrong.unique().slice(0, MOST_BAD - len(self.bad))).to_pylist())
         found = pc.drop_null(values.unique())
         if pa.types.is_dictionary(found.type):
             found = found.dictionary.take(found.indices)
@@ -207,7 +211,8 @@ def describe_columns(
     with closing(source.tables()) as tables:
         for table in tables:
             for name, values in zip(table.schema.names, table.columns, strict=True):
-                facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words)
+                is_weight = name == schema.weight
+                facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words, is_weight=is_weight)
             rows += table.num_rows
             if most_rows is not None and rows >= most_rows:
                 break
@@ -246,8 +251,8 @@ def _find_problems(
     strict, undecided = options.on_bad_line == "error", name in (options.undecided or ())
     if kind == "label" and facts.missing:
         yield Problem(name, "unlabeled", facts.missing, "no label", refused=options.missing_label == "error")
-    if kind == "weight" and facts.missing:
-        yield Problem(name, "missing", facts.missing, "no weight", refused=strict)
+    if kind == "weight" and facts.missing + facts.unreadable:
+        yield Problem(name, "unreadable", facts.missing + facts.unreadable, "no weight", tuple(facts.bad), strict)
     if facts.missing and (undecided or (columns and columns[0].kind != TEXT)):
         yield Problem(name, "missing", facts.missing, "no value", refused=options.missing == "error")
     if facts.unreadable and (columns or undecided):

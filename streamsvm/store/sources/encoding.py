@@ -30,6 +30,8 @@ from streamsvm.store.sources.cell_parsing import (
     RECORDED_MISSING_HINT,
     TWO_DIGIT_YEARS,
     UTC_ZONE,
+    WEIGHT_HINT,
+    WRITTEN_HINT,
     Arrow,
     BadCell,
     MissingWords,
@@ -51,6 +53,7 @@ from streamsvm.store.sources.cell_parsing import (
     to_canonical_text,
     to_float32,
     to_numpy,
+    to_text,
 )
 from streamsvm.store.sources.offsets import LARGEST_EXACT
 from streamsvm.store.sources.options import SourceOptions
@@ -80,6 +83,7 @@ TEXT_WITH_MEANING = (AMOUNT, BOOLEAN, YEARS, *CALENDAR)
 _PLAIN_NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 GROUP_SALT = "group"
 """Hashed with the text of a group, which sets these hashes apart from those of columns."""
+MISSING_TEXT = "the value is missing"
 NESTED_HINT = "give the column the kind it had in training"
 
 
@@ -349,6 +353,46 @@ def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floa
     row, column = np.divmod(keys[sums != 0], width)
     indptr = np.searchsorted(row, np.arange(rows + 1)).astype(np.int64)
     return CSR(sums[sums != 0], column.astype(np.int32), indptr)
+
+
+def find_bad_cells(
+    table: pa.RecordBatch, schema: Schema, options: SourceOptions, *, features: bool
+) -> dict[int, BadCell]:
+    """Return the first bad cell of each row that cannot be encoded, by row: a feature that cannot be read, or is missing
+    where it must not be (if ``features`` are looked at), a weight that is none, a label or a group that is missing.
+    """
+    found: dict[int, BadCell] = {}
+
+    def note(mask: NDArray[np.bool_], name: str, code: str, text: str, hint: str) -> None:
+        for row in np.flatnonzero(mask).tolist():
+            if row not in found:
+                value = table.column(name)[row].as_py()
+                found[row] = BadCell(
+                    row, name, code, text.format(quote(value)) if value is not None else MISSING_TEXT, hint
+                )
+
+    missing = options.missing != "error"
+    for column in schema.columns if features else ():
+        for name in column.sources:
+            wrong = unreadable_values(table.column(name), column, options.words, missing=missing)
+            if wrong.any():
+                note(wrong, name, "E-PARSE", "{} cannot be read", WRITTEN_HINT)
+    if schema.weight is not None:
+        note(are_no_weights(table.column(schema.weight)), schema.weight, "E-RANGE", "{} is no weight", WEIGHT_HINT)
+    for required in (schema.split, None if options.missing_label == "skip" else schema.label):
+        if required is not None:
+            absent = table.column(required).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+            note(absent, required, "E-MISSING", MISSING_TEXT, MISSING_HINT)
+    return found
+
+
+def are_no_weights(values: Arrow) -> NDArray[np.bool_]:
+    """Return which values of a column are not numbers of 0 or more that float32 can hold, (n,)."""
+    if is_text(values.type):
+        texts = to_text(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)
+        values = _numbers_of(pc.utf8_trim_whitespace(texts))
+    given = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return ~((given >= 0) & (given <= float(np.finfo(np.float32).max)))
 
 
 def unreadable_rows(

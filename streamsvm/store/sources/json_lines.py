@@ -43,6 +43,7 @@ class JSONLinesSource(TableSource):
     """JSON lines. The columns are the keys of the first rows; a key that is not there is missing."""
 
     form = "jsonl"
+    counts_lines = True
     hashes_as_it_reads = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:

@@ -95,12 +95,15 @@ MISSING_LABEL = Option(
     formats=TABLES,
 )
 ON_BAD_LINE = Option(
-    "Text: a line that cannot be read is an error, or is left out (skip) and listed in NAME.rejects beside the output.",
+    "Text and tables: a line, or row, that cannot be read is an error, or is left out (skip) and listed in NAME.rejects "
+    "beside the output.",
     "faults",
     choices=("error", "skip"),
-    formats=TEXT,
+    formats=(*TEXT, "parquet"),
 )
-MAX_BAD = Option("The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=TEXT)
+MAX_BAD = Option(
+    "The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=(*TEXT, "parquet")
+)
 ON_DUPLICATE = Option(
     "Svmlight: what to do with an index that occurs twice in a row.",
     "faults",

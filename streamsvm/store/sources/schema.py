@@ -219,7 +219,7 @@ class Schema:
             raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
         found = recorded if options.label is None else label_of(self._without_dropped(names), options.label, where)
-        weight = self.weight if self.weight in names else None
+        weight = self.weight if self.weight in names and not options.unlabeled else None
         ids = self.id_column if self.id_column in names else None
         if options.id_column is not None:
             (ids,) = check_named([options.id_column], names, "--id", where)

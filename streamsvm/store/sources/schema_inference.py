@@ -67,6 +67,8 @@ MOSTLY_NUMBERS = 0.9
 SOME_NUMBERS = 0.1
 """That share for columns with fewer than ``SEVERAL_WORDS`` distinct words that are not numbers."""
 SEVERAL_WORDS = 3
+SEVERAL_TEXTS = 20
+"""Of fewer different texts one that is no amount, or no date, is no mistake: the column holds categories."""
 _LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
 SOME_WRONG_DAYS = 0.5
 """From this share of impossible dates on a column of text is not taken for dates."""
@@ -123,6 +125,8 @@ def plan_schema(
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
         stated = stated_kinds.get(name) or (() if sample is None else recognize(name, sample, options))
+        if not stated and name not in asked and _are_numbers_with_mistakes(column_types[name], sample, options):
+            stated = AMOUNT, "", "unasked"
         try:
             if DROP not in stated:
                 _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
@@ -286,7 +290,8 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     texts = _without(every, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
         return (CATEGORY, "") if len(every) else ("", "")
-    if parse_amounts_or_null(texts).null_count == 0:
+    amounts = parse_amounts_or_null(texts)
+    if amounts.null_count == 0 or _are_amounts_with_mistakes(texts, amounts):
         is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
         return (CATEGORY if is_code else AMOUNT), ""
     commas = pc.any(pc.match_substring(texts, ",")).as_py()
@@ -296,6 +301,7 @@ def recognize_text(sample: Any) -> tuple[str, str]:
         return AMOUNT, DECIMAL_COMMA
     forms = [form for form in DATES if parse_dates_or_null(texts, form).null_count == 0]
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
+    forms = forms or [form for form in DATES if _are_nearly_all(parse_dates_or_null(texts, form))]
     if forms:
         return (DATE, forms[0]) if len(_day_orders(forms)) == 1 else (CATEGORY, "")
     words = texts.filter(pc.invert(pc.match_substring_regex(texts, _LIKE_A_NUMBER)))
@@ -303,6 +309,24 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     share = 1 - pc.mean(pc.is_in(values.filter(pc.is_in(values, value_set=texts)), value_set=words)).as_py()
     least = MOSTLY_NUMBERS if len(words) >= SEVERAL_WORDS else SOME_NUMBERS
     return ("", "") if share >= least else (CATEGORY, "")
+
+
+def _are_amounts_with_mistakes(texts: Any, parsed: Any) -> bool:
+    """Whether nearly all texts are amounts, most of them written as no plain number is."""
+    written = pc.sum(pc.invert(pc.match_substring_regex(texts, r"^[+-]?[\d.]*$"))).as_py()
+    return 2 * written > len(texts) and _are_nearly_all(parsed)
+
+
+def _are_numbers_with_mistakes(kind: pa.DataType, sample: Any, options: SourceOptions) -> bool:
+    """Whether a column of text whose kind no option states holds numbers, but for rows that are to be left out."""
+    if options.on_bad_line != "skip" or sample is None or not is_text(kind) or sample.null_count == len(sample):
+        return False
+    return ALL_TEXT not in options.categorical and options.hash_bits is None and recognize_text(sample) == ("", "")
+
+
+def _are_nearly_all(parsed: Any) -> bool:
+    """Return whether so few of many different texts cannot be read that these are mistakes."""
+    return len(parsed) >= SEVERAL_TEXTS and parsed.null_count <= (1 - MOSTLY_NUMBERS) * len(parsed)
 
 
 def _without(texts: Any, words: tuple[str, ...]) -> Any:

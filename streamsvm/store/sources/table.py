@@ -15,13 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, to_canonical_text, with_words_missing
-from streamsvm.store.sources.encoding import TableEncoder, batch_rows
+from streamsvm.store.sources.encoding import TableEncoder, batch_rows, find_bad_cells
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import BackgroundDigest
@@ -57,6 +58,10 @@ class TableSource(BaseSource):
     """Files of one table whose columns have names; a ``Source``. Files are matched by the names of their columns."""
 
     form: ClassVar[str]
+    counts_lines: ClassVar[bool] = False
+    """Whether ``_read`` counts lines and leaves out those that cannot be read, where that is asked for."""
+    leaves_out_bad_values: ClassVar[bool] = False
+    """Whether it leaves out those with a feature that cannot be encoded, too."""
     hashes_as_it_reads: ClassVar[bool] = False
     """Whether ``_read`` notes the sha256 of the file."""
 
@@ -224,10 +229,26 @@ class TableSource(BaseSource):
     def _encode(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
         """Encode rows; return also their number, unlabeled ones included. Raises DataError that names the row."""
         table = with_crosses(table, self.schema.crosses)
+        if self._options.on_bad_line == "skip":
+            table = self._leave_out_bad_rows(table, file)
         try:
             return encoder.batch(table), table.num_rows
         except BadCell as cell:
             raise self._explain(cell, encoder, table, file) from cell
+
+    def _leave_out_bad_rows(self, table: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
+        """The rows that can be encoded; the others are counted and listed."""
+        rejects, options = self._options.rejects, self._options
+        bad = find_bad_cells(table, self.schema, options, features=not self.leaves_out_bad_values)
+        rejects.read += 0 if self.counts_lines else table.num_rows
+        if not bad:
+            return table
+        for row, cell in sorted(bad.items()):
+            rejects.add(file.name, file.position + row + 1, cell.error(file.name, file.position))
+        kept = np.ones(table.num_rows, np.bool_)
+        kept[list(bad)] = False
+        file.skipped += len(bad)
+        return table.filter(pa.array(kept))
 
     def _explain(self, cell: BadCell, encoder: TableEncoder, table: pa.RecordBatch, file: SourceFile) -> DataError:
         """The error for rows that cannot be encoded: of several bad values that of the first row, so that it does not
