@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -12,6 +13,8 @@ from streamsvm.config.options import Field, parse
 from streamsvm.errors import StreamSVMError, UsageError
 
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
+COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
+"""A command of files at the end of a hint."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     [
@@ -122,11 +125,39 @@ def is_option_of(step: str, name: str) -> bool:
     return any(field.key == name for field in STEPS[step].fields)
 
 
+def to_call(text: str) -> str | None:
+    """Return a hint that ends with a command of files as one that ends with the call that does the same; None for others."""
+    found = COMMAND_IN_TEXT.search(text)
+    if found is None:
+        return None
+    step = found[1]
+    fields = {field.flag: field for field in STEPS[step].fields}
+    paths, options = list[str](), list[str]()
+    try:
+        words = iter(shlex.split(found[2]))
+        for word in words:
+            field = fields.get(word.replace("--no-", "--"))
+            if field is None:
+                paths.append(word)
+            elif field.is_switch:
+                options.append(f"{field.key}={word == field.flag}")
+            else:
+                options.append(f"{field.key}={parse(field, next(words))!r}")
+    except (ValueError, StopIteration, UsageError):
+        return None
+    if len(paths) < 2 or any(path.startswith("--") for path in paths):
+        return None
+    files = repr(paths[0]) if len(paths) == 2 else repr(paths[:-1])
+    return f"{text[: found.start()]}sv.{step}({', '.join([files, repr(paths[-1]), *options])})"
+
+
 @contextmanager
 def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Spell options in the errors that are raised within as parameters of Python; see ``to_python``."""
     try:
         yield
     except StreamSVMError as error:
-        error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
+        call = to_call(error.hint)
+        error.message = to_python(error.message, step, names)
+        error.hint = to_python(error.hint, step, names) if call is None else call
         raise

@@ -474,11 +474,21 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.show import describe_plan
-    from streamsvm.jobs.fit.files import job_of_store
+    from streamsvm.jobs.fit.files import describe_decisions, describe_defaults, job_of_store, plan_ingest, read_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
 
+    if asked.is_of_files:
+        ingest, table = plan_ingest(asked)
+        cached = read_cache(ingest, table=table)
+        told = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
+        for line in told if not as_json else ():
+            say(line)
+        if cached is None and table:
+            show_columns(ingest, None, as_json=as_json)
+            say("solver, memory and time are planned when the files are ingested, which the fit does", err=True)
+            return
     job = job_of_store(asked)
     store, _ = open_training_store(job)
     plan = make_plan(job, store)

@@ -158,7 +158,7 @@ def test_codes_with_leading_zeros_are_text_and_few_odd_words_are_categories(tmp_
 def test_fit_of_a_store_says_that_options_of_files_have_no_effect(table: Path, tmp_path: Path) -> None:
     sv.synth("susy", tmp_path / "s.zarr", rows=500)
     found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", missing="mean")
-    assert any("--missing" in notice and "as they were ingested" in notice for notice in found.notices)
+    assert any("missing" in notice and "as they were ingested" in notice for notice in found.notices)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -209,3 +209,24 @@ def write_table(path: Path, table: dict[str, list[Any]]) -> Path:
         ]
         path.write_text("".join(json.dumps(row).replace("Infinity", "1e999") + "\n" for row in rows))
     return path
+
+
+def test_plan_of_files_tells_the_decisions_before_and_after_they_are_ingested(table: Path) -> None:
+    words = ("plan", table, "--label", "left", "--cache", table.with_name("kept.zarr"))
+    before = run(*words)
+    assert before.exit_code == 0, before.output
+    for told in ("missing values: filled", "up to 1% of all", "held out: 10 % of the rows", "no number: 'oops'"):
+        assert told in before.output
+    run("fit", table, table.with_name("m.ssvm"), "--label", "left", "--cache", table.with_name("kept.zarr"))
+    after = run(*words)
+    assert after.exit_code == 0, after.output
+    for told in ("bad lines: 1 are left out", "solver ", "MiB"):
+        assert told in after.output
+
+
+def test_problems_of_a_table_are_told_to_a_program_with_the_call_that_takes_it(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(sv.DataError) as caught:
+        sv.ingest(table, tmp_path / "s.zarr", label="left")
+    call = caught.value.hint.partition("is read by: ")[2]
+    assert call.startswith("sv.ingest(")
+    assert eval(call, {"sv": sv}).rows == 594

@@ -302,25 +302,48 @@ def describe_decisions(job: FitFilesJob, cached: Cached) -> Iterator[str]:
     """Yield a line for each decision that a user has not made, with the option that undoes it."""
     noticed, asked = cached.facts.get("notices", {}), cached.job
     if filled := noticed.get(FILLED):
-        done = (
-            "filled with 0 and marked by columns of their own"
-            if asked.missing == INDICATOR
-            else f"filled: {asked.missing}"
-        )
-        yield f"missing values: {filled} {done}" + (
-            "; --missing error, mean or zero does otherwise" if job.missing is None else ""
-        )
+        yield f"missing values: {filled} {_describe_filling(job, asked)}"
     if unlabeled := noticed.get(UNLABELED):
         yield f"labels: {unlabeled} rows without one are left out; --missing-label error refuses them"
     if rejected := cached.facts.get("rejected"):
         undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
         yield f"bad lines: {rejected} are left out, listed in {rejects_path(asked.store)}{undo}"
-    if cached.table and job.standardize is None:
-        yield "numbers: given mean 0 and standard deviation 1; --no-standardize leaves them as they are"
     if asked.holds_out:
         held = manifests.read(asked.test_path()).layout().rows
-        undo = "; --test-fraction 0 trains on all" if job.test_fraction is None and not job.split_after else ""
-        yield f"held out: {held} of {held + cached.rows} rows, to evaluate the model on{undo}"
-    if cached.kept:
+        yield f"held out: {held} of {held + cached.rows} rows, {_describe_hold_out(job)}"
+    yield from _describe_fit(job, asked, table=cached.table, kept=cached.kept)
+
+
+def describe_defaults(job: FitFilesJob, asked: IngestJob, *, table: bool) -> Iterator[str]:
+    """Yield the decisions of a fit of files that have not been read; see ``describe_decisions``."""
+    if asked.missing != ERROR:
+        yield f"missing values: {_describe_filling(job, asked)}"
+    if table and asked.missing_label == SKIP:
+        yield "labels: rows without one are left out; --missing-label error refuses them"
+    if asked.on_bad_line == SKIP:
+        undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
+        yield f"bad lines: up to {asked.max_bad} of all are left out, and listed in {rejects_path(asked.store)}{undo}"
+    if asked.holds_out:
+        share = f"{asked.test_fraction:.0%}".replace("%", " %") if asked.test_fraction else "some"
+        yield f"held out: {share} of the rows, {_describe_hold_out(job)}"
+    yield from _describe_fit(job, asked, table=table, kept=True)
+
+
+def _describe_filling(job: FitFilesJob, asked: IngestJob) -> str:
+    done = f"filled: {asked.missing}"
+    if asked.missing == INDICATOR:
+        done = "filled with 0 and marked by columns of their own"
+    return done + ("; --missing error, mean or zero does otherwise" if job.missing is None else "")
+
+
+def _describe_hold_out(job: FitFilesJob) -> str:
+    undo = "; --test-fraction 0 trains on all" if job.test_fraction is None and not job.split_after else ""
+    return f"to evaluate the model on{undo}"
+
+
+def _describe_fit(job: FitFilesJob, asked: IngestJob, *, table: bool, kept: bool) -> Iterator[str]:
+    if table and job.standardize is None:
+        yield "numbers: given mean 0 and standard deviation 1; --no-standardize leaves them as they are"
+    if kept:
         elsewhere = "; --cache PATH keeps them elsewhere" if job.cache is None else ""
         yield f"rows: kept in {asked.store} for later fits of these files{elsewhere}"
