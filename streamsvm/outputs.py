@@ -204,6 +204,7 @@ _STORE = re.compile(
     r"manifest\.json|statistics\.safetensors|ingest\.journal|journal\.json|map\.safetensors|part-\d+\.h5|ids\.parquet"
     r"|(?:(?:X|y|weight)/(?:(?:data|indices|indptr)/)?)?(?:zarr\.json|c\.\d+(?:\.0)?)|" + _PARTIAL
 )
+_PICKLE = rb"\x80[\x04\x05]\x95.{8}\x8c.sklearn\."
 _CHECKPOINT = re.compile(r"ckpt-[AB]|[a-z_]+(?:\.\d+)*|" + _PARTIAL)
 _PARTS = re.compile(r"\.?\d{6}(?:\.[0-9a-f]{8})?\.zarr/(?:.*)")
 _SEARCH = re.compile(
@@ -387,6 +388,17 @@ def _are_few(labels: tuple[str, ...]) -> bool:
     return len(set(labels)) <= max(16, len(labels) // 2)
 
 
+def pickle_fault(path: Path) -> str:
+    """Return why a path is not a pickle whose first object is of scikit-learn; empty if it is. Nothing in it is executed."""
+    return "" if re.match(_PICKLE, head_of(path, 64), re.DOTALL) else "its beginning is another"
+
+
+def skops_fault(path: Path) -> str:
+    """Return why a path is not a file of skops; empty if it is."""
+    ours = head_of(path, 4) == b"PK\x03\x04" and b"schema.json" in tail_of(path)
+    return "" if ours else "it is none of skops"
+
+
 ANY_STORE = Kind("a store", any_store_fault)
 STORE = Kind("a store", store_fault)
 EMBEDDING = Kind("an embedding", embedding_fault)
@@ -402,6 +414,8 @@ LIBLINEAR_MODEL = begins("a model of LIBLINEAR", b"solver_type ")
 LIBSVM_MODEL = begins("a model of LIBSVM", b"svm_type ")
 ONNX_MODEL = begins("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
 SQL_MODEL = begins("a SQL query of ours", b"-- A linear model of streamsvm")
+PICKLE = Kind("a pickle of an estimator of scikit-learn", pickle_fault)
+SKOPS = Kind("an estimator stored by skops", skops_fault)
 PARTS = Kind("the parts of an unfinished output", parts_fault)
 
 

@@ -374,7 +374,7 @@ class LandmarkOptions(KernelOptions):
     ] = None
 
 
-LIBLINEAR, LIBSVM, ONNX, SQL, STREAMSVM = "liblinear", "libsvm", "onnx", "sql", "streamsvm"
+LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM = "liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm"
 
 
 @dataclass(frozen=True)
@@ -388,10 +388,10 @@ class ExportJob(OutputOptions):
         str,
         Option(
             "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), an ONNX graph (of a table with an "
-            "input a column), or a SQL query (linear models of tables, for DuckDB and PostgreSQL), over columns as the sources have "
-            "them; or a file of streamsvm.",
+            "input a column), a SQL query (linear models of tables, for DuckDB and PostgreSQL), or an estimator of scikit-learn (a "
+            "pickle; a PATH that ends with .skops is a file of skops), over columns as the sources have them; or a file of streamsvm.",
             "output",
-            choices=(LIBLINEAR, LIBSVM, ONNX, SQL, STREAMSVM),
+            choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM),
         ),
     ] = LIBLINEAR
 

@@ -2,56 +2,99 @@
 
 The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them. All
 types are estimators of scikit-learn and arrays, which ``skops`` loads without being asked to trust anything.
+
+A model of a table is a pipeline that takes a pandas frame of the raw table, whatever the order of its columns: a ``ColumnTransformer``
+reads each by its name. Texts, amounts and dates are read by functions of numpy and pandas in ``FunctionTransformer``, which ``skops`` asks
+to trust. A category is an ``OneHotEncoder`` with the categories of the model, and a point in time goes through numpy's units: the months,
+days and hours since 1970 are whole numbers, of which ``numpy.interp`` with a period takes the remainder.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Callable
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_array
 
-from streamsvm.errors import StreamSVMWarning
+from streamsvm.calibration.calibrators import PlattSigmoid
+from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.features.expansion import Expansion
+from streamsvm.jobs.export.table import RawTable, has_other, known_values, raw_table, trims_blanks
 from streamsvm.model import Model
-from streamsvm.model.liblinear_libsvm import check_columns
-from streamsvm.rows import CSR, Float64
+from streamsvm.rows import CSR, Float64, Int64
+from streamsvm.store.sources.cell_parsing import CURRENCIES, EPOCH, EXAMPLES, FALSE, ISO, TRUE, YEAR_2000, YEAR_SECONDS
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, OTHER, SINGLE, YEARS, Column
+from streamsvm.store.sources.table import CROSSED
 
 ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}
 """Parameters by kernel that scikit-learn has under the same names; other kernels have only gamma."""
 
 
-def convert_model(model: Model) -> LinearSVC | Pipeline:
+MISSING = ""
+"""The text that stands for a missing one."""
+EPOCHS = {"month": "datetime64[M]", "weekday": "datetime64[D]", "hour": "datetime64[h]"}
+"""The unit of numpy, counted from 1970, of each part of the calendar."""
+FIRST_CODES = {"month": 0, "weekday": 3, "hour": 0}
+"""The code of the unit 0: 1970 began in January, on a Thursday, at midnight."""
+FARTHEST_SECOND = 1e12
+"""Beyond all times, in seconds; numpy makes a missing time a number below minus this one."""
+
+
+def convert_model(model: Model) -> Any:
     """Return a fitted estimator with the decision function of a model, less its threshold: ``Model.to_sklearn``."""
-    check_columns(model)
     model.check_one_each()
+    calibrator = None if model.calibration is None else model.calibration.calibrator
+    logistic = (
+        isinstance(calibrator, PlattSigmoid)
+        and len(model.weights) == 1
+        and not model.threshold
+        and bool((calibrator.slopes == 1.0).all() and (calibrator.offsets == 0.0).all())
+    )
     model = model.decide_at_zero()
-    if model.calibration is not None:
+    if calibrator is not None and not logistic:
         warnings.warn(
             "the estimator has the decision function alone, not the model's probabilities",
             StreamSVMWarning,
             stacklevel=3,
         )
+    table = raw_table(model)
+    order, before = np.arange(model.columns), list[tuple[str, Any]]()
+    if table is not None and not table.only_numbers:
+        columns, order = make_columns(table, dense=model.expansion is not None)
+        before = [("columns", columns)]
     if model.expansion is None:
-        return _make_linear(model, model.coef)
+        last = _make_linear(model, model.coef[:, order], logistic=logistic)
+        return Pipeline([*before, ("linear", last)]) if before else last
     expansion = model.expansion
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
-    kernel = _make_kernel(expansion, factor * model.weights[:, :-1])
-    linear = _make_linear(model, np.eye(len(model.weights)))
-    scaler = _make_scaler(model, expansion)
-    steps = [("scale", scaler), ("kernel", kernel), ("linear", linear)]
-    return Pipeline(steps if scaler == "passthrough" else [("float64", _make_widening(expansion.columns)), *steps])
+    kernel = _make_kernel(expansion, factor * model.weights[:, :-1], order)
+    linear = _make_linear(model, np.eye(len(model.weights)), logistic=logistic)
+    scaler = _make_scaler(model, expansion, order)
+    if not before and scaler != "passthrough":
+        before = [("float64", _make_widening(expansion.columns))]
+    return Pipeline([*before, ("scale", scaler), ("kernel", kernel), ("linear", linear)])
 
 
-def _make_linear(model: Model, weights: Float64) -> LinearSVC:
-    """Return the linear classifier with these weights (k, d)."""
-    found = LinearSVC()
+def _make_linear(model: Model, weights: Float64, *, logistic: bool) -> Any:
+    """Return the linear classifier, or the regression, with these weights (k, d)."""
+    if model.numeric:
+        regression = LinearRegression()
+        regression.coef_, regression.intercept_ = weights[0].copy(), float(model.intercept[0])
+        regression.n_features_in_ = weights.shape[1]
+        return regression
+    found = LogisticRegression() if logistic else LinearSVC()
     found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
     found.classes_, found.n_features_in_, found.n_iter_ = model.labels, weights.shape[1], 0
     return found
@@ -64,23 +107,24 @@ def _make_widening(columns: int) -> FunctionTransformer:
     return found
 
 
-def _make_scaler(model: Model, expansion: Expansion) -> StandardScaler | str:
+def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardScaler | str:
     """Return the step that subtracts shifts and offsets from columns and scales them; 'passthrough' where there are none.
 
     Sparse rows pass only where nothing is subtracted, as in scikit-learn.
     """
     mean = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
     mean[list(model.offsets)] += list(model.offsets.values())
+    mean = mean[order]
     if expansion.scale is None and not mean.any():
         return "passthrough"
     found = StandardScaler(with_mean=bool(mean.any()), with_std=expansion.scale is not None)
-    scale = None if expansion.scale is None else 1.0 / expansion.scale.astype(np.float64)
+    scale = None if expansion.scale is None else 1.0 / expansion.scale[order].astype(np.float64)
     fitted = {"mean_": mean, "scale_": scale, "var_": None if scale is None else np.square(scale)}
     vars(found).update(fitted, n_features_in_=expansion.columns, n_samples_seen_=0)
     return found
 
 
-def _make_kernel(expansion: Expansion, weights: Float64) -> Nystroem:
+def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystroem:
     """Return the step with the sums (n, k) over points of kernel values times weights (k, m): a Nystroem map whose matrix they are."""
     points = expansion.points
     if isinstance(points, CSR):
@@ -88,8 +132,198 @@ def _make_kernel(expansion: Expansion, weights: Float64) -> Nystroem:
         values: Any = scipy.sparse.csr_matrix((points.data.astype(np.float64), points.indices, points.indptr), shape)
     else:
         values = points.values.astype(np.float64)
+    values = values[:, order]
     given = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
     found = Nystroem(expansion.kernel, **given, n_components=len(weights))
     fitted = {"components_": values, "normalization_": weights, "component_indices_": np.arange(values.shape[0])}
     vars(found).update(fitted, n_features_in_=expansion.columns, _n_features_out=len(weights))
     return found
+
+
+# -- the columns of a table --------------------------------------------------------------------------------------------
+
+
+def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, Int64]:
+    """Return the step that makes the stored rows of a pandas frame, whose columns are read by their names.
+
+    Second, which feature column of the model each of its columns is. Raises UsageError without pandas, and for hashed text.
+    """
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise UsageError("the columns of a table are read by pandas", hint="pip install pandas") from error
+    table.check("scikit-learn", clocks=True)
+    reader, example = ColumnReader(pd, table), pd.DataFrame({name: [_example(table, name)] for name in table.sources})
+    places = np.array([first for first, column in table.placed() if column.kind in SINGLE], np.int64)
+    order, transformers = [places, table.schema.width + np.arange(len(table.indicators))], list[Any]()
+    if len(places):
+        singles = [column for column in table.schema.columns if column.kind in SINGLE]
+        each = [
+            (f"{column.name}: {column.kind}", _freeze(reader.read_number(column)), column.name) for column in singles
+        ]
+        steps = [("read", ColumnTransformer(each, sparse_threshold=0).fit(example)), *_make_filling(table, places)]
+        transformers.append(("numbers", _freeze(Pipeline(steps)), list(dict.fromkeys(c.name for c in singles))))
+    for first, column in table.placed():
+        if column.kind not in SINGLE:
+            names = list(column.parts) or column.name
+            transformers.append((f"{column.name}: {column.kind}", _freeze(reader.read_codes(column)), names))
+            order.append(first + np.arange(column.width))
+    found = ColumnTransformer(transformers, **({"sparse_threshold": 0} if dense else {}))
+    return found.fit(example), np.concatenate(order)
+
+
+def _freeze(fitted: Pipeline) -> Any:
+    """Return a step that stays as it is when what it is part of is fitted."""
+    from sklearn.frozen import FrozenEstimator
+
+    return FrozenEstimator(fitted)
+
+
+def _example(table: RawTable, name: str) -> Any:
+    """Return a value that the raw column of this name may have."""
+    column = next(column for column in table.schema.columns if name in column.sources)
+    if column.kind in (CATEGORY, BOOLEAN):
+        return TRUE[0]
+    if column.kind in (NUMBER, AMOUNT) or column.form == EPOCH:
+        return "0" if column.kind == AMOUNT else 0.0
+    zone = "+00:00" if column.zone else ""
+    return EXAMPLES[column.form or ISO] + (f"T00:00:00{zone}" if zone else "")
+
+
+def _make_filling(table: RawTable, places: Int64) -> list[tuple[str, SimpleImputer]]:
+    """Return the step that fills in what is missing in the columns ``places``, and marks it; none where nothing may be missing."""
+    if table.filling is None:
+        return []
+    values = table.filling[places] + table.offsets[places]
+    gaps = np.where(np.isin(places, table.indicators), np.nan, values)
+    filling = SimpleImputer(add_indicator=bool(len(table.indicators)), keep_empty_features=True)
+    return [("fill", filling.fit(np.stack([values, gaps])))]
+
+
+class ColumnReader:
+    """Makes the steps that read the columns of a frame: a column as a pandas Series, those of a cross as a frame."""
+
+    def __init__(self, pd: Any, table: RawTable) -> None:
+        self._pd, self._table = pd, table
+
+    def read_number(self, column: Column) -> Pipeline:
+        """Return the steps from a Series to one number (n, 1), NaN where it is missing."""
+        if column.kind == YEARS:
+            years = StandardScaler()
+            fitted = {
+                "mean_": np.array([YEAR_2000]),
+                "scale_": np.array([YEAR_SECONDS]),
+                "var_": np.array([YEAR_SECONDS**2]),
+            }
+            vars(years).update(fitted, n_features_in_=1, n_samples_seen_=0)
+            return make_pipeline(*self._read_times(column, "datetime64[s]"), *_as_column(), years)
+        steps = []
+        if column.kind != NUMBER or self._table.words.given:
+            steps = [*_read_texts(), *self._remove_words(), *_read_written(column)]
+        steps.append(_call(self._pd.to_numeric))
+        if self._table.words.values:
+            steps.append(_method("replace", list(self._table.words.values), np.nan))
+        return make_pipeline(*steps, _method("astype", "float64"), *_as_column())
+
+    def read_codes(self, column: Column) -> Pipeline:
+        """Return the steps from a Series, or the frame of a cross, to the feature columns of which one is 1."""
+        if column.kind != CATEGORY:
+            start, count = FIRST_CODES[column.kind], column.width
+            codes = [float((unit + start) % count) for unit in range(count)]
+            remainder = _call(np.interp, xp=[float(unit) for unit in range(count)], fp=codes, period=float(count))
+            found = OneHotEncoder(categories=[np.arange(float(count))], handle_unknown="ignore")
+            times = self._read_times(column, EPOCHS[column.kind])
+            return make_pipeline(*times, remainder, *_as_column(), found.fit(np.zeros((1, 1))))
+        values, cross = list(known_values(column)), bool(column.parts)
+        steps = _read_texts()
+        if cross:
+            steps += [_method("add", CROSSED), _call(np.sum, axis=1), *_replace(f"{CROSSED}$", "")]
+        steps += self._remove_words()
+        names = [value for source in column.sources for value in self._table.values_of(source)]
+        if any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in names):
+            steps += _replace(rf"(^|{CROSSED})([+-]?[0-9]+)\.0+(?={CROSSED}|$)", r"\1\2")
+        for truth in {"true", "false"} & set(names):
+            steps += _replace(rf"(^|{CROSSED}){truth.capitalize()}(?={CROSSED}|$)", rf"\1{truth}")
+        if cross:
+            steps += _replace(rf"^{CROSSED}.*$|^.*{CROSSED}$|^.*{CROSSED}{CROSSED}.*$", MISSING)
+        elif trims_blanks(values):
+            values = [value.strip() for value in values]
+            steps += _replace(r"^\s+|\s+$", "")
+        return make_pipeline(*steps, *_as_column(), _make_encoder(values, has_other(column)))
+
+    def _remove_words(self) -> list[FunctionTransformer]:
+        """Return the steps that put a missing text in the place of words that the user said to mean one."""
+        if not self._table.words.given:
+            return []
+        words = "|".join(map(re.escape, self._table.words.given))
+        return _replace(rf"(^|{CROSSED})\s*(?:{words})\s*(?={CROSSED}|$)", r"\1")
+
+    def _read_times(self, column: Column, unit: str) -> list[FunctionTransformer]:
+        """Return the steps from points in time to whole units since 1970 (n,), float64, NaN where they are missing."""
+        form, steps = column.form, list[FunctionTransformer]()
+        if self._table.words.values and form == EPOCH:
+            steps.append(_method("replace", list(self._table.words.values), np.nan))
+        elif self._table.words.given and form != EPOCH:
+            steps.append(_method("replace", list(self._table.words.given), MISSING))
+        if form.endswith("%y"):
+            form = form.replace("%y", "%Y")
+            steps += _replace(r"^(.*\D)([3-9]\d)$", r"\g<1>19\2")
+            steps += _replace(r"^(.*\D)([0-2]\d)$", r"\g<1>20\2")
+        given = {"unit": "s"} if form == EPOCH else {"format": "ISO8601" if form in ("", ISO) else form}
+        steps.append(_call(self._pd.to_datetime, utc=True, **given))
+        if column.kind != YEARS and not column.form and column.zone:
+            steps += [
+                _call(self._pd.DatetimeIndex),
+                _method("tz_convert", column.zone),
+                _method("tz_localize", None),
+            ]
+        steps += [_call(np.asarray, dtype=one) for one in dict.fromkeys(("datetime64[s]", unit, "float64"))]
+        ends = [-FARTHEST_SECOND, 0.0, FARTHEST_SECOND]
+        return [*steps, _call(np.interp, xp=ends, fp=ends, left=np.nan)]
+
+
+def _call(function: Callable[..., Any], **arguments: Any) -> FunctionTransformer:
+    """Return a step that calls a function of the rows with these arguments."""
+    return FunctionTransformer(function, kw_args=arguments or None)
+
+
+def _method(name: str, *given: Any) -> FunctionTransformer:
+    """Return a step that calls a method of what the rows are; skops stores no arguments that have names."""
+    return FunctionTransformer(methodcaller(name, *given))
+
+
+def _replace(pattern: str, by: str) -> list[FunctionTransformer]:
+    """Return the steps that replace in the texts of a Series what a regular expression finds."""
+    return [FunctionTransformer(attrgetter("str")), _method("replace", pattern, by, -1, None, 0, True)]
+
+
+def _read_texts() -> list[FunctionTransformer]:
+    """Return the steps from a Series, or a frame, of any type to texts, empty where values are missing."""
+    return [_method("astype", "string"), _method("fillna", MISSING), _method("astype", "O")]
+
+
+def _read_written(column: Column) -> list[FunctionTransformer]:
+    """Return the steps from texts to the texts of numbers: of amounts, and of yes and no as 1 and 0."""
+    if column.kind == BOOLEAN:
+        spellings = [("|".join(words), by) for words, by in ((TRUE, "1"), (FALSE, "0"))]
+        return [step for words, by in spellings for step in _replace(rf"(?i)^\s*(?:{words}|{by}\.0)\s*$", by)]
+    if column.kind != AMOUNT:
+        return []
+    steps = [*_replace(CURRENCIES, ""), *_replace(r"[\s.]" if column.form else r"[\s,]", "")]
+    steps += _replace(",", ".") if column.form else []
+    return [*steps, *_replace(r"^\((.*)\)$", r"-\1"), *_replace("%$", "e-2")]
+
+
+def _as_column() -> list[FunctionTransformer]:
+    """Return the step that makes values (n,) a column (n, 1)."""
+    return [_call(np.asarray), _call(np.expand_dims, axis=1)]
+
+
+def _make_encoder(values: list[str], other: bool) -> OneHotEncoder | Pipeline:
+    """Return the encoder of a category with these known values; ``other``: those that are not known have a column, the last."""
+    if not other:
+        return OneHotEncoder(categories=[values], handle_unknown="ignore").fit(np.array([values[:1]], object))
+    counted = np.array([*values, MISSING] * 2 + [OTHER], object)[:, np.newaxis]
+    found = OneHotEncoder(categories=[[*values, MISSING, OTHER]], handle_unknown="infrequent_if_exist", min_frequency=2)
+    without_missing = ColumnTransformer([("known", "passthrough", [*range(len(values)), len(values) + 1])])
+    return make_pipeline(found, without_missing).fit(counted)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,45 @@ def test_sql_query_needs_names_of_columns_and_a_linear_model(tmp_path: Path) -> 
         model = sv.fit(rows, X[:, 0] > 0, kernel=kernel).model
         with pytest.raises(sv.UsageError, match=said):
             sv.export(model, tmp_path / "model.sql", format="sql")
+
+
+# -- scikit-learn ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sklearn_pipeline_of_a_table_takes_its_frame(name: str) -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    model = fitted(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.StreamSVMWarning)
+        found = pickle.loads(pickle.dumps(model.to_sklearn()))
+    shuffled = TEST[TEST.columns[::-1]]
+    answer = found.predict(shuffled)
+    probabilities = found.predict_proba(shuffled) if name == "logistic" else model_probabilities(model)
+    agree(model, answer if model.numeric else found.decision_function(shuffled), answer, probabilities)
+
+
+def model_probabilities(model: sv.Model) -> Any:
+    """The probabilities of the model itself, where the other program has none."""
+    return None if model.calibration is None else model.predict_proba(TEST)
+
+
+def test_sklearn_estimator_is_exported_as_a_pickle_or_a_file_of_skops(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    io = pytest.importorskip("skops.io", reason="needs skops: pip install skops")
+    model = fitted("sigmoid")
+    results = [sv.export(model, tmp_path / name, format="sklearn") for name in ("model.pkl", "model.skops")]
+    assert all("not the model's probabilities" in result.notices[0] for result in results)
+    for name in ("model.pkl", "model.skops"):  # they are known for what they are
+        sv.export(model, tmp_path / name, format="sklearn", overwrite=True)
+        (tmp_path / name).write_bytes(b"PK other things")
+        with pytest.raises(sv.ExistsError):
+            sv.export(model, tmp_path / name, format="sklearn", overwrite=True)
+        (tmp_path / name).unlink()
+        sv.export(model, tmp_path / name, format="sklearn")
+    pickled = pickle.loads((tmp_path / "model.pkl").read_bytes())
+    trusted = io.get_untrusted_types(file=tmp_path / "model.skops")
+    assert {name.partition(".")[0] for name in trusted} <= {"numpy", "pandas", "builtins", "operator"}
+    stored = io.load(tmp_path / "model.skops", trusted=trusted)
+    for found in (pickled, stored):
+        agree(model, found.decision_function(TEST), found.predict(TEST), model.predict_proba(TEST))

@@ -117,11 +117,3 @@ def test_sklearn_export_it_is_calibrated_like_any_other(tmp_path: Path) -> None:
     calibrated = CalibratedClassifierCV(FrozenEstimator(found)).fit(X, TWO)
     assert calibrated.score(X, TWO) > 0.8
     assert list(calibrated.classes_) == ["in", "out"]
-
-
-def test_sklearn_export_model_of_words_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("color,y\n" + "red,a\nblue,b\n" * 60)
-    sv.ingest(str(tmp_path / "t.csv"), tmp_path / "t.zarr", label="y")
-    model = sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm").model
-    with pytest.raises(sv.UsageError, match="'color' of the table"):
-        model.to_sklearn()

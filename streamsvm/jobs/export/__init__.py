@@ -1,7 +1,7 @@
-"""export: a model as what other programs read; LIBLINEAR and LIBSVM are in ``model.liblinear_libsvm``.
+"""export: a model in the format of another program.
 
-job    its options, and the choice of the format
-onnx   ONNX graphs
-sql    queries over the raw table
-table  the raw columns that a model takes, for formats that take rows of the raw table
+job    its options and its formats
+table  the columns of a raw table, and what becomes of each
+onnx   a graph of ONNX
+sql    a query for DuckDB and PostgreSQL
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +11,11 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm import model as models
+from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.export.onnx import write_onnx
 from streamsvm.jobs.export.sql import write_sql
-from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, SQL, ExportJob
+from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, ExportJob
 from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
 from streamsvm.outputs import (
@@ -20,6 +23,8 @@ from streamsvm.outputs import (
     LIBSVM_MODEL,
     MODEL,
     ONNX_MODEL,
+    PICKLE,
+    SKOPS,
     SQL_MODEL,
     Kind,
     Output,
@@ -38,12 +43,38 @@ class Format(NamedTuple):
     """Yields the bytes of a model. Raises UsageError for a model it cannot hold."""
 
 
+def write_pickle(model: Model) -> Iterator[bytes]:
+    """Yield the pickle of ``model.to_sklearn()``. Raises what it raises."""
+    yield pickle.dumps(_make_estimator(model))
+
+
+def write_skops(model: Model) -> Iterator[bytes]:
+    """Yield ``model.to_sklearn()`` as skops stores it. Raises UsageError without skops, and what ``to_sklearn`` raises."""
+    try:
+        import skops.io
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "skops is not installed", hint="pip install skops, or name a file that ends with .pkl"
+        ) from error
+    yield skops.io.dumps(_make_estimator(model))
+
+
+def _make_estimator(model: Model) -> object:
+    try:
+        return model.to_sklearn()
+    except ModuleNotFoundError as error:
+        raise UsageError("scikit-learn is not installed", hint="pip install 'streamsvm[sklearn]'") from error
+
+
 FORMATS = {
     LIBLINEAR: Format(LIBLINEAR_MODEL, write_liblinear),
     LIBSVM: Format(LIBSVM_MODEL, write_libsvm),
     ONNX: Format(ONNX_MODEL, write_onnx),
     SQL: Format(SQL_MODEL, write_sql),
+    SKLEARN: Format(PICKLE, write_pickle),
 }
+SKOPS_ENDING, SKOPS_FORMAT = ".skops", Format(SKOPS, write_skops)
+"""Files of estimators that end so are of skops, others are pickles."""
 TEXTS = (LIBLINEAR, LIBSVM)
 """Formats whose column numbers and limits people have to know to apply them to their files."""
 
@@ -65,15 +96,16 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     StorageError.
     """
     out, other = output_path(job.out), FORMATS.get(job.format)
+    if job.format == SKLEARN and out.suffix == SKOPS_ENDING:
+        other = SKOPS_FORMAT
     claim([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
     model = models.load(Path(job.model))
     if other is None:
         model.save(out)
-    else:
+        return ExportResult(out, model.kind, out.stat().st_size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", StreamSVMWarning)
         durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXTS else model))
-    return ExportResult(out, model.kind, out.stat().st_size, notices=_notices(job, model))
-
-
-def _notices(job: ExportJob, model: Model) -> tuple[str, ...]:
-    """Return what people have to know of the file."""
-    return explain_text(model) if job.format in TEXTS else ()
+    notices = [*explain_text(model)] if job.format in TEXTS else []
+    notices += [str(warning.message) for warning in caught if issubclass(warning.category, StreamSVMWarning)]
+    return ExportResult(out, model.kind, out.stat().st_size, notices=tuple(notices))
