@@ -25,4 +25,31 @@ from streamsvm.sklearn.search import StreamKFold, StreamSVCCV
 from streamsvm.sklearn.svc import StreamSVC
 from streamsvm.sklearn.svr import StreamSVR
 
+TRUSTED_TYPES = [
+    "streamsvm.calibration.calibrators.Calibration",
+    "streamsvm.calibration.calibrators.Isotonic",
+    "streamsvm.calibration.calibrators.PlattSigmoid",
+    "streamsvm.calibration.calibrators.Temperature",
+    "streamsvm.compute.kernel_values.kernel_matrix.Points",
+    "streamsvm.features.expansion.Expansion",
+    "streamsvm.features.nystrom.Projection",
+    "streamsvm.features.scaling.Raw",
+    "streamsvm.features.scaling.Standardized",
+    "streamsvm.kernels.Laplacian",
+    "streamsvm.kernels.Linear",
+    "streamsvm.kernels.Polynomial",
+    "streamsvm.kernels.RBF",
+    "streamsvm.kernels.Sigmoid",
+    "streamsvm.model.model.Model",
+    "streamsvm.rows.CSR",
+    "streamsvm.rows.Dense",
+    "streamsvm.sklearn.nystroem.StreamNystroem",
+    "streamsvm.sklearn.one_class.StreamOneClassSVM",
+    "streamsvm.sklearn.search.StreamSVCCV",
+    "streamsvm.sklearn.svc.StreamSVC",
+    "streamsvm.sklearn.svr.StreamSVR",
+    "streamsvm.store.sources.missing.Filling",
+    "streamsvm.store.sources.offsets.Offsets",
+]
+"""The types that a fitted estimator is made of: ``skops.io.load(path, trusted=TRUSTED_TYPES)``, and ``skops_trusted_types`` of MLflow."""
 __all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV", "StreamSVR"]

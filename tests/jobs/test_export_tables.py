@@ -150,7 +150,7 @@ def test_onnx_graph_of_hashed_text_is_refused(tmp_path: Path) -> None:
         sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", overwrite=True)
         with pytest.raises(sv.UsageError, match=f"'color' of the table {said}") as caught:
             sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
-        assert "--column color=category" in str(caught.value)
+        assert "color=category" in str(caught.value)
 
 
 # -- SQL ---------------------------------------------------------------------------------------------------------------

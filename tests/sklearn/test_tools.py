@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm as sv
-from streamsvm.sklearn import StreamNystroem, StreamSVC, StreamSVCCV
+from streamsvm.sklearn import TRUSTED_TYPES, StreamNystroem, StreamSVC, StreamSVCCV
 
 X = np.random.default_rng(0).standard_normal((120, 4))
 Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
@@ -169,3 +169,18 @@ def test_sklearn_callback_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop
     assert (found.n_passes_, found.model_.provenance["status"]) == (2, "asked to end")
     assert 0.0 < found.gap_ < 1.0
     assert "set_callbacks" in dir(clone(StreamSVC()))
+
+
+def test_sklearn_fitted_estimators_are_of_the_types_that_are_named_for_skops() -> None:
+    io = pytest.importorskip("skops.io", reason="needs skops: pip install skops")
+    y = np.digitize(X[:, 0], [-0.5, 0.5])
+    for made in (
+        StreamSVC(calibration="sigmoid"),
+        StreamSVC(kernel="rbf", landmarks=10, calibration="isotonic"),
+        StreamNystroem(landmarks=10, standardize=True),
+    ):
+        saved = io.dumps(made.fit(X, y))
+        assert set(io.get_untrusted_types(data=saved)) <= set(TRUSTED_TYPES)
+        found = io.loads(saved, trusted=TRUSTED_TYPES)
+        answer = "transform" if isinstance(made, StreamNystroem) else "predict_proba"
+        assert np.array_equal(getattr(found, answer)(X), getattr(made, answer)(X))

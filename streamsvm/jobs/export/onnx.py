@@ -423,11 +423,11 @@ def _add_calibrator(graph: GraphBuilder, calibrator: Calibrator, decision: str, 
 
 def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
     """Add ``calibrators.normalize``: probabilities of all classes from those of each against the rest."""
-    one, nothing = graph.constant(np.array(1.0)), graph.constant(np.array(0.0))
+    one = graph.constant(np.array(1.0))
     if problems == 1:
         return graph.add("Concat", graph.add("Sub", one, values), values, axis=1)
     sums = graph.add("ReduceSum", values, graph.constant(np.array([1])), keepdims=1)
-    known, each = graph.add("Greater", sums, nothing), graph.constant(np.array(float(problems)))
+    known, each = graph.add("Greater", sums, graph.constant(np.array(0.0))), graph.constant(np.array(float(problems)))
     return graph.add("Div", graph.add("Where", known, values, one), graph.add("Where", known, sums, each))
 
 

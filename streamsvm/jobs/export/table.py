@@ -100,8 +100,7 @@ class RawTable(NamedTuple):
                 what = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"
                 raise UsageError(
                     f"the column {quote(column.name)} of the table is {what}: {program} cannot compute that hash",
-                    hint=f"ingest with --column {name}=category, a feature a value (--min-count leaves rare ones together), "
-                    f"or --drop {name}; or {KEEP}",
+                    hint=f"ingest with --column {name}=category --min-count 5, or leave it out with --drop {name}, or {KEEP}",
                 )
             local = column.kind in CALENDAR and not column.form and column.zone
             if local and column.zone not in UTC_NAMES and not clocks:
