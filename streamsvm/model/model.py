@@ -218,7 +218,7 @@ class Model:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
 
         A ``LinearSVC`` (``LinearRegression`` for numbers), for a kernel model a ``Pipeline`` that ends with one; for a model of a table
-        with columns that are not all numbers a ``Pipeline`` that takes pandas frames of the raw table. It needs nothing of streamsvm. Only
+        a ``Pipeline`` that takes pandas frames of the raw table. It needs nothing of streamsvm. Only
         models of two classes of the logistic loss keep their probabilities, as a ``LogisticRegression``: of others it warns
         (StreamSVMWarning) that they stay behind. Raises ImportError without scikit-learn, UsageError for hashed columns of text.
         """

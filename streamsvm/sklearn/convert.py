@@ -71,7 +71,7 @@ def convert_model(model: Model) -> Any:
         )
     table = raw_table(model)
     order, before = np.arange(model.columns), list[tuple[str, Any]]()
-    if table is not None and not table.only_numbers:
+    if table is not None and "schema" in (model.provenance.get("encoding") or {}):
         columns, order = make_columns(table, dense=model.expansion is not None)
         before = [("columns", columns)]
     if model.expansion is None:

@@ -200,6 +200,18 @@ def test_sklearn_pipeline_of_a_table_takes_its_frame(name: str) -> None:
     agree(model, answer if model.numeric else found.decision_function(shuffled), answer, probabilities)
 
 
+def test_sklearn_pipeline_of_a_table_of_numbers_leaves_out_other_columns(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    frame = pd.DataFrame({"y": np.where(X[:, 0] > 0, "in", "out"), "a": X[:, 0], "b": X[:, 1]})
+    frame.loc[3, "b"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    sv.ingest(tmp_path / "t.csv", tmp_path / "t.zarr", label="y", missing="indicator")
+    model = sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm").model
+    found = model.to_sklearn().decision_function(frame[["b", "y", "a"]])
+    assert np.abs(found - model.decision_function(frame)).max() <= NEAR
+
+
 def model_probabilities(model: sv.Model) -> Any:
     """The probabilities of the model itself, where the other program has none."""
     return None if model.calibration is None else model.predict_proba(TEST)
