@@ -88,10 +88,11 @@ def _names(model: Model, what: str, taken: set[str]) -> list[str]:
 
 
 def _label(model: Model, decisions: Sequence[str]) -> str:
-    """Return the label of the largest decision value, of the first of several; NULL where there is none."""
+    """Return the label of a decision value above the threshold, or of the largest, of the first of several; NULL where there is none."""
     f, labels = [identifier(name) for name in decisions], [_label_text(value) for value in model.labels.tolist()]
     if len(f) == 1:
-        return f"CASE WHEN {f[0]} > 0 THEN {labels[1]} WHEN {f[0]} <= 0 THEN {labels[0]} END"
+        bound = number(model.threshold) if model.threshold else "0"
+        return f"CASE WHEN {f[0]} > {bound} THEN {labels[1]} WHEN {f[0]} <= {bound} THEN {labels[0]} END"
     whens = [
         f"WHEN {' AND '.join(f'{mine} >= {other}' for other in f if other != mine)} THEN {label}"
         for mine, label in zip(f, labels, strict=True)
