@@ -46,11 +46,13 @@ def test_compile_cache_directory_inherited_from_other_sources_is_not_a_choice(
 
 
 def test_compile_cache_directory_for_one_process_goes_with_it_or_has_gone_before(
-    monkeypatch: pytest.MonkeyPatch,
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(pass_cache.atexit, "register", lambda act, *given, **more: at_exit.append((act, given, more)))
-    directory = pass_cache._temporary()
+    (home / "streamsvm").touch()
+    with pytest.warns(UserWarning, match="compiled passes are not kept"):
+        directory = pass_cache.use_cache()
     assert directory.is_dir()
     for act, given, more in 2 * at_exit:
         act(*given, **more)

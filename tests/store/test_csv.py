@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamsvm as sv
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import in_layout
 from streamsvm.store.sources import SourceOptions, csv_parsing, open_source
@@ -362,3 +363,13 @@ def test_csv_bad_lines_of_all_files_are_counted_and_listed(tmp_path: Path, form:
     assert count == 80
     assert [Path(name) for name, *_ in options.rejects.lines] == paths
     assert (options.rejects.count, options.rejects.read) == (2, 84 if form == "csv" else 82)
+
+
+@pytest.mark.parametrize("at", [5, 100_000], ids=["at the beginning", "beyond the first block"])
+def test_csv_value_over_two_lines_is_refused_wherever_it_is(at: int, tmp_path: Path) -> None:
+    lines = [f"{k}.5,{('red', 'blue')[k % 2]},{k // 2 % 2}" for k in range(120_000)]
+    lines[at] = '1.5,"r\ned",1'
+    (tmp_path / "t.csv").write_text("x,color,y\n" + "\n".join(lines) + "\n")
+    with pytest.raises(DataError) as caught:
+        sv.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label="y")
+    assert (caught.value.code, f"line {at + 2}:" in caught.value.message) == ("E-QUOTE", True)
