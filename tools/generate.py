@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import streamsvm
 import streamsvm.sklearn
 from streamsvm.api.commands import COMMANDS as FUNCTIONS
+from streamsvm.api.commands import parameter_name
 from streamsvm.cli import SUMMARIES
 from streamsvm.config.job_file import STEPS
 from streamsvm.config.options import GROUPS, Field, options_of
@@ -151,7 +153,7 @@ def _members(name: str, kind: type) -> Iterator[str]:
 STANDARD = [
     "from collections.abc import Callable, Mapping, Sequence",
     "from os import PathLike",
-    "from typing import Any",
+    "from typing import Any, Literal",
 ]
 """Where names come from that types are made of."""
 PLACES: dict[str, tuple[str, ...]] = vars(streamsvm)["_PLACES"]
@@ -188,14 +190,27 @@ def _names() -> list[str]:
 def _definition(name: str) -> list[str]:
     """A function, with one parameter a line."""
     declared = inspect.signature(getattr(streamsvm, name))
+    fields = {parameter_name(field): field for field in STEPS["fit" if name == "plan" else name].fields}
     lines, star = [f"def {name}("], False
     for parameter in declared.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
             lines.append("    *,")
             star = True
         default = "" if parameter.default is inspect.Parameter.empty else f" = {_default(parameter.default)}"
-        lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
+        kind = _precise_type(parameter.annotation, fields.get(parameter.name))
+        lines.append(f"    {parameter.name}: {kind}{default},")
     return [*lines, f") -> {declared.return_annotation}: ..."]
+
+
+def _precise_type(kind: str, field: Field | None) -> str:
+    """The type of a parameter as an editor and a type checker want it: the words of a choice, any object for rows."""
+    parts = ["object" if part == "Any" else part for part in kind.split(" | ")]
+    words = field.choices() if field is not None and field.kinds == (str,) else []
+    if words and "str" in parts and "=" not in "".join(words):  # 'cost:fp=X,fn=Y' stands for many words
+        assert field is not None
+        spelled = [*words, *(alias for alias, _ in field.option.aliases)]
+        parts[parts.index("str")] = f"Literal[{', '.join(map(json.dumps, spelled))}]"
+    return " | ".join(parts)
 
 
 def _default(value: object) -> str:

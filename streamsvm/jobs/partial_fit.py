@@ -19,7 +19,7 @@ from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows, make_plan, start_plan_from
 from streamsvm.model import Model
 from streamsvm.schedule.stream import Stream, epoch_visits
-from streamsvm.solvers import SOLVERS
+from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.solvers.stochastic import AveragedSolver
 from streamsvm.types import Store
 
@@ -30,6 +30,13 @@ PORTIONS = "portions"
 def takes_portions(name: str) -> bool:
     """Return whether the solver of a name is a stochastic one."""
     return name in SOLVERS and isinstance(SOLVERS[name](), AveragedSolver)
+
+
+def choose_solver(name: str, loss: str) -> str:
+    """Return the solver of portions: the one of a name, and for 'auto' sgd, or assg for losses that sgd does not take."""
+    if name != "auto":
+        return name
+    return "sgd" if loss in losses_of("sgd") else "assg"
 
 
 def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Model:

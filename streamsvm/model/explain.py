@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.rows import Float64
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS_SHOWN = 10
 """Number of columns of each problem that the text lists."""
@@ -48,3 +53,23 @@ class Explanation:
             lines.append(f"for {outcome}: intercept {self.intercept[k]:.6g}")
             lines += [f"  {value:+.6g}  {name}" for name, value in self.largest(k)]
         return "\n".join(lines)
+
+
+def coefficient_frame(found: Explanation, sources: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Return the weights as a data frame, with the source column and the value of each; see ``Model.coefficients``."""
+    import pandas as pd
+
+    columns, values = zip(*sources, strict=True) if sources else ((), ())
+    frames = []
+    for k, outcome in enumerate(found.outcomes):
+        w = found.weights[k]
+        size = np.abs(w) if found.contributions is None else found.contributions[:, k].std(axis=0)
+        table = {
+            "outcome": outcome,
+            "column": columns,
+            "value": values,
+            "coefficient": w,
+            "share": size / (size.sum() or 1.0),
+        }
+        frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))
+    return pd.concat(frames, ignore_index=True)

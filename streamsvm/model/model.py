@@ -59,6 +59,7 @@ TARGET = "target"
 DECISIONS = "streamsvm.jobs.apply.decision_values:decisions_of"
 CONTRIBUTIONS = "streamsvm.jobs.apply.decision_values:parts_of"
 COLUMN_NAMES = "streamsvm.jobs.apply.column_names:names_of"
+SOURCE_COLUMNS = "streamsvm.jobs.apply.column_names:source_columns"
 """Functions that read rows of any kind for a model, by name, because a model sees blocks, never files."""
 TYPED_LABELS = "streamsvm.store.format.labels:convert_labels"
 """Function that gives class labels the type they had in the data."""
@@ -213,6 +214,19 @@ class Model:
         coef = self.coef
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
+
+    def coefficients(self, X: Any = None) -> Any:
+        """Return the coefficients as a data frame of pandas, a row for each column of the model, those of largest share first.
+
+        Its columns: ``outcome``, the class whose decision value it is; ``column``, the column of the table; ``value``, what
+        it stands for of that column, such as a category, else empty; ``coefficient``, in the units of the column; ``share``,
+        of the sum of |coefficient|, which compares columns of one scale. With rows ``X``, as for ``explain``, the share is
+        that of |coefficient| times the standard deviation of the column in these rows, whatever the scales.
+        Raises what ``explain`` raises, ImportError without pandas.
+        """
+        from streamsvm.model.explain import coefficient_frame
+
+        return coefficient_frame(self.explain(X), load_name(SOURCE_COLUMNS)(self))
 
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.

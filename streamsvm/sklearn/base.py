@@ -40,6 +40,7 @@ from streamsvm.api.wording import to_python
 from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
+from streamsvm.jobs.apply.column_names import names_of, table_columns
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitJob
@@ -451,9 +452,10 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
             result = fit(job, report)
             notices = list_precision_notices(result.plan, open_store(Path(job.store)))
         model = result.model
-        self.n_features_in_ = model.columns
-        if model.names is not None:
-            self.feature_names_in_ = np.array(model.names, dtype=object)
+        columns = table_columns(model)
+        self.n_features_in_ = len(columns) or model.columns
+        if columns:
+            self.feature_names_in_ = np.array(columns, dtype=object)
         self._set_classes(model, y)
         keep_fit(self, result, model, result.plan.layout.rows, notices)
 
@@ -462,6 +464,14 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """The records of the passes of the last fit: a data frame of pandas, or a list of dicts without pandas."""
         check_is_fitted(self)
         return to_frame(self.passes_)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the columns that have a coefficient, (d,) text: of categories one for each value.
+
+        ``input_features`` is ignored; it is there for scikit-learn's tools.
+        """
+        check_is_fitted(self)
+        return np.array(names_of(self.model_), dtype=object)
 
     def _decisions(self, model: Model, X: Any) -> Float64:
         """Return decision values for rows of any kind: (n,) for two classes, else (n, classes)."""

@@ -18,7 +18,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import NO_CALIBRATION, FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
-from streamsvm.jobs.partial_fit import PORTIONS, partial_fit, takes_portions
+from streamsvm.jobs.partial_fit import PORTIONS, choose_solver, partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR, count_votes
 from streamsvm.rows import Float64
@@ -329,12 +329,12 @@ class StreamSVC(StreamClassifier):
             )
         return check_calibrated(self.calibration, self.loss)
 
-    @available_if(lambda self: takes_portions(self.solver))  # type: ignore[untyped-decorator]
+    @available_if(lambda self: takes_portions(choose_solver(self.solver, self.loss)))  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a portion of rows in memory, from the weights that all rows so far have come to.
 
-        Only of a linear model, and a stochastic solver: solver='sgd', 'pegasos' or 'assg'. ``classes`` (n_classes,): all that will
-        come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
+        Only of a linear model, and a stochastic solver: 'sgd', 'pegasos' or 'assg'; 'auto' is sgd, or assg for losses that sgd does not
+        take. ``classes`` (n_classes,): all that will come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
         of rows that are gone; ``fit`` proves again. class_weight='balanced' is refused: it wants all labels. Raises ValueError.
         """
         if self.nu is not None:
@@ -356,7 +356,7 @@ class StreamSVC(StreamClassifier):
         with as_value_errors():
             store = make_store(X, codes, weights, len(known), ends=(), least=1)
             job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
-            model = partial_fit(job, store, start, rows)
+            model = partial_fit(replace(job, solver=choose_solver(job.solver, job.loss)), store, start, rows)
         self.classes_ = known
         keep_model(self, label_model(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
         self.gap_, self.primal_, self.dual_ = float("inf"), float("nan"), float("nan")

@@ -302,6 +302,27 @@ def test_api_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, mon
     assert "explain 4 rows at a time" in caught.value.hint
 
 
+def test_api_coefficients_are_a_frame_by_columns_of_the_table() -> None:
+    """Of a category each value has one, of what is missing the column of its marks; shares add up to 1, of rows by what moves f."""
+    rng = np.random.default_rng(0)
+    city = np.where(rng.random(400) < 0.5, "rome", "oslo")
+    frame = pd.DataFrame({"age": rng.normal(40.0, 10.0, 400), "city": city, "day": pd.Timestamp("2020-01-01")})
+    frame["day"] += pd.to_timedelta(rng.integers(0, 900, 400), "D")
+    frame.loc[3, "age"] = np.nan
+    model = sv.fit(frame, y=(frame["age"] > 42) ^ (city == "rome"), missing="indicator").model
+    found = model.coefficients()
+    assert set(zip(found["column"], found["value"], strict=True)) >= {
+        ("age", ""), ("age", "missing"), ("city", "rome"), ("city", "oslo"), ("day", "weekday mon"), ("day", "month 12"),
+    }  # fmt: skip
+    assert found["share"].sum() == pytest.approx(1.0)
+    assert sorted(found["coefficient"]) == sorted(model.coef[0])
+    moved = model.coefficients(frame)
+    contributions = model.explain(frame).contributions
+    assert contributions is not None
+    largest = contributions[:, 0].std(axis=0).argmax()
+    assert moved["coefficient"][0] == model.coef[0, largest]
+
+
 def test_api_kernel_model_has_no_weights_of_columns(place: Path) -> None:
     kernel = sv.fit(place / "train.zarr", place / "points.ssvm", kernel="rbf", landmarks=10).model
     with pytest.raises(sv.UsageError, match="no weights of columns"):

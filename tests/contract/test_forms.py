@@ -180,7 +180,7 @@ def test_form_has_probabilities_validation_and_dual_variables(made: Any, form: s
 
 @every_form
 @pytest.mark.parametrize("face", ["liblinear", "libsvm"])
-def test_form_is_exported(made: Any, form: str, face: str, tmp_path: Path) -> None:
+def test_form_is_exported(made: Any, form: str, face: Any, tmp_path: Path) -> None:
     fit, (kind, _) = made(form), FORMS[form]
     found = reached(face, form, lambda: sv.export(fit.folder / "m.ssvm", tmp_path / "e", format=face))
     if found is not None and kind != NUMBERS:  # those of numbers are read by LIBLINEAR and LIBSVM in tests/model

@@ -43,7 +43,7 @@ def figures(place: Path, name: str) -> Any:
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
-def test_calibrate_probabilities_are_calibrated(place: Path, method: str) -> None:
+def test_calibrate_probabilities_are_calibrated(place: Path, method: Any) -> None:
     model = sv.fit(place / "train.zarr", place / method, calibrate=method, **FAST).model
     assert model.calibration is not None
     assert (model.calibration.method, model.calibration.scores) == (method, "leave-one-out")

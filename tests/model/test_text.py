@@ -35,7 +35,7 @@ def fitted(folder: Path, rows: Any, y: Any, **options: Any) -> Model:
     return found
 
 
-def exported(folder: Path, form: str) -> str:
+def exported(folder: Path, form: Any) -> str:
     return str(sv.export(folder / "model.ssvm", folder / f"{form}.model", format=form, overwrite=True).out)
 
 

@@ -77,7 +77,9 @@ def test_estimator_on_disk_words_and_categories_go_the_way_of_the_ingest(tmp_pat
     found = StreamSVC(standardize=True).fit(rows, labels)
     assert found.score(rows, labels) > 0.8
     assert found.classes_.tolist() == ["no", "yes"]
-    assert any("plan" in name for name in found.feature_names_in_)
+    assert found.feature_names_in_.tolist() == rows.columns.tolist()
+    assert found.n_features_in_ == len(rows.columns)
+    assert found.get_feature_names_out().tolist() == list(found.model_.explain().names)
     by_name = StreamSVC(standardize=True).fit(known, "left")
     of_file = StreamSVC(standardize=True).fit(tmp_path / "table.parquet", "left")
     reader = StreamSVC(standardize=True).fit(pa.Table.from_pandas(rows, preserve_index=False).to_reader(100), labels)

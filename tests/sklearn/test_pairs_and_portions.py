@@ -105,7 +105,16 @@ def test_svc_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) ->
         StreamSVC(loss="hinge", solver="sgd").partial_fit(X, Y)
     with pytest.raises(ValueError, match="not the same as on last call"):
         StreamSVC(loss="hinge", solver="sgd").partial_fit(X, Y, np.arange(4)).partial_fit(X, Y, np.arange(3))
-    assert not hasattr(StreamSVC(), "partial_fit")
+    assert not hasattr(StreamSVC(solver="newton"), "partial_fit")
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_svc_partial_fit_finds_its_solver(loss: str) -> None:
+    rows, y = two_classes()
+    found = StreamSVC(C=0.01, loss=loss)
+    for start in range(0, 3000, 500):
+        found.partial_fit(rows[start : start + 500], y[start : start + 500], classes=["out", "in"])
+    assert found.score(rows, y) > StreamSVC(C=0.01, loss=loss).fit(rows, y).score(rows, y) - 0.02
 
 
 def test_svc_scikit_learn_checks_portions() -> None:

@@ -269,7 +269,7 @@ def test_svc_class_without_weight_is_never_predicted(options: dict[str, Any], cl
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_svc_weight_for_one_class_alone_is_refused_by_its_name(kernel: str, tmp_path: Path) -> None:
+def test_svc_weight_for_one_class_alone_is_refused_by_its_name(kernel: Any, tmp_path: Path) -> None:
     X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["no", "no", "yes", "yes"])
     with pytest.raises(ValueError, match="at least two classes must have a weight above 0; here: 'no'"):
         StreamSVC(kernel=kernel, class_weight={"no": 1.0, "yes": 0.0}).fit(X, y)

@@ -191,7 +191,7 @@ def test_decomposition_kernel_without_an_optimum_is_told_at_once() -> None:
 
 @each_value(("loss", ["hinge", "squared_hinge"]), ("sparse", [False, True]))
 def test_decomposition_moves_repeated_points_together(
-    loss: str, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loss: Any, sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten points with labels at random, 400 rows each: row by row they took 2,000 steps, or 14,000."""
     steps, plain = list[int](), solve_box

@@ -147,7 +147,7 @@ def letter(directory: Path) -> Split:
     return Split("letter", *parts)
 
 
-def measured(split: Split, setting: Setting, sampling: str, options: Any, directory: Path) -> Row:
+def measured(split: Split, setting: Setting, sampling: Any, options: Any, directory: Path) -> Row:
     """The mean over seeds of a sampling."""
     store, model, found = str(directory / f"{split.name}.zarr"), str(directory / "m.ssvm"), []
     for seed in range(options.seeds):

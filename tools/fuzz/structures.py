@@ -291,6 +291,7 @@ def model_text(scratch: Path) -> Trial:
     sv.fit(store, scratch / "linear")
     sv.fit(store, scratch / "kernel", kernel="rbf", solver="decomposition")
     texts = []
+    form: Any
     for name, form in (("linear", "liblinear"), ("linear", "libsvm"), ("kernel", "libsvm")):
         sv.export(scratch / name, scratch / form, format=form, overwrite=True)
         texts.append((scratch / form).read_text())

@@ -27,6 +27,24 @@ def names_of(model: Model) -> tuple[str, ...]:
     return tuple(map(name_of, range(model.columns)))
 
 
+def source_columns(model: Model) -> list[tuple[str, str]]:
+    """Return, for each column of the model (d,), the column of the table it was made of and the value it stands for:
+    ('city', 'rome'), ('age', ''), ('age', 'missing').
+    """
+    found = group_columns(model.names, model.provenance.get("encoding"), model.columns)
+    return [(found.name_of(group), found.value_of(j)) for j, group in enumerate(found.group.tolist())]
+
+
+def table_columns(model: Model) -> list[str]:
+    """Return the names of the columns of the table whose rows the model takes, in their order; without a table those of
+    the model, or none.
+    """
+    schema = _recorded_schema(model.provenance.get("encoding"), model.columns)
+    if schema is None:
+        return list(model.names or ())
+    return list(dict.fromkeys(column.name for column in schema.columns if not column.parts))
+
+
 def name_by_number(
     names: Sequence[str] | None, encoding: JsonMapping | None, columns: int, otherwise: str
 ) -> Callable[[int], str]:

@@ -189,16 +189,35 @@ class FitResult(JobResult):
     evaluation: EvaluateResult | None = None
     """Of a fit of files: the figures on the rows that were held out; None where there are none."""
 
+    @property
+    def gap(self) -> float:
+        """How far the objective can be from its optimum, (P - D) / |P|, of the worst of several problems."""
+        certificates = [run.certificate for run in self.training.runs if run.certificate is not None]
+        return max((found.gap for found in certificates), default=float("inf"))
+
+    @property
+    def certified(self) -> bool:
+        """Whether the gap is at most the tolerance that was asked for."""
+        return self.gap <= self.plan.tolerance
+
+    @property
+    def status(self) -> str:
+        """How the fit ended: 'converged', 'max passes', 'time limit', 'patience', ..."""
+        return self.training.status.value
+
+    @property
+    def passes(self) -> int:
+        """How many times all rows were read."""
+        return self.training.passes
+
     def summary(self) -> dict[str, str]:
         """Return where the model is, how it was trained, and how far its objective can be from the optimum."""
-        certificates = [run.certificate for run in self.training.runs if run.certificate is not None]
-        gap = max((found.gap for found in certificates), default=float("inf"))
         return {
             "model": str(self.run).removesuffix(".run"),
             "solver": self.plan.solver_name,
-            "gap": f"{percent(gap)} ({percent(self.plan.tolerance)} asked for)",
-            "status": self.training.status.value,
-            "passes": str(self.training.passes),
+            "gap": f"{percent(self.gap)} ({percent(self.plan.tolerance)} asked for)",
+            "status": self.status,
+            "passes": str(self.passes),
             "time": seconds_text(self.training.seconds),
         }
 
