@@ -43,7 +43,7 @@ from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import names_of, table_columns
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.job import FitFilesJob, FitJob
 from streamsvm.jobs.fit.notices import list_precision_notices
 from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_ingest
 from streamsvm.model import Model
@@ -422,8 +422,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     def _job(self, chosen: ByName) -> FitJob:
         """Return the job of a fit. Raises UsageError, ConfigError, ValueError."""
-        job: FitJob = build_job("fit", self, {"store": "", "model": ""} | chosen)
-        return job
+        job: FitFilesJob = build_job("fit", self, {"store": "", "model": ""} | chosen)
+        return job.store_job(job.store)
 
     @abstractmethod
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
