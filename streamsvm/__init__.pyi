@@ -447,7 +447,7 @@ def report(
     on_event: Callable[[dict[str, Any]], object] | None = None,
 ) -> ReportResult: ...
 def synth(
-    name: Literal["names", "susy", "table", "sparse-text", "separable", "two-moons"],
+    name: Literal["names", "messy-table", "susy", "table", "sparse-text", "separable", "two-moons"],
     store: str | PathLike[str],
     *,
     seed: int = 0,
