@@ -50,6 +50,8 @@ class Filling:
 
     def _sparse(self, X: CSR) -> CSR:
         absent = np.isnan(X.data)
+        if not absent.any():
+            return X
         data = np.where(absent, self.values[X.indices], X.data).astype(np.float32)
         place = np.full(len(self.values), -1, np.int64)
         place[self.indicators] = len(self.values) + np.arange(len(self.indicators))
