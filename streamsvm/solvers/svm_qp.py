@@ -278,7 +278,8 @@ class ActiveSetMethod:
                 continue
             row = self._most_violating()
             value = self.dual()
-            idle, best = (0, value) if value > best else (idle + 1, best)
+            # rounding that steps leave in f lets D creep up for ever where rows depend on each other
+            idle, best = (0, value) if value - best > PRECISION * abs(value) else (idle + 1, best)
             if row is None or idle > MAX_IDLE_EXCHANGES:
                 if self._confirmed >= CONFIRMATIONS or self._confirm_optimum():
                     return True
@@ -369,6 +370,9 @@ class ActiveSetMethod:
         self._inside[row] = False
         self._block.remove(place)
 
+    def _is_at_bound(self, row: int, a: Float64) -> bool:
+        return not 0.0 < a[row] < self._terms.upper[row]
+
     def _most_violating(self) -> int | None:
         """Return the bound row that would gain most by leaving its bound; None where none would."""
         if self._free_bias and not self._block.size:
@@ -430,7 +434,11 @@ class ActiveSetMethod:
         length, place = self._longest(rows, d)
         if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, and so is the step
             return True
+        before = self.at.a.copy(), self.at.f.copy(), self.dual()
         self._move(rows, length * d)
+        if self.dual() < before[2] - PRECISION * abs(before[2]) and self._is_at_bound(row, before[0]):
+            self.at.a[:], self.at.f[:] = before[:2]  # so far out the curvature counts that the factor took for 0
+            return True
         if place == len(rows) - 1:
             self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
             return True

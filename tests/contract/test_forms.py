@@ -156,7 +156,7 @@ def test_form_is_searched(made: Any, form: str, tmp_path: Path) -> None:
     found = reached("tune", form, lambda: sv.tune(fit.store, tmp_path / "t", folds=2, **rest, **points))
     if found is not None:
         assert found.measure.name == (
-            "balanced error" if form in ONE_CLASS else "RMSE" if form in OF_NUMBERS else "error"
+            "balanced_error" if form in ONE_CLASS else "rmse" if form in OF_NUMBERS else "error"
         )
         assert 0.0 <= found.best.error < (0.6 if form in OF_NUMBERS else 0.5)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import streamsvm as sv
 from streamsvm.errors import DataError, UsageError
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense
@@ -210,3 +211,16 @@ def test_active_set_bound_of_rounding_counts_coefficients_and_decision_values(
     assert error > 0.0
     assert (weight, absolute) == pytest.approx((np.abs(x).sum(), np.abs(x * f).sum()), rel=1e-9)
     assert (losses, risen) == pytest.approx(costs, rel=1e-6)
+
+
+def test_active_set_rows_that_depend_on_each_other_far_out_end_the_fit() -> None:
+    """One column of 1e9: the factor takes the curvature of most rows for 0, and steps along such lines made D fall and
+    rise for ever. The fit ends, and says that it is not certified and what to do.
+    """
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(90, 1)) * 1e9).astype(np.float32)
+    classes = np.argsort(np.argsort(x[:, 0] + 3e8 * rng.normal(size=90))) * 5 // 90
+    with pytest.warns(sv.StreamSVMWarning, match="standardize=True"):
+        result = sv.fit(x, y=classes, loss="hinge", solver="active_set", tolerance=0.1)
+    assert not result.certified
+    assert sv.fit(x, y=classes, loss="hinge", solver="active_set", tolerance=0.1, standardize=True).certified
