@@ -6,6 +6,7 @@ import ast
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -363,9 +364,18 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield node.module or ""
 
 
+WRITES_PICKLES = ("jobs/export/job.py",)
+"""Modules that write pickles, for scikit-learn, and read none."""
+
+
 def test_durable_nothing_that_is_read_is_executed() -> None:
     for name, tree in modules():
-        assert not {module.split(".")[0] for module in imports(tree)} & EXECUTING, name
+        found = {module.split(".")[0] for module in imports(tree)} & EXECUTING
+        if name in WRITES_PICKLES:
+            found -= {"pickle"}
+            text = ast.unparse(tree)
+            assert set(re.findall(r"pickle\.\w+", text)) <= {"pickle.dumps", "pickle.dump"}, name
+        assert not found, name
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name

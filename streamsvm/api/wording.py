@@ -17,52 +17,12 @@ COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
 """A command of files at the end of a hint."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "as",
-        "at",
-        "beside",
-        "but",
-        "by",
-        "cannot",
-        "does",
-        "for",
-        "from",
-        "has",
-        "have",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "must",
-        "names",
-        "needs",
-        "not",
-        "of",
-        "on",
-        "only",
-        "or",
-        "says",
-        "so",
-        "takes",
-        "than",
-        "that",
-        "the",
-        "then",
-        "there",
-        "to",
-        "until",
-        "where",
-        "which",
-        "with",
-        "without",
-        "was",
-        "are",
-        "may",
-    ]
+    re.findall(
+        r"\w+",
+        "a an and are as at beside but by cannot chooses could does for from goes has have if in into is it its "
+        "may must names needs not of on only or says so takes than that the then there to too until was where "
+        "which with without writes",
+    )
 )
 """Words of a sentence, which are no value of the option before them."""
 

@@ -99,7 +99,9 @@ def frame_names(X: DelayedFrame) -> list[str]:
     """Return the column names of a data frame. Raises DataError E-HEADER for duplicates."""
     names = [str(name) for name in X.columns]
     if twice := sorted(name for name, times in Counter(names).items() if times > 1):
-        raise DataError(f"the data frame names {quote(twice[0])} twice", code="E-HEADER", hint="rename a column")
+        raise DataError(
+            f"the data frame has two columns named {quote(twice[0])}", code="E-HEADER", hint="rename a column"
+        )
     return names
 
 

@@ -322,6 +322,11 @@ class StreamSVC(StreamClassifier):
             return found
         return score_classes(found, len(self.classes_))
 
+    def _takes_portions(self) -> bool:
+        """Whether rows may come in portions: with a stochastic solver, or 'auto' where the model is one of theirs."""
+        plain = self.kernel == LINEAR and self.multi_class == OVR and not self.standardize
+        return takes_portions(choose_solver(self.solver, self.loss)) and (plain or self.solver != "auto")
+
     def _check_probabilities(self) -> bool:
         if self.multi_class == OVO:
             raise AttributeError(
@@ -329,7 +334,7 @@ class StreamSVC(StreamClassifier):
             )
         return check_calibrated(self.calibration, self.loss)
 
-    @available_if(lambda self: takes_portions(choose_solver(self.solver, self.loss)))  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._takes_portions())  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a portion of rows in memory, from the weights that all rows so far have come to.
 

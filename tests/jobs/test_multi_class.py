@@ -196,5 +196,5 @@ def test_multi_class_advice_of_a_fit_that_stalls_names_a_solver_that_takes_the_p
     X, y = load_wine(return_X_y=True)
     sv.ingest(X, tmp_path / "s.zarr", y=y)
     options: dict[str, Any] = {"multi_class": "crammer_singer", "loss": "hinge", "max_passes": 30}
-    with pytest.warns(sv.StreamSVMWarning, match="--solver interior_point"):
+    with pytest.warns(sv.StreamSVMWarning, match="solver='interior_point'"):
         sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", solver="dcd", **options)

@@ -298,7 +298,7 @@ def test_offsets_fit_that_depends_on_zero_sees_columns_where_they_lie(tmp_path: 
         assert "column 1" in found.notices[0]
         assert np.abs(found.model.expansion.points.values[:, 1]).min() > 9e4 or landmarks
     found = fit(one_class=True, C=1.0, loss="hinge")
-    assert "--nu in place of C" in found.notices[0]
+    assert "'nu' in place of C" in found.notices[0]
     assert found.model.certificates[0].primal == pytest.approx(0.5e-10, rel=1e-2)  # w = x / ||x||^2
 
 

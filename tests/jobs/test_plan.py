@@ -189,9 +189,10 @@ def test_default_memory_limit_that_decides_is_printed_and_recorded(
         taken = f"--memory {found.plan.memory.limit // MIB}MiB"
         events = (tmp_path / "m.ssvm.run" / "events.jsonl").read_text().splitlines()
         assert taken in json.loads(events[0])["command"]
+        taken = f"memory='{found.plan.memory.limit // MIB}MiB'"
     else:
         found = sv.tune(store, str(tmp_path / "t"), folds=2, **options)
-        taken = "--memory "
+        taken = "memory="
     assert sum(taken in line for line in found.notices) == 1
 
 
@@ -203,7 +204,7 @@ def test_default_memory_limit_that_a_refused_search_is_told_will_do(tmp_path: Pa
     sv.ingest(X, store, y=draw.integers(0, 5, 3000))
     with pytest.raises(sv.StreamSVMError, match="is not enough") as refused:
         sv.tune(store, str(tmp_path / "t"), folds=3, max_passes=1, memory="60MiB", **options)
-    told = re.search(r"use --memory (\d+MiB)", str(refused.value))
+    told = re.search(r"use memory='(\d+MiB)'", str(refused.value))
     assert told is not None
     assert sv.tune(store, str(tmp_path / "t"), folds=3, max_passes=1, memory=told[1], **options).scores
 

@@ -19,13 +19,13 @@ ONE: dict[str, Any] = {"one_class": True, "nu": 0.1}
 BALL: dict[str, Any] = {"loss": "squared", "l1_ball": 3.0}
 NET: dict[str, Any] = {"loss": "squared", "l1": 20.0}
 HELD_OUT: dict[str, Any] = {"validation": 0.2}
-OVERFLOW = "--(class-weight|C|lambda) cannot be "
+OVERFLOW = "'(class_weight|C|lambda)' cannot be "
 
 FITS: list[tuple[str, dict[str, Any], str]] = [
     # numbers that are none, or beyond what arithmetic holds
     ("two", {"C": (1.0, 1.0)}, "C must be"),
     ("two", {"C": ()}, "C must be"),
-    ("two", {"C": (1.0, -1.0)}, "C cannot be"),
+    ("two", {"C": (1.0, -1.0)}, "'C' cannot be"),
     ("two", {"C": 1e300}, OVERFLOW),
     ("two", {"C": (1.0, 1e21)}, OVERFLOW),
     ("two", {"C": 1e-31}, OVERFLOW),
@@ -33,32 +33,32 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("two", {"lambda_": 1e300}, OVERFLOW),
     ("two", {"class_weight": {"b": 1e300}}, OVERFLOW),
     ("two", {"class_weight": {"b": 1e10}}, OVERFLOW),
-    ("two", {"nu": 0.1, "C": 1.0}, "--C cannot be combined with --nu"),
+    ("two", {"nu": 0.1, "C": 1.0}, "'C' cannot be combined with 'nu'"),
     # rows and dual variables
     ("two", {"solver": "sgd", "loss": "hinge", "dual": "dual.npy"}, "no dual variables"),
     # kernels and landmarks
-    ("two", KERNEL | {"sampling": "best"}, "--sampling"),
-    ("two", KERNEL | {"cutoff": 0.0}, "--cutoff"),
-    ("two", KERNEL | {"embedding": "tape"}, "--embedding"),
-    ("two", KERNEL | {"embedding_dtype": "int4"}, "--embedding-dtype"),
+    ("two", KERNEL | {"sampling": "best"}, "'sampling'"),
+    ("two", KERNEL | {"cutoff": 0.0}, "'cutoff'"),
+    ("two", KERNEL | {"embedding": "tape"}, "'embedding'"),
+    ("two", KERNEL | {"embedding_dtype": "int4"}, "'embedding_dtype'"),
     ("two", KERNEL | {"kernel": "rbff"}, "did you mean 'rbf'"),
     ("two", KERNEL | {"kernel_options": {"degree": 2.0}}, "degree"),
-    ("two", KERNEL | {"gamma": -1.0}, "--gamma"),
+    ("two", KERNEL | {"gamma": -1.0}, "'gamma'"),
     ("two", KERNEL | {"gamma": "broad"}, "gamma 'broad' is not known"),
     ("two", KERNEL | {"kernel": "polynomial", "kernel_options": {"degree": 2.5}}, "degree"),
     ("two", KERNEL | {"landmark_file": "z.npy"}, "a number of landmarks and a file"),
     # probabilities and rows held out
-    ("two", {"calibration_folds": 3}, "is for --calibrate"),
+    ("two", {"calibration_folds": 3}, "is for 'calibrate'"),
     (
         "two",
         {"calibrate": "sigmoid", "calibration_folds": 3, "cluster": "here:"},
         "folds, which are not fitted on a cluster",
     ),
-    ("two", {"patience": 3}, "--patience waits"),
-    ("two", HELD_OUT | {"patience": 0}, "--patience cannot be 0"),
-    ("two", {"validation": 1.5}, "--validation cannot be 1.5"),
+    ("two", {"patience": 3}, "'patience' waits"),
+    ("two", HELD_OUT | {"patience": 0}, "'patience' cannot be 0"),
+    ("two", {"validation": 1.5}, "'validation' cannot be 1.5"),
     ("two", HELD_OUT | KERNEL, "linear fits only"),
-    ("two", HELD_OUT | {"solver": "dcd", "dual": "a.npy"}, "--dual"),
+    ("two", HELD_OUT | {"solver": "dcd", "dual": "a.npy"}, "'dual'"),
     ("two", {"validation": "README.md"}, "README.md does not exist"),
     # one class
     ("two", ONE | {"C": 1.0}, "both nu and C"),
@@ -66,23 +66,23 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("two", ONE | {"calibrate": "sigmoid"}, "no probabilities"),
     ("two", ONE | {"class_weight": "balanced"}, "one class"),
     # several classes
-    ("three", PAIRS | {"calibrate": "sigmoid"}, "--calibrate cannot be combined with --multi-class ovo"),
-    ("three", PAIRS | {"warm_start": "m"}, "--warm-start cannot be combined with --multi-class ovo"),
-    ("three", PAIRS | {"positive": "a"}, "--positive cannot be combined with --multi-class"),
+    ("three", PAIRS | {"calibrate": "sigmoid"}, "'calibrate' cannot be combined with multi_class='ovo'"),
+    ("three", PAIRS | {"warm_start": "m"}, "'warm_start' cannot be combined with multi_class='ovo'"),
+    ("three", PAIRS | {"positive": "a"}, "'positive' cannot be combined with 'multi_class'"),
     ("three", TOGETHER | {"solver": "newton"}, "does not solve for all classes together"),
     ("three", TOGETHER | {"loss": "logistic"}, "whose conjugate is a parabola"),
-    ("three", TOGETHER | {"positive": "a"}, "--positive cannot be combined with --multi-class"),
+    ("three", TOGETHER | {"positive": "a"}, "'positive' cannot be combined with 'multi_class'"),
     ("three", TOGETHER | {"kernel": "rbf"}, "does not solve for all classes together"),
     ("three", TOGETHER | {"options": {"shrinking": True}, "solver": "dcd"}, "shrinking"),
     # weights of few columns
     ("numbers", BALL | {"loss": "squared_epsilon_insensitive"}, "is for least squares"),
-    ("numbers", BALL | {"kernel": "rbf", "solver": "partan"}, "--kernel cannot be combined with --l1-ball"),
+    ("numbers", BALL | {"kernel": "rbf", "solver": "partan"}, "'kernel' cannot be combined with 'l1_ball'"),
     ("numbers", BALL | {"solver": "newton"}, "does not minimize over an l1 ball"),
     ("numbers", BALL | {"dual": "dual.npy"}, "has no dual variables to write"),
-    ("numbers", BALL | {"l1": 1.0}, "--l1 cannot be combined with --l1-ball"),
-    ("numbers", NET | {"kernel": "rbf"}, "--kernel cannot be combined with --l1,"),
+    ("numbers", BALL | {"l1": 1.0}, "'l1' cannot be combined with 'l1_ball'"),
+    ("numbers", NET | {"kernel": "rbf"}, "'kernel' cannot be combined with 'l1',"),
     ("numbers", NET | {"solver": "dcd"}, "solver 'dcd' does not minimize with an l1 term"),
-    ("numbers", NET | {"dual": "dual.npy"}, "--dual cannot be combined with --l1"),
+    ("numbers", NET | {"dual": "dual.npy"}, "'dual' cannot be combined with 'l1'"),
 ]
 
 GRID: dict[str, Any] = {"kernel": "rbf", "gamma": (0.1,), "landmarks": (10,), "folds": 3}
@@ -91,7 +91,7 @@ SEARCH_ONE: dict[str, Any] = {"one_class": True, "positive": "a"}
 SEARCHES: list[tuple[str, dict[str, Any], str]] = [
     ("two", GRID | {"C": (1.0, 1.0)}, "different values"),
     ("two", GRID | {"C": ()}, "C"),
-    ("two", GRID | {"C": (-1.0,)}, "--C cannot be"),
+    ("two", GRID | {"C": (-1.0,)}, "'C' cannot be"),
     ("two", GRID | {"landmarks": (), "solver": "newton"}, "newton"),
     ("two", GRID | {"folds": 1000}, "folds"),
     ("two", GRID | {"gamma": ("broad",)}, "gamma"),
@@ -100,7 +100,7 @@ SEARCHES: list[tuple[str, dict[str, Any], str]] = [
     ("two", {"one_class": True}, "judged by labels"),
     ("two", SEARCH_ONE | {"nu": (0.1,), "C": (1.0,)}, "both nu and C"),
     ("two", SEARCH_ONE | {"positive": "better"}, "no class 'better'"),
-    ("two", SEARCH_ONE | {"class_weight": "balanced"}, "--one-class"),
+    ("two", SEARCH_ONE | {"class_weight": "balanced"}, "one_class=True"),
     ("two", SEARCH_ONE | {"nu": (0.1, 0.1)}, "different values"),
     ("two", SEARCH_ONE | {"solver": "newton"}, "no free offset"),
     ("three", PAIRS, "does not let pairs"),
@@ -110,10 +110,10 @@ ANSWERS: list[tuple[str, dict[str, Any], str]] = [
     ("predict", {"out": "p.xls"}, "p.xls"),
     ("predict", {"out": "p.csv", "output": "color"}, "color"),
     ("predict", {"out": "p.csv", "data": "none.csv"}, "none.csv"),
-    ("predict", {"out": "p.csv", "memory": 1 << 20}, "--memory"),
+    ("predict", {"out": "p.csv", "memory": 1 << 20}, "memory="),
     ("predict", {"out": "p.npy", "output": ("label", "decision")}, "an array holds"),
-    ("evaluate", {"cost": (1.0,)}, "--cost"),
-    ("evaluate", {"best_threshold": "color"}, "best-threshold"),
+    ("evaluate", {"cost": (1.0,)}, "'cost'"),
+    ("evaluate", {"best_threshold": "color"}, "best_threshold"),
 ]
 
 

@@ -105,7 +105,7 @@ def test_svc_short_fits_warn_as_fits_do_there() -> None:
     ("options", "said"),
     [
         ({"loss": "hing"}, "did you mean 'hinge'"),
-        ({"C": -1.0}, "--C cannot be -1.0"),
+        ({"C": -1.0}, "'C' cannot be -1.0"),
         ({"solver": "dc"}, "did you mean 'dcd'"),
         ({"options": {"sweep": 3}, "solver": "dcd"}, "no setting 'sweep'"),
         ({"class_weight": "even"}, "class_weight"),
