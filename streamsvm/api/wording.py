@@ -14,7 +14,7 @@ from streamsvm.errors import StreamSVMError, UsageError
 
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
 COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
-"""A command of files at the end of a hint."""
+"""A command at the end of a message."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -31,8 +31,12 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     """Return a message with options spelled as parameters: "--missing mean" as "missing='mean'", "--sort" as "sort=True".
 
     ``step``: the command behind the face; an option that it does not have, but ``ingest`` has, is named as one of
-    ``sv.ingest``. ``names``: parameters that are called otherwise, by option.
+    ``sv.ingest``. ``names``: parameters that are called otherwise, by option. A command at the end becomes the call that
+    does the same, and stays a command where there is none.
     """
+    if (call := to_call(text)) is not None:
+        return call
+    text, command, rest = text.partition(": streamsvm ")
 
     def spell(found: re.Match[str]) -> str:
         negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
@@ -52,7 +56,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
             return (spelled if value else f"'{spelled}'") + after
         return f"sv.ingest(..., {spelled if value else spelled + '=...'})" + after
 
-    return OPTION_IN_TEXT.sub(spell, text)
+    return OPTION_IN_TEXT.sub(spell, text) + command + rest
 
 
 def _split_value(field: Field, text: str) -> tuple[str, str]:
@@ -86,7 +90,7 @@ def is_option_of(step: str, name: str) -> bool:
 
 
 def to_call(text: str) -> str | None:
-    """Return a hint that ends with a command of files as one that ends with the call that does the same; None for others."""
+    """Return a message that ends with a command as one that ends with the call that does the same; None for others."""
     found = COMMAND_IN_TEXT.search(text)
     if found is None:
         return None
@@ -117,7 +121,5 @@ def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[
     try:
         yield
     except StreamSVMError as error:
-        call = to_call(error.hint)
-        error.message = to_python(error.message, step, names)
-        error.hint = to_python(error.hint, step, names) if call is None else call
+        error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
         raise

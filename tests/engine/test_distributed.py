@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine import loop, signals, training
+from streamsvm.engine import loop, progress, signals
 from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progress
 from streamsvm.engine.partition import contiguous_groups, round_robin_groups
 from streamsvm.engine.row_state import GroupStateFiles, Versions
@@ -239,7 +239,7 @@ class Slow(SerialExecutor):
 
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.rounds = seconds, 0
-        for looks in (loop, training):
+        for looks in (loop, progress):
             monkeypatch.setattr(looks, "time", self)
 
     def perf_counter(self) -> float:

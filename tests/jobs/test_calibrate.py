@@ -114,7 +114,7 @@ def test_calibrate_limit_before_calibration_ends_without_it(place: Path) -> None
     result = sv.fit(place / "train.zarr", place / "m", calibrate="sigmoid", tolerance=1e-15, time_limit=1e-9, **FAST)
     assert result.model.calibration is None
     (said,) = (line for line in result.warnings if line.startswith("not calibrated"))
-    assert said.endswith("next: a larger --time-limit, with --resume")
+    assert said.endswith("next: a larger 'time_limit', with resume=True")
     assert not (place / "m.run" / "checkpoint").exists()  # the fit itself is not what it could be
     with pytest.raises(UsageError, match="no time left for --calibrate sigmoid"):
         result.model.predict_proba(rows(2)[0])
@@ -165,7 +165,7 @@ def test_calibrate_limit_in_calibration_is_an_error_where_that_was_asked_for(
         with pytest.raises(UncertifiedError, match="not calibrated"):
             sv.fit(train, place / "strict", strict=True, **given)
         Clock(patch, 1)
-        with pytest.raises(InterruptedRun, match=r"time limit: checkpoint saved at .*--resume"):
+        with pytest.raises(InterruptedRun, match=r"time limit: checkpoint saved at .*sv\.fit\(.*resume=True"):
             sv.fit(train, place / "stopped", at_limit="stop", **given)
     assert not (place / "stopped").exists()
     assert sv.fit(train, place / "stopped", at_limit="stop", resume=True, **given).model.calibration is not None
@@ -229,9 +229,9 @@ def moons_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_calibrate_rows_whose_labels_chose_the_landmarks_are_not_held_out(moons_store: Path, tmp_path: Path) -> None:
     landmarks: dict[str, Any] = {"kernel": "rbf", "landmarks": 10, "sampling": "greedy"}
-    with pytest.raises(sv.UsageError, match="--calibrate cannot be combined with --sampling greedy"):
+    with pytest.raises(sv.UsageError, match="'calibrate' cannot be combined with sampling='greedy'"):
         sv.fit(moons_store / "t.zarr", tmp_path / "m", calibrate="sigmoid", **landmarks)
-    with pytest.raises(sv.UsageError, match="an embedding that was made with --sampling greedy"):
+    with pytest.raises(sv.UsageError, match="an embedding that was made with sampling='greedy'"):
         sv.fit(moons_store / "e.zarr", tmp_path / "m", calibrate="sigmoid")
     with pytest.raises(sv.UsageError, match="greedy"):
         sv.tune(moons_store / "e.zarr", tmp_path / "g", C=[0.1, 1.0])
