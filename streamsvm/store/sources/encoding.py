@@ -391,7 +391,10 @@ def are_no_weights(values: Arrow) -> NDArray[np.bool_]:
     if is_text(values.type):
         texts = to_text(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)
         values = _numbers_of(pc.utf8_trim_whitespace(texts))
-    given = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    try:
+        given = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # times, lists, bytes: no number is among them
+        return np.ones(len(values), np.bool_)
     return ~((given >= 0) & (given <= float(np.finfo(np.float32).max)))
 
 
