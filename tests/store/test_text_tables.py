@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -343,3 +344,13 @@ def test_text_tables_description_of_a_column_names_infinite_and_missing_numbers(
     assert "infinite values, which ingest refuses" in next(line for line in lines if line.startswith("u "))
     assert "3.33 %" in next(line for line in lines if line.startswith("v "))
     assert not any("Warning" in line for line in lines)
+
+
+def test_text_table_missing_values_of_json_lines_make_no_line_bad(tmp_path: Path) -> None:
+    """The description and its command name the gaps of the column, and no lines to leave out."""
+    lines = [json.dumps({"u": "-" if k % 10 == 3 else k, "y": k % 2}) for k in range(60)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    said = run("ingest", tmp_path / "a.jsonl", "--label", "y", "--describe")
+    assert "--missing indicator" in said
+    assert "'lines'" not in said
+    assert "--na" not in said

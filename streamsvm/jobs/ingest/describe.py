@@ -7,6 +7,7 @@ TOML with one line a column, of the kinds --column has and 'label', 'id' and 'we
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -98,7 +99,7 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
     if source.form == "jsonl":  # whose lines are not read one by one where all of them must be in order
-        options = replace(options, on_bad_line="skip")
+        options = replace(options, on_bad_line="skip", missing="zero")  # what is missing makes no line bad
         source = open_source(job.sources, options)
         assert isinstance(source, TableSource)
     offsets = source.encoding().get("offsets", ())
@@ -166,6 +167,8 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
         if problem.rows <= left:
             left -= problem.rows
             found["on_bad_line"] = "skip"
+        elif problem.what == "unreadable" and not problem.values:  # lines that are none of the table
+            found |= {"on_bad_line": "skip", "max_bad": f"{math.ceil(100 * problem.rows / rows)}%"}
         elif problem.what == "infinite" or len(problem.values) < MOST_BAD:
             words += problem.values or INFINITE
         else:
