@@ -187,7 +187,7 @@ def test_cli_config_gives_values_that_options_override(place: Path, tmp_path: Pa
     ("arguments", "code", "said"),
     [
         (("fitt",), 2, "did you mean 'fit'"),
-        (("fit", "s.zarr"), 2, "Missing argument 'MODEL'"),
+        (("fit", "s.zarr"), 2, "no file is named for the model"),
         (("fit", "s.zarr", "x", "--memory", "12XB"), 2, "512MiB"),
         (("fit", "s.zarr", "x", "--time-limit", "soon"), 2, "30m"),
         (("fit", "s.zarr", "x", "--C", "ten"), 2, "not a number"),

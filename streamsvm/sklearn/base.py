@@ -468,9 +468,12 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns that have a coefficient, (d,) text: of categories one for each value.
 
-        ``input_features`` is ignored; it is there for scikit-learn's tools.
+        ``input_features`` may only be the columns of the fit, as for scikit-learn's own. Raises ValueError.
         """
         check_is_fitted(self)
+        known = vars(self).get("feature_names_in_")
+        if input_features is not None and known is not None and list(input_features) != list(known):
+            raise ValueError("input_features is not equal to feature_names_in_")
         return np.array(names_of(self.model_), dtype=object)
 
     def _decisions(self, model: Model, X: Any) -> Float64:

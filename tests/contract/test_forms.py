@@ -168,7 +168,7 @@ def test_form_has_probabilities_validation_and_dual_variables(made: Any, form: s
     if found is not None:
         assert found.model.calibration is not None
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "not certified: .* least error on the rows held out")
+        warnings.filterwarnings("ignore", "not certified: .* best score on the rows held out")
         held = reached("validation", form, lambda: sv.fit(fit.store, tmp_path / "v", validation=0.3, **fit.settings))
     if held is not None:
         assert held.model.provenance["validation"] is not None

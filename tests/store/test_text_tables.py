@@ -354,3 +354,11 @@ def test_text_table_missing_values_of_json_lines_make_no_line_bad(tmp_path: Path
     assert "--missing indicator" in said
     assert "'lines'" not in said
     assert "--na" not in said
+
+
+def test_text_table_of_json_lines_whose_rows_are_all_bad_is_refused_as_that(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"u": None, "y": k % 2}) + "\n" for k in range(8)))
+    options: dict[str, Any] = {"label": "y", "on_bad_line": "skip", "max_bad": "100%"}
+    with pytest.raises(DataError) as refused:
+        sv.ingest(tmp_path / "a.jsonl", tmp_path / "a.zarr", **options)
+    assert refused.value.hint

@@ -141,7 +141,8 @@ class JSONLinesSource(TableSource):
         for row, cell in bad.items():
             place = f"{where} line {numbers[row]}, column {quote(cell.column)}: {cell.text}"
             self._reject(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
-        return table.take([row for row in range(table.num_rows) if row not in bad])
+        kept = [row for row in range(table.num_rows) if row not in bad]
+        return table.take(pa.array(kept, pa.int64()))
 
     def _fault_of(self, table: pa.Table, schema: Schema, row: int) -> BadCell | None:
         """The bad value of one row of a table; None where it can be encoded."""
