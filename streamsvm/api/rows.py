@@ -5,6 +5,7 @@ Also ``open_store`` and ``load_model``, for what is on disk.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -198,12 +199,14 @@ def place_fit_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
         if y is not None:
             raise UsageError("labels are given twice", hint="name the model's file second, and pass y=LABELS")
         y = given.pop("model")
-    X = given.get("store")
-    if kind_of(X) is RowKind.FILES and isinstance(X, list | tuple):
-        X, given["more"] = X[0], tuple(X[1:])
+    X: Any = given.get("store")
+    files = X is not None and kind_of(X) is RowKind.FILES
+    if files:
+        names = [os.fsdecode(X)] if isinstance(X, str | bytes | PathLike) else list(X)
+        if not names:
+            raise UsageError("no file is named", hint="sv.fit('train.csv', label='y')")
+        X, given["more"] = names[0], tuple(names[1:])
         given["store"] = X
-    files = isinstance(X, str | PathLike)
-    if isinstance(X, str | PathLike):
         given |= _name_columns(Path(X), y, weight)
         kept = given.get("model") is not None or _is_stored(Path(X))
     if X is None or (files and kept):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,14 @@ def test_api_rows_near_0_warn_of_nothing() -> None:
     X = np.random.default_rng(0).normal(size=(21, 2)) + 1.0
     for estimator in (StreamOneClassSVM(), StreamOneClassSVM(kernel="rbf"), StreamSVC(), StreamSVR()):
         estimator.fit(X, (X[:, 0] > 1.0).astype(int))
+
+
+@pytest.mark.parametrize("names", [[], ()])
+def test_api_rows_no_files_at_all_are_refused(names: Any, tmp_path: Path) -> None:
+    with pytest.raises(sv.UsageError, match="no file is named"):
+        sv.fit(names, tmp_path / "m.ssvm")
+
+
+def test_api_rows_name_of_bytes_is_a_name(tmp_path: Path) -> None:
+    sv.synth("susy", tmp_path / "s.zarr", rows=200)
+    assert sv.fit(os.fsencode(tmp_path / "s.zarr"), tmp_path / "m.ssvm").certified

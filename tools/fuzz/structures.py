@@ -51,11 +51,13 @@ from streamsvm.config.job_file import STEPS, check, read_file
 from streamsvm.config.options import Field
 from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.files import fit_files
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.inspect import info
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
+from streamsvm.types import silent
 from tools.fuzz import tables
 
 Trial = Callable[[random.Random], str]
@@ -485,7 +487,7 @@ def options(scratch: Path) -> Trial:
             return "refused by the command line"
         for more in ("as_json", "config", "dry_run"):
             found.pop(more, None)
-        result = fit(build_job("fit", found, None, found.pop("settings", ())))
+        result = fit_files(build_job("fit", found, None, found.pop("settings", ())), silent)
         for run in result.training.runs:
             certificate = run.certificate
             assert certificate is not None, words
