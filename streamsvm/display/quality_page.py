@@ -523,7 +523,10 @@ def draw_margins(run: RunRecord) -> PagePart | None:
         return _draw_residuals(known[0][0], run)
     binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
     of_f = "y f(x)" if run.threshold() is None else "y (f(x) − the threshold)"
-    what = of_f if binary else "how far the value of the true class is above the largest of the others"
+    of_classes = "how far the value of the true class is above the largest of the others"
+    if run.settings.get("multi_class") == "ovo":
+        of_classes = "how many votes of pairs the true class has more than any other"
+    what = of_f if binary else of_classes
     lead = (
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
     )

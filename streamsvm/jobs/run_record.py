@@ -32,7 +32,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
-from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow
+from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins
 from streamsvm.jobs.column_facts import compare_columns, describe_columns
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
@@ -229,8 +229,7 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
         else:
             truth = to_model[part.codes]
             known = truth >= 0
-            decision = model.decision(part.X)[known]
-            margins.append(_margins(decision - model.threshold if decision.shape[1] == 1 else decision, truth[known]))
+            margins.append(measure_margins(model, model.decision(part.X)[known], truth[known]))
             truths.append(truth[known])
         if store.layout.columns <= WIDEST:
             means.append(_means(part.X, store.layout.columns))
@@ -238,18 +237,9 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []
-    shown = values if not model.threshold else []  # of two classes it lies at two places
+    # with a threshold the loss of two classes lies at two places, and votes have none
+    shown = [] if model.threshold or model.pairs else values
     return {"margins": {**found, "loss": shown}, "feature_drift": drift}
-
-
-def _margins(decision: Float64, truth: Int32) -> Float64:
-    """Return y f(x) of two classes, else how far the decision value of the true class is above all others; (n,)."""
-    if decision.shape[1] == 1:
-        return np.where(truth == 1, decision[:, 0], -decision[:, 0])
-    rows = np.arange(len(decision))
-    own = decision[rows, truth].copy()
-    decision[rows, truth] = -np.inf
-    return own - decision.max(axis=1)
 
 
 def _sample_rows(store: Store, passes: int) -> Iterator[SampledRows]:

@@ -360,6 +360,28 @@ def test_page_class_has_one_color(tmp_path: Path, options: dict[str, Any]) -> No
     assert len(set(legends)) == 2
 
 
+def test_page_margins_of_pairs_are_those_of_their_votes(tmp_path: Path) -> None:
+    """Of well separated classes no row is wrong, in the margins of the training rows and in those of the evaluated ones."""
+    names = np.array(["a", "b", "c", "d"])
+    y = names[np.arange(800) % 4]
+    X = np.random.default_rng(0).normal(size=(800, 4)) + 12.0 * np.eye(4)[np.arange(800) % 4]
+    sv.ingest(X, tmp_path / "s.zarr", y=y, chunk=4096, test_fraction=0.25)
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m", multi_class="ovo")
+    assert sv.evaluate(tmp_path / "m", tmp_path / "s.test.zarr").evaluation.accuracy == 1.0
+    run = read_run(tmp_path / "m")
+    assert run.facts is not None
+    assert run.evaluation is not None
+    for found in (run.facts.margins, run.evaluation.margins):
+        assert found is not None
+        low, high = found.range
+        edges = np.linspace(low, high, len(found.counts["a"]) + 1)
+        assert sum(sum(np.array(counts)[edges[1:] <= 0]) for counts in found.counts.values()) == 0
+    assert run.facts.margins is not None
+    assert not run.facts.margins.loss
+    page = build_page([run])
+    assert "how many votes of pairs the true class has more than any other" in page
+
+
 def test_page_what_matters_is_said_of_the_columns_of_the_table(tmp_path: Path) -> None:
     """The share of a column is that of the standard deviation of what all of its values add to f, over the rows."""
     rng = np.random.default_rng(0)

@@ -86,10 +86,10 @@ class RowSamples:
         else:
             known = truth < len(model.classes)
             if known.all():
-                margins = _measure_margins(model, decision, truth)
+                margins = measure_margins(model, decision, truth)
             else:
                 margins = np.zeros(len(truth))
-                margins[known] = _measure_margins(model, decision[known], truth[known])
+                margins[known] = measure_margins(model, decision[known], truth[known])
             error, points = -margins, np.column_stack([truth, margins])[known]
         if model.numeric or len(model.weights) > 1:  # of two classes the ranking knows more
             self._keep(hash_rows(points), points)
@@ -155,8 +155,12 @@ def hash_rows(points: Float64) -> UInt64:
     return mixed
 
 
-def _measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
-    """Return how far the true class is above all others, (n,): below 0 where the answer is wrong."""
+def measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
+    """Return how far the decision value of the true class is above all others, (n,), or its votes where pairs vote; of two
+    classes y f(x). Below 0 the answer is wrong.
+
+    ``truth`` (n,): indices of the model's classes.
+    """
     if decision.shape[1] == 1:
         beyond: Float64 = decision[:, 0] - model.threshold
         return np.where(truth == 1, beyond, -beyond)
