@@ -136,17 +136,18 @@ class Progress:
     """The progress of a job, collected from its events."""
 
     def __init__(self) -> None:
-        self.name, self.number, self._passes = "", 0, 0
+        self.name, self.number = "", 0
         self.done, self.total = 0.0, 0.0
-        self.rows = self.rows_before = 0
+        self.rows = 0
         self.seconds = self._since = self._ended = 0.0
         self.gap: float | None = None
         self.memory = self.limit = 0
         self.gaps: list[float] = []
-        self.cell = self.step = ""
+        self.step = ""
         self.tolerance = 0.0
-        self.cells, self.cells_done = 0, 0
-        self._search_began = 0.0
+        self.cell, self.cells = 0, 0
+        self._first_cell, self._search_began = 0, 0.0
+        self._first_pass, self._last_pass = 0, 0
 
     def take(self, event: JsonObject) -> bool:
         """Update from an event, and return whether there is something new to show."""
@@ -160,8 +161,9 @@ class Progress:
             return False
         self.seconds = event.get("seconds", self.seconds)
         self.memory = event.get("memory", self.memory)
+        self._first_pass = self._first_pass or event.get("pass", 0)
         if name == "pass":
-            self.gap, self._ended, self._passes = event["gap"], self.seconds, event["pass"]
+            self.gap, self._ended, self._last_pass = event["gap"], self.seconds, event["pass"]
             if event.get("problem", 0) == 0:
                 self.gaps = [*self.gaps[-CURVE_PASSES:], event["gap"]]
         self.step = f"solving problem {event['closing']} of {event['problems']}" if "closing" in event else ""
@@ -172,12 +174,15 @@ class Progress:
         return True
 
     def _begin_cell(self, event: JsonObject) -> None:
-        """Begin the next point of a search, whose fit counts its seconds and passes from 0."""
-        self.name, self.cell = "tune", f"cell {event['number']} of {event['of']}"
-        self.cells, self.cells_done = event["of"], event["number"] - 1
-        if self.cells_done == 0:
-            self._search_began = time.monotonic()
-        self.number, self._passes, self.gap, self.step, self.gaps = 0, 0, None, "", []
+        """Begin the next point of a search, whose fit counts its seconds and passes from 0.
+
+        A search that goes on after an interruption begins with a later cell than the first.
+        """
+        if not self.cell:
+            self._first_cell, self._search_began = event["number"], time.monotonic()
+        self.name, self.cell, self.cells = "tune", event["number"], event["of"]
+        self.number, self.gap, self.step, self.gaps = 0, None, "", []
+        self._first_pass = self._last_pass = 0
         self.done = self.total = self.rows = 0
         self.seconds = self._since = self._ended = 0.0
 
@@ -215,11 +220,11 @@ class Progress:
 
     def describe_left(self) -> str:
         """Return what is left of the whole job as text, as far as it can be estimated; else of this pass."""
-        if self.cells and self.cells_done:
-            spent = time.monotonic() - self._search_began
-            return f"about {seconds_text(spent * (self.cells - self.cells_done) / self.cells_done)} left"
+        if finished := self.cell - self._first_cell:
+            each = (time.monotonic() - self._search_began) / finished
+            return f"about {seconds_text((self.cells - self.cell + 1) * each)} left"
         if (passes := self.passes_left) is not None:
-            each = self._ended / self._passes
+            each = self._ended / (self._last_pass - self._first_pass + 1)
             return f"about {passes} pass{'es' if passes > 1 else ''}, {seconds_text(passes * each)} left"
         if self.left is None:
             return ""
@@ -245,7 +250,8 @@ class Progress:
     @property
     def title(self) -> str:
         """The name of the job, the cell of a search, and the number of the pass."""
-        return ", ".join(part for part in (self.name, self.cell, f"pass {self.number}" if self.number else "") if part)
+        cell = f"cell {self.cell} of {self.cells}" if self.cell else ""
+        return ", ".join(part for part in (self.name, cell, f"pass {self.number}" if self.number else "") if part)
 
 
 def describe_event(event: JsonObject) -> list[str]:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from streamsvm.display.terminal import CURVE_PASSES, Progress, draw_fit_card, draw_gap_curve, draw_memory
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -110,8 +112,25 @@ def test_terminal_progress_estimates_what_is_left_of_the_whole_job() -> None:
     assert progress.render(narrow=True).startswith("gap 1 %, about 2 passes")
     progress.take({"event": "pass", "pass": 5, "gap": 2.0, "seconds": 15.0})
     assert "about" in progress.details()
+    resumed = Progress()
+    resumed.take({"event": "plan", "tolerance": 1e-3})
+    for number, gap in enumerate((1.0, 0.1, 0.01), 1):  # a fit that goes on with pass 101 counts its seconds from 0
+        resumed.take({"event": "pass", "pass": 100 + number, "gap": gap, "seconds": 3.0 * number})
+    assert resumed.details() == "gap 1 %, about 1 pass, 3 s left"
     rising = Progress()
     rising.take({"event": "plan", "tolerance": 1e-3})
     for number, gap in enumerate((0.1, 0.2, 0.3), 1):
         rising.take({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0})
     assert "about" not in rising.details()
+
+
+def test_terminal_progress_of_a_search_counts_the_cells_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that goes on after an interruption, with cell 4 of 6, knows nothing of the time of the cells before."""
+    progress, now = Progress(), 1e6
+    monkeypatch.setattr("streamsvm.display.terminal.time.monotonic", lambda: now)
+    progress.take({"event": "cell", "number": 4, "of": 6})
+    assert progress.title == "tune, cell 4 of 6"
+    assert "left" not in progress.details()
+    now += 30.0
+    progress.take({"event": "cell", "number": 5, "of": 6})
+    assert progress.details() == "about 1 min 00 s left"
