@@ -15,7 +15,7 @@ from streamsvm.display.html import Markup, PagePart, build_document, element, fo
 from streamsvm.display.model_figures import draw_columns, draw_data
 from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability, draw_worst_errors
 from streamsvm.display.read_record import RunRecord
-from streamsvm.display.search_page import draw_error_tables, draw_path, list_points, summarize_search, write_command
+from streamsvm.display.search_page import draw_error_tables, draw_path, list_points, summarize_search
 from streamsvm.display.settings_table import MAX_VALUE_LENGTH, format_settings
 
 
@@ -70,11 +70,13 @@ def list_provenance(run: RunRecord) -> PagePart:
     if run.began is not None:
         parts.append(element("pre", element("code", run.began.command)))
     if run.search is not None:
-        parts.append(element("p", "A model with the best settings:", class_="lead"))
-        parts.append(element("pre", element("code", write_command(run.search))))
-        if run.search.command:
-            parts.append(element("p", "The search again:", class_="lead"))
-            parts.append(element("pre", element("code", run.search.command)))
+        commands = (
+            ("A model with the best settings:", run.search.best_command),
+            ("The search again:", run.search.command),
+        )
+        for lead, command in commands:
+            if command:
+                parts += [element("p", lead, class_="lead"), element("pre", element("code", command))]
     parts.append(table(("what", "value"), rows, kind="words"))
     if run.settings:
         parts.append(fold("All settings", table(("setting", "value"), format_settings(run.settings), kind="words")))

@@ -468,6 +468,8 @@ class Search(msgspec.Struct):
     rows: int = 0
     command: str = ""
     """The command that repeats the search; empty where it was not recorded."""
+    best_command: str = ""
+    """The command that fits a model with the best settings."""
     machine: ByName = {}
     seconds: float | None = None
     notices: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.display.chart import ACROSS, INK, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
@@ -79,27 +78,6 @@ def list_points(found: Search) -> PagePart:
         parts.append(element("p", f"{rounds} more were judged on a part of the rows and left out.", class_="lead"))
     lead = "The best points first; what is within the standard error of the best is as good."
     return PagePart("points", "Points", lead, element("div", *parts))
-
-
-def write_command(found: Search) -> str:
-    """Return the command that fits a model with the best settings."""
-    settings, best = found.settings, found.best
-    words = [
-        "streamsvm",
-        "fit",
-        str(settings.get("store", "STORE")),
-        "model.ssvm",
-        f"--{found.axis}",
-        f"{best.loss_weight:g}",
-    ]
-    for name in ("loss", "solver", "kernel"):
-        value = settings.get(name)
-        if isinstance(value, str) and value not in ("auto", "linear", "squared_hinge"):
-            words += [f"--{name}", value]
-    words += ["--standardize"] if settings.get("standardize") else []
-    words += [] if best.landmarks is None else ["--landmarks", str(best.landmarks)]
-    words += [] if best.gamma is None else ["--gamma", f"{best.gamma:.6g}"]
-    return shlex.join(words)
 
 
 def _kernel_text(score: GridPoint) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import streamsvm as sv
+from streamsvm.cli import cli
 from streamsvm.config.units import percent
 from streamsvm.display.page import build_page
 from streamsvm.display.read_record import read_run
@@ -151,6 +155,35 @@ def test_page_search_has_a_page(place: Path, tmp_path: Path) -> None:
     assert "always ‘" in found.text
     assert f"--C {result.best.C:g}" in found.text
     assert ", ".join(percent(error, 4) for error in result.best.folds) in found.text.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"C": (0.1, 1.0), "class_weight": "balanced", "loss": "logistic", "standardize": True, "report": "g.html"},
+        {"C": (1.0,), "kernel": "rbf", "landmarks": (8,), "gamma": (0.3,), "sampling": "uniform", "seed": 3},
+        {"nu": (0.1, 0.3), "one_class": True, "positive": "1"},
+    ],
+    ids=["linear", "kernel", "one class"],
+)
+def test_page_search_states_the_whole_command_for_the_best_settings(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """It trains a model with the settings of the search, but to the usual tolerance."""
+    monkeypatch.chdir(tmp_path)
+    best = tune(TuneJob(str(place / "s.zarr"), "grid", folds=2, **options)).best
+    found = read_run(tmp_path / "grid").search
+    assert found is not None
+    assert found.best_command in html.unescape(build_page([read_run(tmp_path / "grid")]))
+    words = shlex.split(found.best_command)
+    assert words[:2] == ["streamsvm", "fit"]
+    assert CliRunner().invoke(cli, words[1:]).exit_code == 0
+    job = json.loads((tmp_path / "model.ssvm.run" / "job.json").read_text())
+    known = {"C": best.C, "nu": best.nu, "landmarks": best.landmarks, "tolerance": 1e-3}
+    known |= {name: value for name, value in options.items() if name not in (*known, "gamma", "report")}
+    assert {name: job[name] for name in known} == known
+    assert best.gamma is None or job["gamma"] == best.gamma
+    assert not (tmp_path / "g.html").exists() or job["report"] is None
 
 
 def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ SEARCH_FIELDS = {
 """The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
+ROUGH_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}
+"""Those of them that say how a search ends and what it leaves, not what a model is."""
 ATTEMPTS = 10
 """Most memory limits that are tried: each is what the plan made for the one before needs, until a plan fits."""
 JOURNAL = "journal.json"
@@ -298,6 +300,14 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
     return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
+
+
+def command_of_best(job: TuneJob, best: Score) -> str:
+    """Return the command that fits a model to all rows with the settings of the best point."""
+    shared = field_values(job, (name for name in FIT_FIELDS if name not in ROUGH_FIELDS))
+    width: dict[str, Any] = {} if best.gamma is None else {"gamma": best.gamma}
+    point = FitJob(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
+    return format_command("fit", point)
 
 
 def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
@@ -539,6 +549,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
             "rows": store.layout.rows,
             "classes": frequent_classes(store),
             "command": format_command("tune", job),
+            "best_command": command_of_best(job, best_of(table, measure)),
             "machine": machine(),
             "seconds": time.perf_counter() - began,
         }
