@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,15 @@ def test_text_table_of_json_lines_whose_rows_are_all_bad_is_refused_as_that(tmp_
     with pytest.raises(DataError) as refused:
         sv.ingest(tmp_path / "a.jsonl", tmp_path / "a.zarr", **options)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("bad", [1, 30])
+def test_text_table_bad_json_lines_are_described_and_counted_once(tmp_path: Path, bad: int) -> None:
+    """The description of a file with lines that are no JSON proposes a command that ingests it."""
+    lines = [json.dumps({"u": k, "c": "ab"[k % 2], "y": k % 2}) for k in range(20)]
+    lines[3:3] = ['{"u": , "y": 0}'] * bad
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    said = run("ingest", tmp_path / "a.jsonl", tmp_path / "a.zarr", "--label", "y", "--describe")
+    assert re.search(rf"^'lines' +{bad} ", said, re.MULTILINE)
+    run(*shlex.split(said.partition("like this: streamsvm ")[2].splitlines()[0]))
+    assert sv.open_store(tmp_path / "a.zarr").layout.rows == 20

@@ -23,7 +23,7 @@ from streamsvm.jobs.ingest.job import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
 from streamsvm.regular import is_folder, is_there, open_regular
-from streamsvm.store.sources import open_source
+from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import BAD_LINES
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.description import (
@@ -94,16 +94,16 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
         undecided={},
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
+    if form_of(job.sources, stated.format) == "jsonl":
+        # its lines are not read one by one where all of them must be in order; what is missing makes no line bad
+        options = replace(options, on_bad_line="skip", missing="zero")
     source = open_source(job.sources, options)
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
-    if source.form == "jsonl":  # whose lines are not read one by one where all of them must be in order
-        options = replace(options, on_bad_line="skip", missing="zero")  # what is missing makes no line bad
-        source = open_source(job.sources, options)
-        assert isinstance(source, TableSource)
     offsets = source.encoding().get("offsets", ())
     options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
+    options.rejects.clear()  # of the rows that were read to plan the columns
     found = describe_columns(source, options, most_rows)
     if options.rejects.count:
         first, count = options.rejects.lines[0][3], options.rejects.count
@@ -168,7 +168,8 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
             left -= problem.rows
             found["on_bad_line"] = "skip"
         elif problem.what == "unreadable" and not problem.values:  # lines that are none of the table
-            found |= {"on_bad_line": "skip", "max_bad": f"{math.ceil(100 * problem.rows / rows)}%"}
+            share = math.ceil(100 * problem.rows / (problem.rows + rows))
+            found |= {"on_bad_line": "skip", "max_bad": f"{share}%"}
         elif problem.what == "infinite" or len(problem.values) < MOST_BAD:
             words += problem.values or INFINITE
         else:

@@ -103,6 +103,13 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     return source
 
 
+def form_of(paths: Sequence[Path | str], form: str = "auto") -> str:
+    """Return the format of files by their first bytes where ``form`` is 'auto', else that. Raises MissingError, DataError."""
+    from streamsvm.store.sources.files import detect, expand, with_rows
+
+    return detect(with_rows(expand(paths), form)) if form == "auto" else form
+
+
 def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:
     """Return the columns of a table with the bytes that they take, by the head of its first file and of its largest;
     ``NO_TABLE`` for other files, and for what cannot be read, which says so when it is opened.
