@@ -42,11 +42,11 @@ from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
 from streamsvm.regular import is_there
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.sources import open_source
+from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.description import guess_label
-from streamsvm.store.sources.files import detect, expand
+from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.missing import FILLED
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import UNLABELED
@@ -210,7 +210,7 @@ def plan_ingest(job: FitFilesJob) -> tuple[IngestJob, bool]:
     """
     sources = expand((job.store, *job.more))
     piped = STANDARD_INPUT in map(str, sources)
-    form = job.format if job.format != "auto" else "csv" if piped else detect(sources)
+    form = "csv" if piped and job.format == "auto" else form_of(sources, job.format)
     name = "standard-input" if piped else sources[0].name
     place = Path(job.model or name).with_name(f"{name}.zarr") if job.cache is None else Path(job.cache)
     asked = job.ingest_job(sources, output_path(place), table=form in TABLES).with_schema()
@@ -222,7 +222,7 @@ def plan_ingest(job: FitFilesJob) -> tuple[IngestJob, bool]:
 def propose_label(job: FitFilesJob, asked: IngestJob) -> str:
     """Return the command that fits the files of a job with the label that they most likely have, for a hint."""
     options = replace(asked.options(), label=NO_LABEL, missing=ERROR, on_bad_line=SKIP)
-    options = replace(options, undecided={}, offsets=(), first_rows_only=True)
+    options = replace(options, undecided={}, offsets=(), most_counted=0)
     source = open_source(asked.sources, options)
     assert isinstance(source, TableSource)
     guess = guess_label(source)

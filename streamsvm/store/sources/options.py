@@ -325,8 +325,8 @@ class SourceOptions(ReadOptions):
     """Tables: COLUMN=VALUE, beyond which rows are held out."""
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
     """Tables: columns whose kind cannot be inferred are left out and listed here with the reason; None raises it."""
-    first_rows_only: bool = False
-    """Tables: whether only the first rows are looked at: the schema then lacks the values of categories."""
+    most_counted: int | None = None
+    """Tables: how many of the first rows are looked at for the values of categories; None: all. 0: the schema lacks them."""
     unlabeled: bool = False
     """Whether a column of labels is ignored, whatever it holds."""
 

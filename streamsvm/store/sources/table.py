@@ -153,26 +153,38 @@ class TableSource(BaseSource):
 
     def _plan_and_count(self, types: Mapping[str, pa.DataType]) -> Schema:
         """The schema of files of which nothing is recorded, completed by a census where it needs one."""
-        path, options = self._paths[0], self._options
+        first, options = self._paths[0], self._options
         samples = self._samples(types) if options.recognize else {}
         planned = self._plan(types, samples or None)
-        if options.first_rows_only:
+        if options.most_counted == 0:
             return planned
         census = new_census(planned, options.memory_limit)
-        for file in self._paths if census.names else ():
-            with closing(self._rows(file, CENSUS_ROWS, list(census.names), SourceFile(str(file)))) as read:
-                census.count(map(partial(with_crosses, crosses=planned.crosses), read), str(file))
+        if census.names:
+            with closing(self._rows_to_count(census.names)) as counted:
+                for path, table in counted:
+                    census.count(with_crosses(table, planned.crosses), str(path))
         census.close()
         schema = planned.complete(census, options)
         if not schema.width:
             left = ", ".join(quote(name) for name in types if name in schema.dropped) or "the others are empty"
-            found = f"{path} has no column but the label from which anything can be learned ({left})"
+            found = f"{first} has no column but the label from which anything can be learned ({left})"
             raise DataError(
                 found, code="E-SCHEMA", hint="say what a column holds: --column NAME=words, hash or category"
             )
         note_alike(schema, self.notices)
         self.proposals = describe_proposals(schema, planned, census, samples)
         return schema
+
+    def _rows_to_count(self, columns: Sequence[str]) -> Generator[tuple[Path, pa.RecordBatch]]:
+        """Yield the rows of some columns with their file: all, or as many of the first ones as the options allow."""
+        rows, most = 0, self._options.most_counted
+        for path in self._paths:
+            with closing(self._rows(path, CENSUS_ROWS, list(columns), SourceFile(str(path)))) as read:
+                for table in read:
+                    yield path, table
+                    rows += table.num_rows
+                    if most is not None and rows >= most:
+                        return
 
     def _plan(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any] | None) -> Schema:
         """The schema before any row is counted."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,15 +73,14 @@ class TableCensus:
     names: tuple[str, ...] = ()
     """The columns of the table that it reads; empty where there is nothing to count."""
 
-    def count(self, batches: Iterable[pa.RecordBatch], where: str) -> None:
+    def count(self, batch: pa.RecordBatch, where: str) -> None:
         """Count some rows. Raises DataError E-LIMIT when a column of categories that was asked for has too many."""
-        for batch in batches:
-            for name, census in self.values.items():
-                _count_values(census, batch.column(name), name, where)
-            for column in self.texts:
-                texts, rows = distinct_texts(batch.column(column.name))
-                times = np.bincount(rows[rows >= 0], minlength=len(texts))
-                self.documents[column.name] = self.documents[column.name].add(terms_of(texts, column), times)
+        for name, census in self.values.items():
+            _count_values(census, batch.column(name), name, where)
+        for column in self.texts:
+            texts, rows = distinct_texts(batch.column(column.name))
+            times = np.bincount(rows[rows >= 0], minlength=len(texts))
+            self.documents[column.name] = self.documents[column.name].add(terms_of(texts, column), times)
 
     def close(self) -> None:
         """Decide, once all rows are counted, which columns have another value in almost every row."""
