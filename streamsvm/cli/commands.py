@@ -474,7 +474,7 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.show import describe_plan
-    from streamsvm.jobs.fit.files import describe_decisions, describe_defaults, job_of_store, plan_ingest, read_cache
+    from streamsvm.jobs.fit.files import describe_decisions, describe_defaults, job_of_cache, plan_ingest, read_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
@@ -489,7 +489,9 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
             show_columns(ingest, None, as_json=as_json)
             say("solver, memory and time are planned when the files are ingested, which the fit does", err=True)
             return
-    job = job_of_store(asked)
+        job = job_of_cache(asked, cached)
+    else:
+        job = asked.store_job(asked.store)
     store, _ = open_training_store(job)
     plan = make_plan(job, store)
     facts = plan.facts()

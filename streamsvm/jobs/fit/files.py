@@ -113,7 +113,7 @@ def fit_cached(
     """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
     report({"event": "files", "decided": list(describe_decisions(job, cached))})
     given = job if cached.kept else None  # rows of a program are not there again
-    result = fit(job.store_job(cached.job.store, table=cached.table), report, executor, given)
+    result = fit(job_of_cache(job, cached), report, executor, given)
     told = (UNLABELED, FILLED, SKIPPED)
     notices = [*(notice for notice in cached.notices if not any(what in notice for what in told)), *result.notices]
     if cached.test_store is not None and not job.one_class:
@@ -148,7 +148,12 @@ def job_of_store(job: FitFilesJob) -> FitJob:
     if not job.is_of_files:
         return job.store_job(job.store)
     asked, table = plan_ingest(job)
-    if read_cache(asked, table=table) is None:
+    return job_of_cache(job, read_cache(asked, table=table))
+
+
+def job_of_cache(job: FitFilesJob, cached: Cached | None) -> FitJob:
+    """Return the fit of the store that was made of the files of a job. Raises UsageError where there is none."""
+    if cached is None:
         raise UsageError(
             f"{job.store} is not ingested yet, and a plan needs to know its rows",
             hint="fit it, or ingest it and plan the fit of the store",
