@@ -1,16 +1,16 @@
 """READS: chunked stores and the sources data comes from; the only place that knows file formats.
 
-    sources      files and objects of all formats, as batches of rows
-    write        rows to chunks: shuffled, resumed, committed
-    format       what a store consists of: manifest, arrays, labels, statistics
-    zarr         the Zarr store
-    hdf5         the HDF5 store
-    hdf5_checks  what an HDF5 file of others must not ask for, refused
-    foreign      Zarr and HDF5 of other programs, used in place as a store
-    reader       a store on disk: chunks read and verified
-    disk_reads   bytes of units on disk: past the page cache, retried, checked
-    views        stores in memory, and some rows or chunks of another store
-    generators   data sets made of random numbers
+sources      files and objects of all formats, as batches of rows
+write        rows to chunks: shuffled, resumed, committed
+format       what a store consists of: manifest, arrays, labels, statistics
+zarr         the Zarr store
+hdf5         the HDF5 store
+hdf5_checks  what an HDF5 file of others must not ask for, refused
+foreign      Zarr and HDF5 of other programs, used in place as a store
+reader       a store on disk: chunks read and verified
+disk_reads   bytes of units on disk: past the page cache, retried, checked
+views        stores in memory, and some rows or chunks of another store
+generators   data sets made of random numbers
 """
 
 from __future__ import annotations

@@ -9,7 +9,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 from click.testing import CliRunner, Result
 
 import streamsvm as sv
@@ -230,3 +232,25 @@ def test_problems_of_a_table_are_told_to_a_program_with_the_call_that_takes_it(t
     call = caught.value.hint.partition("is read by: ")[2]
     assert call.startswith("sv.ingest(")
     assert eval(call, {"sv": sv}).rows == 594
+
+
+def test_fit_of_folders_of_arrays_sees_that_a_chunk_has_changed(tmp_path: Path) -> None:
+    """The time of a folder does not change with the files below it. Options of tables are not said to be idle."""
+    X = np.random.default_rng(1).normal(size=(200, 3))
+    folders = [tmp_path / "p.zarr", tmp_path / "q.zarr"]
+    for folder in folders:
+        group = zarr.open_group(folder, mode="w")
+        group.create_array("X", data=X)
+        group.create_array("y", data=(X[:, 0] > 0).astype(np.int32))
+        os.utime(folder, ns=(folder.stat().st_mtime_ns - LATE,) * 2)
+    first = sv.fit(folders, tmp_path / "m.ssvm")
+    assert not any("without effect" in notice for notice in first.notices)
+    zarr.open_array(folders[1] / "X", mode="a")[:] = -5 * X
+    os.utime(folders[1], ns=(folders[0].stat().st_mtime_ns,) * 2)
+    second = sv.fit(folders, tmp_path / "m.ssvm", overwrite=True)
+    assert second.model.weights[0, 0] < 1 < first.model.weights[0, 0]
+
+
+def test_fit_of_files_names_the_share_that_is_held_out_as_it_was_given(table: Path) -> None:
+    done = run("plan", table, "--label", "left", "--test-fraction", "0.125")
+    assert "held out: 12.5 % of the rows" in done.output

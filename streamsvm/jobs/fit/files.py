@@ -8,13 +8,12 @@ defaults of ``ingest``: a missing number there is more likely a mistake than a f
 
 **The cache is never silently out of date.** It records what it was made of before the first byte was read: the settings,
 the version of the program, and path, size and time of each file. A file that looks the same is taken to be the same,
-unless it was written so shortly before that its time cannot tell; then, and where only path or time differ, the sha256
-of its bytes decides. Anything else makes the cache anew. A store that was not made by a fit is never replaced.
+unless it was written so shortly before that its time cannot tell, or is a folder of arrays; then, and where only path or
+time differ, the sha256 of its bytes decides. Anything else makes the cache anew. A store that was not made by a fit is never replaced.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from streamsvm import __version__
 from streamsvm.aliases import JsonObject
 from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values, options_of
+from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError, quote
 from streamsvm.jobs import JobResult
@@ -40,13 +40,14 @@ from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
-from streamsvm.regular import is_there
+from streamsvm.regular import is_folder, is_there
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.description import guess_label
 from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.hdf5_zarr import digest_of_tree
 from streamsvm.store.sources.missing import FILLED
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import UNLABELED
@@ -158,7 +159,7 @@ def job_of_cache(job: FitFilesJob, cached: Cached | None) -> FitJob:
             f"{job.store} is not ingested yet, and a plan needs to know its rows",
             hint="fit it, or ingest it and plan the fit of the store",
         )
-    return job.store_job(asked.store, table=table)
+    return job.store_job(cached.job.store, table=cached.table)
 
 
 def page_of(job: FitFilesJob) -> str | None:
@@ -280,16 +281,13 @@ def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonOb
     """Whether the files are those that a store is made of, by size, and by path and time or by their bytes."""
     if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
         return False
-    times_tell = all(changed < then["at"] - CLOCK_NANOSECONDS for _, _, changed in then["files"])
+    times_tell = all(
+        changed < then["at"] - CLOCK_NANOSECONDS and not is_folder(Path(path)) for path, _, changed in then["files"]
+    )
     if times_tell and then["files"] == now["files"]:
         return True
     digests = [source["sha256"] for source in recorded]
-    return all(digests) and digests == [_digest(path) for path, _, _ in now["files"]]
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return all(digests) and digests == [digest_of_tree(Path(path)) for path, _, _ in now["files"]]
 
 
 def _is_cache(path: Path) -> bool:
@@ -329,7 +327,7 @@ def describe_defaults(job: FitFilesJob, asked: IngestJob, *, table: bool) -> Ite
         undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
         yield f"bad lines: up to {asked.max_bad} of all are left out, and listed in {rejects_path(asked.store)}{undo}"
     if asked.holds_out:
-        share = f"{asked.test_fraction:.0%}".replace("%", " %") if asked.test_fraction else "some"
+        share = percent(asked.test_fraction, 3) if asked.test_fraction else "some"
         yield f"held out: {share} of the rows, {_describe_hold_out(job)}"
     yield from _describe_fit(job, asked, table=table, kept=True)
 

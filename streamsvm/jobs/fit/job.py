@@ -394,10 +394,11 @@ class FitFilesJob(FitJob, RowsOptions):
         values = field_values(self, shared)
         missing = (INDICATOR if table else ERROR) if self.missing is None else self.missing
         bad = (SKIP if table else ERROR) if self.on_bad_line is None else self.on_bad_line
+        unlabeled = self.missing_label if table else ERROR
         fraction = 0.0 if self.split_after else held_out
         fraction = fraction if self.test_fraction is None else self.test_fraction
         return IngestJob(
-            **{**values, "missing": missing, "on_bad_line": bad, "test_fraction": fraction},
+            **{**values, "missing": missing, "missing_label": unlabeled, "on_bad_line": bad, "test_fraction": fraction},
             sources=tuple(sources),
             store=store,
         )
