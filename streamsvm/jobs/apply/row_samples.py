@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
+from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_slice, row_where
 
@@ -146,13 +147,9 @@ class RowSamples:
 
 def hash_rows(points: Float64) -> UInt64:
     """Return numbers that are as good as random, (n,), from the numbers (n, 2) of rows and their places."""
-    bits = points.view(np.uint64) if points.flags.c_contiguous else np.ascontiguousarray(points).view(np.uint64)
-    x = bits[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ bits[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
-    x = x + np.arange(len(x), dtype=np.uint64) * np.uint64(0x165667B19E3779F9)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    mixed: UInt64 = x ^ (x >> np.uint64(31))
-    return mixed
+    bits = np.ascontiguousarray(points).view(np.uint64)
+    x = bits[:, 0] * STEP ^ bits[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
+    return mix_bits(x + np.arange(len(x), dtype=np.uint64) * np.uint64(0x165667B19E3779F9))
 
 
 def measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
