@@ -23,6 +23,7 @@ from streamsvm.jobs.apply.metrics import (
     lower_edges,
     sort_keys,
 )
+from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.losses import Hinge
 from streamsvm.model import Model
 from streamsvm.rows import Dense
@@ -100,6 +101,23 @@ def test_metrics_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
         name: pytest.approx(value) if isinstance(value, float) else value for name, value in expected.items()
     }
     assert (result["F1"], result["AUC"], result["hinge"], result["log_loss"]) == (None, None, None, None)
+
+
+def test_metrics_parts_that_are_merged_keep_their_own_samples() -> None:
+    """A part may be merged once more, as where a worker is lost."""
+    model, rng = Model(np.eye(3, 4), CLASSES), np.random.default_rng(0)
+    parts = []
+    for k in range(2):
+        X, truth = rng.normal(size=(50, 3)).astype(np.float32), rng.integers(0, 3, 50)
+        part = MetricAccumulator(CLASSES)
+        part.samples = RowSamples()
+        part.samples.add(model, Dense(X), model.decision(Dense(X)), truth, 50 * k)
+        parts.append(part)
+    for _ in range(2):
+        found = parts[0].merge(parts[1]).samples
+        assert found is not None
+        assert (found.seen, len(found.points), found.rows) == (100, 100, 100)
+        assert len({one.row for one in found.worst}) == len(found.worst) == 12
 
 
 @pytest.mark.parametrize("positives", [0, 1, 9, 29, 30])

@@ -9,6 +9,7 @@ are counted by ``model.measures``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -75,11 +76,12 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
 
 
 def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSamples | None:
-    """Return what both have kept; ``one`` may change."""
+    """Return what both have kept; neither changes."""
     if one is None or other is None:
         return one or other
-    one.count_in(other)
-    return one
+    both = replace(one, worst=list(one.worst))
+    both.count_in(other)
+    return both
 
 
 def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
