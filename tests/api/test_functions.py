@@ -323,6 +323,13 @@ def test_api_coefficients_are_a_frame_by_columns_of_the_table() -> None:
     assert moved["coefficient"][0] == model.coef[0, largest]
 
 
+def test_api_coefficients_name_categories_as_the_table_has_them() -> None:
+    values = [".NET", ", maybe", "=", "C=C", "C"]
+    frame = pd.DataFrame({"of": np.array(values)[np.arange(200) % len(values)]})
+    found = sv.fit(frame, y=np.arange(200) % len(values) == 0).model.coefficients()
+    assert sorted(found["value"]) == sorted(values)
+
+
 def test_api_kernel_model_has_no_weights_of_columns(place: Path) -> None:
     kernel = sv.fit(place / "train.zarr", place / "points.ssvm", kernel="rbf", landmarks=10).model
     with pytest.raises(sv.UsageError, match="no weights of columns"):

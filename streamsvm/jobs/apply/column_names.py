@@ -132,7 +132,9 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
         if j >= width:
             return "missing"
         name = feature_name(j).removeprefix(titles[group[j]])
-        return name.removeprefix("=").removeprefix(".").removeprefix(", ").replace("=", " ", name.startswith("."))
+        if name.startswith("="):  # a value of a category, which may begin with anything
+            return name[1:]
+        return name.removeprefix(".").removeprefix(", ").replace("=", " ", 1)
 
     plain = dict.fromkeys(SINGLE, "number")
     return SourceColumns(
