@@ -56,9 +56,8 @@ def name_by_number(
     schema, marked = _recorded_schema(encoding, columns), _marked_columns(encoding)
     if schema is None:
         return otherwise.format
-    return lambda j: (
-        schema.feature_name(j) if j < schema.width else f"{schema.feature_name(marked[j - schema.width])} missing"
-    )
+    width, name_of = schema.width, schema.feature_namer()
+    return lambda j: name_of(j) if j < width else f"{name_of(marked[j - width])} missing"
 
 
 def _marked_columns(encoding: JsonMapping | None) -> Sequence[int]:
@@ -126,7 +125,7 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
         group[start : schema.width] = len(kinds)
         kinds.append(HASHED)
     group[schema.width :] = group[np.array(marked, np.int64)]
-    titles, feature_name, width = list(numbers), schema.feature_name, schema.width
+    titles, feature_name, width = list(numbers), schema.feature_namer(), schema.width
 
     def value_of(j: int) -> str:
         if j >= width:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsvm.aliases import JsonMapping, JsonObject
@@ -80,10 +82,16 @@ class Column:
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the feature columns; none where they stand for whatever is hashed to them."""
+        return tuple(map(self.name_feature, range(1 if self.kind in SINGLE else len(self.values))))
+
+    def name_feature(self, number: int) -> str:
+        """Return the name of a feature column of this column, numbered from 0; a hashed one is named by its number."""
         if self.kind in SINGLE:
-            return (f"{self.name}.years" if self.kind == YEARS else self.name,)
+            return f"{self.name}.years" if self.kind == YEARS else self.name
+        if not self.values:
+            return f"{self.name}, hash {number}"
         name = self.name if self.kind == CATEGORY else f"{self.name}.{self.kind}"
-        return tuple(f"{name}={value}" for value in self.values)
+        return f"{name}={self.values[number]}"
 
     @property
     def needs_value(self) -> bool:
@@ -145,15 +153,18 @@ class Schema:
             return None
         return tuple(name for column in self.columns for name in column.features)
 
-    def feature_name(self, number: int) -> str:
-        """Return the name of a feature column, numbered from 0; a hashed one is named by its number."""
-        start = 0
-        for column in self.columns:
-            if number < start + column.width:
-                return column.features[number - start] if column.features else f"{column.name}, hash {number - start}"
-            start += column.width
+    def feature_namer(self) -> Callable[[int], str]:
+        """Return the function from the number of a feature column, from 0, to its name; a hashed one is named by its number."""
+        starts = list(accumulate((column.width for column in self.columns), initial=0))
         hashed = " or ".join(column.name for column in self.columns if column.kind == HASHED)
-        return f"{hashed}, hash {number - start}"
+
+        def name_of(number: int) -> str:
+            k = bisect_right(starts, number) - 1
+            if k == len(self.columns):
+                return f"{hashed}, hash {number - starts[k]}"
+            return self.columns[k].name_feature(number - starts[k])
+
+        return name_of
 
     @property
     def indicators(self) -> list[list[int]]:
