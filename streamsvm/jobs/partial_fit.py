@@ -32,13 +32,6 @@ def takes_portions(name: str) -> bool:
     return name in SOLVERS and isinstance(SOLVERS[name](), AveragedSolver)
 
 
-def choose_solver(name: str, loss: str) -> str:
-    """Return the solver of portions: the one of a name, and for 'auto' sgd, or assg for losses that sgd does not take."""
-    if name != "auto":
-        return name
-    return "sgd" if loss in losses_of("sgd") else "assg"
-
-
 def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Model:
     """Return the model after one pass over ``store``; ``rows`` were seen before it, ``start`` is what they have come
     to.
@@ -67,7 +60,12 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
 
 
 def _plan(job: FitJob, store: Store) -> Plan:
-    """Return the plan of a pass. Raises UsageError for what cannot go on from one portion to the next."""
+    """Return the plan of a pass; of 'auto' the solver is sgd, or assg for losses that sgd does not take.
+
+    Raises UsageError for what cannot go on from one portion to the next.
+    """
+    if job.solver == "auto":
+        job = replace(job, solver="sgd" if job.loss in losses_of("sgd") else "assg")
     if not takes_portions(job.solver):
         able = ", ".join(name for name in SOLVERS if takes_portions(name))
         raise UsageError(f"solver '{job.solver}' does not take rows in portions", hint=f"solvers that do: {able}")

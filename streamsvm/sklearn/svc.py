@@ -18,7 +18,7 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import NO_CALIBRATION, FitJob
 from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
-from streamsvm.jobs.partial_fit import PORTIONS, choose_solver, partial_fit, takes_portions
+from streamsvm.jobs.partial_fit import PORTIONS, partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR, count_votes
 from streamsvm.rows import Float64
@@ -324,8 +324,9 @@ class StreamSVC(StreamClassifier):
 
     def _takes_portions(self) -> bool:
         """Whether rows may come in portions: with a stochastic solver, or 'auto' where the model is one of theirs."""
-        plain = self.kernel == LINEAR and self.multi_class == OVR and not self.standardize
-        return takes_portions(choose_solver(self.solver, self.loss)) and (plain or self.solver != "auto")
+        if self.solver == "auto":
+            return self.kernel == LINEAR and self.multi_class == OVR and not self.standardize
+        return takes_portions(self.solver)
 
     def _check_probabilities(self) -> bool:
         if self.multi_class == OVO:
@@ -361,7 +362,7 @@ class StreamSVC(StreamClassifier):
         with as_value_errors():
             store = make_store(X, codes, weights, len(known), ends=(), least=1)
             job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
-            model = partial_fit(replace(job, solver=choose_solver(job.solver, job.loss)), store, start, rows)
+            model = partial_fit(job, store, start, rows)
         self.classes_ = known
         keep_model(self, label_model(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
         self.gap_, self.primal_, self.dual_ = float("inf"), float("nan"), float("nan")
