@@ -132,8 +132,8 @@ class StreamSVCCV(StreamClassifier):
     C_ : float
         The value with the best score; among equals the smallest.
     scores_ : ndarray (cv, n_Cs)
-        The score on each fold, for each of ``Cs``, the greater the better: by default the share of right answers, less the measure where a small one
-        is good.
+        The score on each fold, for each of ``Cs``, the greater the better: by default the accuracy, which is 1 - error; for
+        balanced_error likewise 1 - balanced_error; of other measures that are better when smaller their negative.
     classes_, coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, n_features_in_
         Of the fit with C_ to all rows, as of ``StreamSVC``.
 
@@ -202,5 +202,6 @@ class StreamSVCCV(StreamClassifier):
         self.C_ = best_of(scores, measure).loss_weight
         found = np.array([one.folds for one in scores]).T
         if measure in {ERROR, BALANCED_ERROR}:
-            found = 1.0 - found
-        self.scores_ = found if measure.higher_is_better or measure in {ERROR, BALANCED_ERROR} else -found
+            self.scores_ = 1.0 - found
+        else:
+            self.scores_ = found if measure.higher_is_better else -found
