@@ -125,7 +125,8 @@ class StreamSVCCV(StreamClassifier):
     scoring : str, optional
         The measure that chooses C, as ``--score`` of ``tune``: 'error', 'balanced_error', 'f1', 'auc', 'average_precision', 'cost:fp=1,fn=50',
         with loss 'logistic' also 'log_loss' and 'brier'; or scikit-learn's word for one of them: 'accuracy', 'balanced_accuracy', 'roc_auc',
-        'neg_log_loss', 'neg_brier_score', 'f1_macro'. Of two classes the rarer one is the positive one. By default the error.
+        'neg_log_loss', 'neg_brier_score', 'f1_macro' (more than two classes). Of two classes the rarer one is the positive one. By default the
+        error.
 
     Attributes
     ----------
@@ -193,6 +194,11 @@ class StreamSVCCV(StreamClassifier):
         if fold is None and not isinstance(self.cv, int):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
         folds = self.cv if fold is None else int(fold.max()) + 1
+        if self.scoring == "f1_macro" and len(store.layout.classes) == 2:
+            raise UsageError(
+                "scoring='f1_macro' is the mean over the classes, which is there for more than two",
+                hint="scoring='f1' for that of the rarer class, or 'balanced_accuracy'",
+            )
         score = SCORING.get(self.scoring or "", self.scoring)
         measure = ERROR if score is None else parse_measure(score, "scoring")
         grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors, "score": score}

@@ -184,3 +184,11 @@ def test_cv_chooses_by_the_measure_that_is_asked_for_under_its_name_or_that_of_s
     assert 0.5 < ours.scores_.mean() < 1.0
     with pytest.raises(ValueError, match="scoring cannot be 'auk'"):
         StreamSVCCV(scoring="auk").fit(X, y)
+
+
+def test_cv_f1_of_two_classes_is_not_taken_for_the_mean_over_both() -> None:
+    X, y = np.random.default_rng(0).normal(size=(120, 2)), np.arange(120) % 3
+    with pytest.raises(ValueError, match="more than two"):
+        StreamSVCCV(Cs=[0.1], cv=3, scoring="f1_macro").fit(X, y > 0)
+    found = [StreamSVCCV(Cs=[0.1], cv=3, scoring=name).fit(X, y).scores_ for name in ("f1", "f1_macro")]
+    np.testing.assert_array_equal(*found)
