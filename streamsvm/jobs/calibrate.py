@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,13 +69,7 @@ class ChosenThreshold:
 
     def facts(self) -> JsonObject:
         """Return all of it as plain JSON."""
-        return {
-            "value": self.value,
-            "measure": self.measure,
-            "score": self.score,
-            "positive": self.positive,
-            "rows": self.rows,
-        }
+        return asdict(self)
 
 
 def choose_threshold(job: FitJob, plan: Plan, counts: ScoreCounts, rows: str) -> ChosenThreshold:
@@ -125,8 +119,7 @@ def calibrate(
     for mine, table in zip(outcomes, tables, strict=True):
         threshold = None
         if job.threshold is not None and job.validation is None:
-            rows = f"{how} scores" if folds is None else how
-            threshold = choose_threshold(job, plan, table.counts(0), rows)
+            threshold = choose_threshold(job, plan, table.counts(0), f"{how} scores" if folds is None else how)
         if job.calibrate is None:
             found[mine.C] = Calibrated(None, {}, threshold)
             continue
