@@ -41,6 +41,17 @@ class LossWeight(NamedTuple):
     nu: float | None = None
     """The share of rows outside or beyond their margin; None where C says it."""
 
+    @property
+    def value(self) -> float:
+        """C or nu, the one that is given."""
+        found = self.C if self.nu is None else self.nu
+        assert found is not None
+        return found
+
+    def with_value(self, value: float) -> LossWeight:
+        """Return another value of the same one, C or nu."""
+        return LossWeight(value) if self.nu is None else LossWeight(None, value)
+
 
 @dataclass(frozen=True)
 class TuneJob(

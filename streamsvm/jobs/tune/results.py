@@ -17,6 +17,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.jobs.tune.job import LossWeight
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
 
@@ -50,9 +51,7 @@ class Score(NamedTuple):
     @property
     def loss_weight(self) -> float:
         """C or nu."""
-        found = self.C if self.nu is None else self.nu
-        assert found is not None
-        return found
+        return LossWeight(self.C, self.nu).value
 
     @property
     def score(self) -> float:

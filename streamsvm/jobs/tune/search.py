@@ -80,8 +80,8 @@ def _draw_cells(job: TuneJob, grid: Sequence[tuple[int | None, float | str]]) ->
     while points > 0:
         m = landmarks[int(rng.integers(len(landmarks)))]
         gamma = _draw(rng, widths) if widths else grid[int(rng.integers(len(grid)))][1]
-        weights = sorted(_draw(rng, [_value(weight) for weight in job.loss_weights]) for _ in range(min(each, points)))
-        cells.append(Cell(m, gamma, tuple(_like(job.loss_weights[0], value) for value in weights)))
+        weights = sorted(_draw(rng, [weight.value for weight in job.loss_weights]) for _ in range(min(each, points)))
+        cells.append(Cell(m, gamma, tuple(map(job.loss_weights[0].with_value, weights))))
         points -= each
     return cells
 
@@ -169,19 +169,8 @@ def _middle(one: float, other: float) -> float:
 
 def _cell_at(best: Score, values: Sequence[float]) -> Cell:
     """Return the cell of a point with other values of C or nu."""
-    like = LossWeight(best.C, best.nu)
-    return Cell(best.landmarks, "scale" if best.gamma is None else best.gamma, tuple(_like(like, v) for v in values))
-
-
-def _value(weight: LossWeight) -> float:
-    found = weight.C if weight.nu is None else weight.nu
-    assert found is not None
-    return found
-
-
-def _like(weight: LossWeight, value: float) -> LossWeight:
-    """Return C or nu of another value."""
-    return LossWeight(value) if weight.nu is None else LossWeight(None, value)
+    weights = tuple(map(LossWeight(best.C, best.nu).with_value, values))
+    return Cell(best.landmarks, "scale" if best.gamma is None else best.gamma, weights)
 
 
 def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) -> tuple[str, ...]:
