@@ -92,17 +92,16 @@ def best_of(scores: Sequence[Score], measure: Measure = ERROR) -> Score:
 
 def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure: Measure = ERROR) -> tuple[str, ...]:
     """Write table, sheet and map, the table last; return a notice of what could not be drawn. Raises StorageError."""
-    rows = [score.facts(measure) for score in scores]
+    rows, best, is_grid = [score.facts(measure) for score in scores], best_of(scores, measure), _is_grid(scores)
     sheet = io.StringIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(
-        sheet, columns, restval=1.0, lineterminator="\n"
-    )  # what a row lacks is its share of the rows
+    # a row of a round on all rows of the store has no share of its own: 1
+    writer = csv.DictWriter(sheet, columns, restval=1.0, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     durable.write_file(out / SHEET, sheet.getvalue().encode())
     durable.write_file(out / MAP, ("\n".join(map_lines(scores, measure)) + "\n").encode())
-    picture = picture_of(scores, measure) if _is_grid(scores) else None
+    picture = picture_of(scores, measure) if is_grid else None
     if picture is not None:
         durable.write_file(out / PICTURE, picture)
     table = {
@@ -110,12 +109,12 @@ def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure
         "measure": measure.title,
         "in_percent": measure.percent,
         **({"higher_is_better": True} if measure.higher_is_better else {}),
-        "best": best_of(scores, measure).facts(measure),
-        "best_folds": list(best_of(scores, measure).folds),
+        "best": best.facts(measure),
+        "best_folds": list(best.folds),
         "scores": rows,
     }
     durable.write_file(out / TABLE, json.dumps(table, indent=1).encode())
-    if picture is not None or not _is_grid(scores):
+    if picture is not None or not is_grid:
         return ()
     return (f"{MAP} is text: a picture needs pip install 'streamsvm[plot]'",)
 
@@ -224,7 +223,7 @@ def picture_of(scores: Sequence[Score], measure: Measure = ERROR) -> bytes | Non
                 f"{value:.1f}" if measure.percent else f"{value:.3g}",
                 ha="center",
                 va="center",
-                color="white" if not bright else "black",
+                color="black" if bright else "white",
             )
     figure.colorbar(image, ax=figure.axes)
     stream = io.BytesIO()

@@ -644,9 +644,8 @@ def score_cell_there(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
 
 def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measure) -> tuple[str, ...]:
     """Return what a user should know of the result of a search."""
-    found = edge_notices(table, measure, refined=bool(job.refine))
-    layout = store.layout
-    if measure != ERROR or layout.numeric:
+    found, layout = edge_notices(table, measure, refined=bool(job.refine)), store.layout
+    if measure != ERROR:
         return found
     most = max(layout.counts)
     if job.positive is not None:  # one class against all others
