@@ -66,7 +66,7 @@ def judge_quality(run: RunRecord) -> Quality:
     chosen = run.threshold()
     if chosen is None:
         return found
-    measure = recorded_measure({"measure": chosen.measure})
+    measure = recorded_measure(chosen.measure)
     says = f"{measure.title} {measure.full_text(chosen.score)} on {chosen.rows}"
     return found._replace(tiles=[*found.tiles, ("threshold", f"{chosen.value:.4g}".replace("-", "−"), says)])
 

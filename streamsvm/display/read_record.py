@@ -567,7 +567,7 @@ class RunRecord:
         """What held-out rows judge by."""
         named = self.settings.get("score")
         if isinstance(named, str):
-            return recorded_measure({"measure": named})
+            return recorded_measure(named)
         return RMSE if self.is_regression else ERROR
 
     def threshold(self) -> ThresholdRecord | None:

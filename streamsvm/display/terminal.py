@@ -334,7 +334,7 @@ def describe_held_out(said: JsonObject) -> tuple[str, str]:
     """Return the measure by which held-out rows judged, and its best value with C and pass; a share is in percent."""
     from streamsvm.model.measures import recorded_measure
 
-    measure = recorded_measure(said)
+    measure = recorded_measure(said.get("measure"))
     value = measure.full_text(said["error"] if "error" in said else said["score"])
     of = f" of {said['positive']}" if "positive" in said else ""
     return measure.title + of, f"{value} (C = {said['C']:g}, pass {said['pass']})"

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import MIN_PROBABILITY
 from streamsvm.calibration.scores import ScoreCounts, count_scores
 from streamsvm.config.units import percent
@@ -140,10 +140,10 @@ def says_nothing(error: float, majority_error: float | None) -> str | None:
     )
 
 
-def recorded_measure(said: JsonObject) -> Measure:
-    """Return the measure of what a record says of held-out rows: the error where it names none."""
+def recorded_measure(name: object) -> Measure:
+    """Return the measure that a record names; the error where that is none. Of numbers it may be written RMSE."""
     try:
-        return parse_measure(str(said.get("measure", "error")).lower())
+        return parse_measure(str(name).lower())
     except UsageError:
         return ERROR
 
@@ -274,7 +274,8 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> Threshold:
-    """Return the threshold at which a measure of labels is best: halfway between two neighboring decision values.
+    """Return the threshold at which a measure of labels is best: halfway between two neighboring decision values, or 0
+    where that lies between them.
 
     ``counts``: the decision values of rows, 'positive' where they are of the second class. ``positive``: the outcome that
     is the positive class. Of several best ones the one nearest to 0, at which a model decides by itself.

@@ -32,11 +32,11 @@ from streamsvm.model.measures import Measure
 POINTS = 20
 """Random points where their number is not given."""
 FACTOR = 3
-"""A round of halving keeps one point in so many, and has so many times the rows."""
+"""Each round of halving keeps one point in this many, and uses this many times the rows of the one before."""
 LEAST_ROWS = 2000
-"""Rows of a round of halving at least, where there are so many ..."""
+"""The fewest rows of a round of halving; a smaller store is used whole."""
 ROWS_PER_LANDMARK = 10
-"""... and for each landmark."""
+"""A round of halving has at least this many rows for each landmark, where the store has them."""
 BEYOND = 10.0
 """Factor by which the next C is larger where only one was given."""
 MOST_BEYOND, HALVES = 8, 2
