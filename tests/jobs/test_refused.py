@@ -114,6 +114,7 @@ ANSWERS: list[tuple[str, dict[str, Any], str]] = [
     ("predict", {"out": "p.npy", "output": ("label", "decision")}, "an array holds"),
     ("evaluate", {"cost": (1.0,)}, "'cost'"),
     ("evaluate", {"best_threshold": "color"}, "best_threshold"),
+    ("evaluate", {"best_threshold": "cost:fp=1,fn=5", "cost": (2.0, 3.0)}, "different costs"),
 ]
 
 

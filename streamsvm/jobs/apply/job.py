@@ -14,6 +14,8 @@ from streamsvm.store.sources.options import NewRowOptions
 STDOUT = "-"
 MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
 """What the best threshold can be the best by."""
+EQUAL_COSTS = 1.0, 1.0
+"""What the two kinds of error cost where nothing is given."""
 PROBABILITY = "probability"
 OUTPUTS = ("label", "decision", PROBABILITY)
 NAMED = (".csv", ".parquet")
@@ -117,7 +119,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             bounds=Bounds(least=0),
             metavar="FP,FN",
         ),
-    ] = (1.0, 1.0)
+    ] = EQUAL_COSTS
     positive: Annotated[
         str | None,
         Option(
@@ -133,7 +135,13 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         if self.best_threshold is not None and self.best_threshold.startswith("cost:"):
             from streamsvm.model.measures import parse_measure
 
-            object.__setattr__(self, "cost", parse_measure(self.best_threshold, "--best-threshold").costs)
+            costs = parse_measure(self.best_threshold, "--best-threshold").costs
+            if self.cost not in (EQUAL_COSTS, costs):
+                raise UsageError(
+                    "--cost and --best-threshold say different costs of the two kinds of error",
+                    hint="leave out --cost",
+                )
+            object.__setattr__(self, "cost", costs)
             object.__setattr__(self, "best_threshold", "cost")
         if len(self.cost) != 2:
             raise UsageError("--cost is that of a false positive and of a false negative", hint="write it as 1,5")
