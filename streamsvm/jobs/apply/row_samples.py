@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.model import Model
+from streamsvm.model.model import count_votes
 from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_slice, row_where
 
 SAMPLED = 5_000
@@ -162,8 +163,6 @@ def measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
         beyond: Float64 = decision[:, 0] - model.threshold
         return np.where(truth == 1, beyond, -beyond)
     if model.pairs:
-        from streamsvm.model.model import count_votes
-
         decision = count_votes(decision, len(model.classes)).astype(np.float64)
     rows = np.arange(len(decision))
     own = decision[rows, truth].copy()
