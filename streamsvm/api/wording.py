@@ -40,7 +40,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
 
     def spell(found: re.Match[str]) -> str:
         negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
-        field = options_by_name().get(key)
+        field = options_of_step(step).get(key) or options_by_name().get(key)
         if field is None:
             return found[0]
         value, after = _split_value(field, text)
@@ -49,8 +49,8 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
         spelled = f"{(names or {}).get(key, key)}" + (f"={value}" if value else "")
         if (
             key in (names or {})
-            or is_option_of(step, key)
-            or not is_option_of("ingest", key)
+            or key in options_of_step(step)
+            or key not in options_of_step("ingest")
             or found.string[: found.start()].endswith("ingest ")
         ):
             return (spelled if value else f"'{spelled}'") + after
@@ -80,13 +80,13 @@ def _split_value(field: Field, text: str) -> tuple[str, str]:
 @cache
 def options_by_name() -> dict[str, Field]:
     """Return the options of all commands by their name in Python."""
-    return {field.key: field for step in reversed(STEPS.values()) for field in step.fields}
+    return {key: field for step in reversed(STEPS) for key, field in options_of_step(step).items()}
 
 
 @cache
-def is_option_of(step: str, name: str) -> bool:
-    """Return whether a command has an option of this name."""
-    return any(field.key == name for field in STEPS[step].fields)
+def options_of_step(step: str) -> dict[str, Field]:
+    """Return the options of a command by their name in Python."""
+    return {field.key: field for field in STEPS[step].fields}
 
 
 def to_call(text: str) -> str | None:

@@ -473,3 +473,12 @@ def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_api_options_in_messages_are_spelled_as_parameters(said: str, spelled: str) -> None:
     assert to_python(said, "ingest") == spelled
+
+
+def test_api_messages_spell_an_option_as_the_function_has_it(tmp_path: Path) -> None:
+    """Of ``format``, which ``ingest`` has too, the values are those of ``export``."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = sv.fit(X, y=np.arange(60) % 2, landmarks=10, gamma=1.0).model
+    with pytest.raises(sv.UsageError) as refused:
+        sv.export(model, tmp_path / "m.txt", format="liblinear")
+    assert "format='libsvm'" in refused.value.hint
