@@ -20,10 +20,11 @@ import numpy as np
 
 from streamsvm.aliases import ByName
 from streamsvm.api.rows import (
-    choose_ingest,
+    Action,
     model_options,
     place_evaluation_rows,
     place_fit_rows,
+    place_ingest_rows,
     place_models,
 )
 from streamsvm.api.running import run_job
@@ -159,24 +160,37 @@ COMMANDS = {
     "evaluate": CommandInfo("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
 }
 """The functions by step; ``tools/generate.py`` writes their types, and tests run their examples."""
-PlaceRows = Callable[[dict[str, Any]], AbstractContextManager[dict[str, Any]]]
-"""Puts rows of a program into files while a job runs, and provides the changed options."""
+PlaceRows = Callable[[dict[str, Any]], AbstractContextManager[tuple[dict[str, Any], Action | None]]]
+"""Puts rows of a program into files while a job runs; provides the changed options, and what does the job in place of its
+command's function, or None."""
 
 
-def _make_function(step: str, placed: PlaceRows = nullcontext) -> Callable[..., Any]:
-    """Return the function of a step; ``placed`` puts rows of a program into files for the job."""
-    declared = make_signature(step, COMMANDS[step].result)
+def _place_nothing(given: dict[str, Any]) -> AbstractContextManager[tuple[dict[str, Any], None]]:
+    return nullcontext((given, None))
+
+
+def _make_function(
+    step: str, placed: PlaceRows = _place_nothing, *, summary: str = "", leave_out: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """Return the function of a step; ``placed`` puts rows of a program into files for the job.
+
+    ``summary``: of its docstring, in place of the command's. ``leave_out``: options that are no parameters.
+    """
+    declared = make_signature(step, COMMANDS[step].result, leave_out)
     declared = add_row_parameters(step, declared) if step in WITH_ROWS else declared
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments(step, declared, arguments, options)
         asked = _take_python_options(step, given)
-        with python_words(step), place_models(given, model_options(step)) as known, placed(known) as known:
-            return run_job(load(STEPS[step].action), _build_job(step, step, known), **asked)
+        with (
+            python_words(step),
+            place_models(given, model_options(step)) as known,
+            placed(known) as (known, action),
+        ):
+            return run_job(action or load(STEPS[step].action), _build_job(step, step, known), step, **asked)
 
-    return _name_function(
-        call, step, declared, make_docstring(step, STEPS[step].summary, declared, COMMANDS[step].example)
-    )
+    text = make_docstring(step, summary or STEPS[step].summary, declared, COMMANDS[step].example)
+    return _name_function(call, step, declared, text)
 
 
 def bind_arguments(
@@ -211,22 +225,6 @@ def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signat
     call.__signature__ = declared  # type: ignore[attr-defined]
     call.__annotations__ = {key: one.annotation for key, one in declared.parameters.items()}
     return call
-
-
-def _make_ingest() -> Callable[..., Any]:
-    """Return ``ingest``: of files, as the command, and of rows of a program."""
-    declared = add_row_parameters("ingest", make_signature("ingest", COMMANDS["ingest"].result))
-    summary = "Read files, or rows in memory, into a store."
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        given = bind_arguments("ingest", declared, arguments, options)
-        with python_words("ingest"):
-            asked, action = _take_python_options("ingest", given), choose_ingest(given)
-            return run_job(action or load(STEPS["ingest"].action), _build_job("ingest", "ingest", given), **asked)
-
-    return _name_function(
-        call, "ingest", declared, make_docstring("ingest", summary, declared, COMMANDS["ingest"].example)
-    )
 
 
 def _make_plan() -> Callable[..., Any]:
@@ -421,25 +419,8 @@ def _format_label(key: object) -> str:
     return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)
 
 
-def _make_fit() -> Callable[..., Any]:
-    """Return ``fit``: of a store or of files, as the command, and of rows of a program."""
-    declared = add_row_parameters("fit", make_signature("fit", COMMANDS["fit"].result, MORE_FILES))
-    text = make_docstring("fit", STEPS["fit"].summary, declared, COMMANDS["fit"].example)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        given = bind_arguments("fit", declared, arguments, options)
-        asked = _take_python_options("fit", given)
-        with (
-            python_words("fit"),
-            place_models(given, model_options("fit")) as known,
-            place_fit_rows(known) as (known, action),
-        ):
-            return run_job(action or load(STEPS["fit"].action), _build_job("fit", "fit", known), **asked)
-
-    return _name_function(call, "fit", declared, text)
-
-
-ingest, plan, fit = _make_ingest(), _make_plan(), _make_fit()
+ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or rows in memory, into a store.")
+fit, plan = _make_function("fit", place_fit_rows, leave_out=MORE_FILES), _make_plan()
 synth, embed, tune, predict, export, report = map(
     _make_function, ("synth", "embed", "tune", "predict", "export", "report")
 )

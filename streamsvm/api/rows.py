@@ -61,8 +61,9 @@ Action = Callable[[Any, Report], JobResult]
 """The function that does a job."""
 
 
-def choose_ingest(given: ByName) -> Action | None:
-    """Take rows of a program out of the options of ``ingest`` and return the function that ingests them; None for files.
+@contextmanager
+def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
+    """Provide the options of ``ingest`` without rows of a program, and the function that ingests these; None for files.
 
     Raises UsageError for labels or weights beside files.
     """
@@ -76,7 +77,7 @@ def choose_ingest(given: ByName) -> Action | None:
         given["sources"] = ()
     elif y is not None or weight is not None:
         raise UsageError("labels and weights beside files", hint="name their columns: label=NAME, weight=NAME")
-    return action
+    yield given, action
 
 
 def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
@@ -103,26 +104,33 @@ def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) ->
     return ingest_collection(job, X, y, weight, report=report)
 
 
-def find_or_make_store(
-    ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path
-) -> tuple[Path, tuple[str, ...]]:
-    """Return the store of rows of any kind, and the notices of its ingest: the one ``X`` names, or one made of files or
-    rows in ``scratch``.
+def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
+    """Return the store of rows of any kind: the one ``X`` names, or one made of files or rows in ``scratch``.
 
     Raises UsageError for labels beside a store, and what ``ingest`` raises.
     """
-    from streamsvm.jobs.apply.rows import is_store
-    from streamsvm.store.foreign import foreign_format
-
     place = scratch / "rows.zarr"
     if not isinstance(X, str | PathLike):
-        return place, ingest(X, place, y=y, weight=weight).notices
+        ingest(X, place, y=y, weight=weight)
+        return place
     path = Path(X)
-    if not is_store(path) and foreign_format(path) is None:
-        return place, ingest(path, place, label=y, weight=weight).notices
+    if not _has_labels(path):
+        ingest(path, place, label=y, weight=weight)
+        return place
     if y is not None or weight is not None:
-        raise UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
-    return path, ()
+        raise _labels_twice(path)
+    return path
+
+
+def _has_labels(path: Path) -> bool:
+    """Whether a path is a store, or arrays that are read in place, with labels in it."""
+    from streamsvm.store.foreign import foreign_format
+
+    return _is_stored(path) or foreign_format(path) is not None
+
+
+def _labels_twice(path: Path) -> UsageError:
+    return UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
 
 
 def model_options(step: str) -> tuple[str, ...]:
@@ -228,10 +236,8 @@ def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
     for a store, which has them.
     """
     named = {name: value for name, value in {"label": y, "weight": weight}.items() if value is not None}
-    from streamsvm.store.foreign import foreign_format
-
-    if named and (_is_stored(path) or foreign_format(path) is not None):
-        raise UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
+    if named and _has_labels(path):
+        raise _labels_twice(path)
     if not all(isinstance(value, str) for value in named.values()):
         raise UsageError("labels and weights beside files", hint="name their columns: label=NAME, weight=NAME")
     return named
@@ -277,7 +283,7 @@ def explain_interruption(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[ByName]:
+def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[tuple[ByName, None]]:
     """Provide the options of an evaluation with files in place of rows of a program.
 
     A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
@@ -290,7 +296,7 @@ def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator
             known |= _place_evaluation_rows(ingest, known["model"], X, y, Path(folder))
         elif y is not None:
             raise UsageError("labels beside files", hint="name their column: label=NAME")
-        yield known
+        yield known, None
 
 
 def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:

@@ -81,12 +81,13 @@ OnEvent = Callable[[JsonObject], object]
 def run_job(
     action: Callable[[Any, Report], JobResult],
     job: Checked,
+    step: str,
     *,
     progress: bool,
     on_event: OnEvent | None,
     on_pass: OnPass | None = None,
 ) -> Any:
-    """Run a job as its command does. Raises and warns as the command does."""
+    """Run a job of a command as the command does. Raises and warns as it does, in words of Python."""
     from streamsvm.schedule.budget import check_addresses, check_groups
 
     check_addresses()
@@ -98,8 +99,8 @@ def run_job(
         raise result.failure
     result = replace(
         result,
-        warnings=tuple(to_python(text, "fit") for text in result.warnings),
-        notices=tuple(to_python(text, "fit") for text in result.notices),
+        warnings=tuple(to_python(text, step) for text in result.warnings),
+        notices=tuple(to_python(text, step) for text in result.notices),
     )
     for warning in result.warnings:
         warnings.warn(warning, StreamSVMWarning, stacklevel=3)

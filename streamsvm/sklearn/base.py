@@ -355,7 +355,7 @@ def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByN
     ``ingest`` raises.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(None):
-        place, _ = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
+        place = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
 
 

@@ -164,9 +164,7 @@ class StreamSVCCV(StreamClassifier):
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         with TemporaryDirectory(prefix="streamsvm-") as folder:
             with as_value_errors():
-                place, _ = find_or_make_store(
-                    partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder)
-                )
+                place = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
                 self._search(open_store(place), self.class_weight, None)
             super()._fit_ingested(place, None, None, chosen | {"C": self.C_})
             self._set_classes(self.model_, y)
