@@ -1,4 +1,4 @@
-"""Messages in the words of the face that was called: ``--missing mean`` of the command line is ``missing='mean'`` in Python."""
+"""Messages in words of Python: ``--missing mean`` of the command line is ``missing='mean'`` there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = frozenset(
 def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> str:
     """Return a message with options spelled as parameters: "--missing mean" as "missing='mean'", "--sort" as "sort=True".
 
-    ``step``: the command behind the face; an option that it does not have, but ``ingest`` has, is named as one of
+    ``step``: the command of the function that was called; an option that it does not have, but ``ingest`` has, is named as one of
     ``sv.ingest``. ``names``: parameters that are called otherwise, by option. A command at the end becomes the call that
     does the same, and stays a command where there is none.
     """

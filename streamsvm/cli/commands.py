@@ -482,8 +482,8 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     if asked.is_of_files:
         ingest, table = plan_ingest(asked)
         cached = read_cache(ingest, table=table)
-        told = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
-        for line in told if not as_json else ():
+        decided = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
+        for line in decided if not as_json else ():
             say(line)
         if cached is None and table:
             show_columns(ingest, None, as_json=as_json)

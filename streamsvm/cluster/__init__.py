@@ -10,7 +10,7 @@ A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="clie
 Scheduler, workers and the program need the same installation and see the same files under the same names.
 
     connection   --cluster: addresses, TLS, local workers
-    executor     tasks, lost workers, and what is said of failures
+    executor     tasks, lost workers, and the messages of failures
     dask_ingest  Dask collections to a store
     dask_apply   a model applied to Dask collections, lazily
 """

@@ -176,7 +176,7 @@ Score = Annotated[
         "The measure by which rows held out judge a model. Of two classes the positive one is --positive, else the rarer one.",
         "stopping",
         choices=SCORES,
-        default="error; of numbers rmse, of one class balanced_error",
+        default="error; rmse for regression, balanced_error for one class",
     ),
 ]
 
@@ -196,7 +196,7 @@ Threshold = Annotated[
 
 
 def check_score(score: str | None, option: str = "--score") -> None:
-    """Raise UsageError for a measure there is not, and for one that is not written out."""
+    """Raise UsageError for an unknown measure, and for one without the costs that it needs."""
     if score is not None:
         from streamsvm.model.measures import parse_measure  # loads numpy: only where it is needed
 
@@ -387,8 +387,8 @@ class ExportJob(OutputOptions):
     format: Annotated[
         str,
         Option(
-            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), an ONNX graph (of a table with an "
-            "input a column), a SQL query (linear models of tables, for DuckDB and PostgreSQL), or an estimator of scikit-learn (a "
+            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), an ONNX graph (of a table with one "
+            "input per column), a SQL query (linear models of tables, for DuckDB and PostgreSQL), or an estimator of scikit-learn (a "
             "pickle; a PATH that ends with .skops is a file of skops), over columns as the sources have them; or a file of streamsvm.",
             "output",
             choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM),

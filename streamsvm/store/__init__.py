@@ -5,7 +5,7 @@ write        rows to chunks: shuffled, resumed, committed
 format       what a store consists of: manifest, arrays, labels, statistics
 zarr         the Zarr store
 hdf5         the HDF5 store
-hdf5_checks  what an HDF5 file of others must not ask for, refused
+hdf5_checks  HDF5 files of others: external data and filter plugins are refused
 foreign      Zarr and HDF5 of other programs, used in place as a store
 reader       a store on disk: chunks read and verified
 disk_reads   bytes of units on disk: past the page cache, retried, checked

@@ -1,9 +1,9 @@
 """fit of files: a raw table in, a certified and evaluated model out, in one command.
 
 The files are ingested once, into a store that is kept beside the model and used again by later fits of the same files:
-the cache. What a raw table has is dealt with by defaults, of which each is told and can be undone by an option: missing
+the cache. Raw tables have defaults of their own, each of which is reported and can be undone by an option: missing
 values are filled and marked, rows without a label are left out and counted, numbers are standardized, and a tenth of
-the rows is held out, on which the model is evaluated. Arrays and svmlight, which programs have written, keep the strict
+the rows is held out to evaluate the model on. Arrays and svmlight, which programs have written, keep the strict
 defaults of ``ingest``: a missing number there is more likely a mistake than a fact.
 
 **The cache is never silently out of date.** It records what it was made of before the first byte was read: the settings,
@@ -58,9 +58,9 @@ from streamsvm.types import Report, silent
 CLOCK_NANOSECONDS = 2_000_000_000
 """A file that was written so shortly before it was read may have been written again with the same time."""
 NO_PAGE = "none"
-"""What --report says where no page is to be drawn."""
+"""The value of --report for no page."""
 NO_LABEL = "none"
-"""What --label says where no column is the label."""
+"""The value of --label for no label."""
 IngestRows = Callable[[IngestJob, Report], JobResult]
 """Writes rows of a program to the store of a job."""
 
@@ -115,8 +115,8 @@ def fit_cached(
     report({"event": "files", "decided": list(describe_decisions(job, cached))})
     given = job if cached.kept else None  # rows of a program are not there again
     result = fit(job_of_cache(job, cached), report, executor, given)
-    told = (UNLABELED, FILLED, SKIPPED)
-    notices = [*(notice for notice in cached.notices if not any(what in notice for what in told)), *result.notices]
+    reported = (UNLABELED, FILLED, SKIPPED)  # among the decisions
+    notices = [*(notice for notice in cached.notices if not any(what in notice for what in reported)), *result.notices]
     if cached.test_store is not None and not job.one_class:
         model, data = str(_best_path(job, result)), (str(cached.test_store),)
         asked = EvaluateJob(model=model, data=data, memory=job.memory, threads=job.threads)
@@ -298,7 +298,7 @@ def _is_cache(path: Path) -> bool:
         return is_store(path) and not (path / manifests.FILE).exists()
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- what is reported --------------------------------------------------------------------------------------------------
 
 
 def describe_decisions(job: FitFilesJob, cached: Cached) -> Iterator[str]:

@@ -217,7 +217,7 @@ class FitJob(
     calibration_folds: Annotated[
         int | None,
         Option(
-            "Make the scores for --calibrate and --threshold by so many more fits, each without a part of the chunks. Where nothing is said: by "
+            "Make the scores for --calibrate and --threshold by so many more fits, each without a part of the chunks. By default: by "
             "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
             "model",
             bounds=Bounds(least=2, most=1000),
@@ -311,7 +311,7 @@ class FitJob(
 
 
 HELD_OUT = 0.1
-"""The share of the rows of files that is held out where nothing is said."""
+"""The share of the rows of files that is held out by default."""
 MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
 STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
 BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
@@ -353,7 +353,7 @@ class FitFilesJob(FitJob, RowsOptions):
     report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="MODEL.html, of files")] = (
         None
     )
-    # None: what the kind of files wants
+    # None: by the kind of files
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
     on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
@@ -387,7 +387,7 @@ class FitFilesJob(FitJob, RowsOptions):
 
     def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
         """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
-        where nothing is said.
+        by default.
         """
         shared = {field.name for field in options_of(RowsOptions)}
         shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}

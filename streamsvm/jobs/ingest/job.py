@@ -22,7 +22,7 @@ from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 @option_group
 class RowsOptions(ReadOptions):
-    """What becomes of the rows of files, which ``ingest`` and a fit of files are asked for alike."""
+    """How rows of files are read: the options that ``ingest`` and a fit of files share."""
 
     task: Annotated[
         str,

@@ -147,8 +147,8 @@ class MessyTable:
     """Orders as people send them: those of ``RawTable`` with all that is not in order in tables.
 
     There is a column of row numbers without a name, zip codes that begin with zeros, members that are neither yes nor
-    no, regions with blanks and other cases, prices that are none, weights that are infinite, days to come and days that
-    no month has, and rows without a fate.
+    no, regions with blanks and in other cases, prices that are no numbers, infinite weights, dates in the future and
+    days that no month has, and rows without a label (fate).
     """
 
     rows: int

@@ -359,7 +359,7 @@ def find_bad_cells(
     table: pa.RecordBatch, schema: Schema, options: SourceOptions, *, features: bool
 ) -> dict[int, BadCell]:
     """Return the first bad cell of each row that cannot be encoded, by row: a feature that cannot be read, or is missing
-    where it must not be (if ``features`` are looked at), a weight that is none, a label or a group that is missing.
+    where it must not be (if ``features`` are looked at), a bad weight, a label or a group that is missing.
     """
     found: dict[int, BadCell] = {}
 
