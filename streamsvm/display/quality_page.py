@@ -126,8 +126,8 @@ def _judge_held_out(run: RunRecord) -> Quality:
         return Quality([what], True, [])
     text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
     baseline = _held_out_baseline(run)
-    base = "" if baseline is None else f"always ‘{shorten(baseline.name, 24)}’: {percent(1.0 - baseline.share, 4)}"
-    is_useful = baseline is None or held < (1.0 - USEFUL) * (1.0 - baseline.share)
+    base = "" if baseline is None else baseline.error_text
+    is_useful = baseline is None or held < (1.0 - USEFUL) * baseline.error
     chosen = f"which chose reading {said.get('pass', '?')} and C = {said.get('C', '?')}"
     sentence: list[str | Markup] = [
         f"Its {name} is ",
@@ -147,16 +147,11 @@ def _held_out_baseline(run: RunRecord) -> Baseline | None:
         or run.settings.get("positive")
     ):
         return None
-    counts = dict(run.facts.store.classes)
-    total = sum(counts.values())
-    if not total:
-        return None
-    name = max(counts, key=lambda one: counts[one])
-    return Baseline(name, counts[name] / total, [n / total for n in counts.values() if n])
+    return find_most_frequent(run.facts.store.classes)
 
 
 class Baseline(NamedTuple):
-    """The most frequent class of the evaluated rows."""
+    """The most frequent class of some rows."""
 
     name: str
     share: float
@@ -168,6 +163,25 @@ class Baseline(NamedTuple):
     def classes(self) -> int:
         """How many classes occur."""
         return len(self.shares)
+
+    @property
+    def error(self) -> float:
+        """The share of the rows it is wrong on."""
+        return 1.0 - self.share
+
+    @property
+    def error_text(self) -> str:
+        """Its error as people read it."""
+        return f"always ‘{shorten(self.name, 24)}’: {percent(self.error, 4)}"
+
+
+def find_most_frequent(classes: list[tuple[str, int]]) -> Baseline | None:
+    """Return the most frequent of classes with their numbers of rows; None where there are no rows."""
+    total = sum(n for _, n in classes)
+    if not total:
+        return None
+    name, most = max(classes, key=lambda one: one[1])
+    return Baseline(name, most / total, [n / total for _, n in classes if n])
 
 
 def find_baseline(e: Evaluated) -> Baseline:

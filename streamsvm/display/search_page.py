@@ -6,7 +6,8 @@ import math
 
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.display.chart import ACROSS, INK, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
-from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, shorten, table
+from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, table
+from streamsvm.display.quality_page import Baseline, find_most_frequent
 from streamsvm.display.read_record import GridPoint, Search
 
 MAX_POINTS = 20
@@ -17,7 +18,8 @@ def summarize_search(found: Search) -> Markup:
     """Return the sentence and the tiles of a search."""
     best, kernel, whole = found.best, _kernel_text(found.best), found.whole
     spread = [s for s in whole if found.rank(s.value) <= found.rank(best.value) + best.standard_error]
-    base = _baseline_text(found)
+    baseline = _find_baseline(found)
+    base = "" if baseline is None else baseline.error_text
     said = [
         element("strong", f"Best: {found.axis} = {best.loss_weight:g}{kernel}. "),
         f"Its cross-validated {found.measure} is ",
@@ -25,7 +27,7 @@ def summarize_search(found: Search) -> Markup:
         f" ± {found.text(best.standard_error, 2)}{f' ({base})' if base else ''}; ",
         f"{len(spread)} of {len(whole)} points of the grid are within that.",
     ]
-    is_useful = not base or best.value < majority_error(found)
+    is_useful = baseline is None or best.value < baseline.error
     notes = [] if is_useful else [element("strong", " That is no better than the baseline.")]
     worst = max(keep_finite(s.gap for s in found.scores), default=0.0)
     figures = [
@@ -39,18 +41,13 @@ def summarize_search(found: Search) -> Markup:
     return join([verdict, build_tiles(figures), *(element("p", text, class_="warn mild") for text in found.notices)])
 
 
-def majority_error(found: Search) -> float:
-    """Return the error of always predicting the most frequent class; 1 where the classes are not known."""
-    total = sum(n for _, n in found.classes)
-    return 1.0 - max(n for _, n in found.classes) / total if total else 1.0
-
-
-def _baseline_text(found: Search) -> str:
-    """Return the error of always predicting the most frequent class; empty where the measure is another one."""
-    if found.measure != "error" or found.settings.get("positive") or not any(n for _, n in found.classes):
-        return ""
-    name, _ = max(found.classes, key=lambda one: one[1])
-    return f"always ‘{shorten(name, 24)}’: {percent(majority_error(found), 4)}"
+def _find_baseline(found: Search) -> Baseline | None:
+    """Return the most frequent class of the store; None where the measure is not the share of wrong answers, where one class is trained
+    against the rest, and where the classes are not known.
+    """
+    if found.measure != "error" or found.settings.get("positive"):
+        return None
+    return find_most_frequent(found.classes)
 
 
 def list_points(found: Search) -> PagePart:
@@ -115,8 +112,9 @@ def draw_path(found: Search) -> PagePart | None:
             ends = [(s.loss_weight, s.value + sign * s.standard_error) for sign in (-1, 1)]
             chart.line(ends, number, kind="range")
         chart.line([(s.loss_weight, s.value) for s in scores], number, _kernel_text(scores[0])[2:], dots=True)
-    if not found.higher_is_better and found.measure == "error" and low < majority_error(found) <= high + margin:
-        chart.level(majority_error(found), "always the most frequent class")
+    baseline = _find_baseline(found)
+    if baseline is not None and low < baseline.error <= high + margin:
+        chart.level(baseline.error, "always the most frequent class")
     more = f" The best {SERIES} of {len(kinds)} are drawn." if len(kinds) > SERIES else ""
     return PagePart("path", f"Path of {axis}", "Prefer settings where the curve is flat." + more, chart.render())
 

@@ -186,6 +186,18 @@ def test_page_search_states_the_whole_command_for_the_best_settings(
     assert not (tmp_path / "g.html").exists() or job["report"] is None
 
 
+@pytest.mark.parametrize("positive", [None, "a"])
+def test_page_search_for_one_class_against_the_rest_has_no_baseline_of_the_store(
+    tmp_path: Path, positive: str | None
+) -> None:
+    """The most frequent class of the store is no answer of a model of one class against the rest."""
+    rng = np.random.default_rng(0)
+    y = np.array(["a", "b", "b", "c"])[np.arange(800) % 4]
+    sv.ingest(rng.normal(size=(800, 2)) + (y == "b")[:, None], tmp_path / "s.zarr", y=y, chunk=4096)
+    sv.tune(tmp_path / "s.zarr", tmp_path / "g", C=(1e-7, 1.0), folds=2, positive=positive, report=tmp_path / "g.html")
+    assert ("always" in seen_text(tmp_path / "g.html")) == (positive is None)
+
+
 def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
     fit(FitJob(str(place / "s.zarr"), str(tmp_path / "b.ssvm"), C=3.0, solver="dcd", max_passes=2))
     report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html")))
