@@ -73,6 +73,11 @@ def linear_axis(
     return Axis(low, high, *place, tuple(Tick(v, shown(v)) for v in values))
 
 
+def share_axis(place: tuple[float, float]) -> Axis:
+    """Return an axis from 0 to 1 with ticks in percent."""
+    return linear_axis(0.0, 1.0, place, text=lambda value: f"{100 * value:.0f}")
+
+
 def log_axis(low: float, high: float, place: tuple[float, float], count: int = 6, *, powers: bool = True) -> Axis:
     """Return an axis with ticks at powers of ten; with ``powers`` it also begins and ends at such."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
@@ -243,6 +248,14 @@ class Chart:
     def _name(self, series: int, name: str, kind: str) -> None:
         if name:
             self._legend.append(element("li", element("i", class_=f"key {kind} b{series}"), name))
+
+
+def chart_of_shares(title: str, says: str, labels: tuple[str, str], *, diagonal: str | None = None) -> Chart:
+    """Return a chart of a share over a share; ``diagonal``: what the legend calls it, empty for not in the legend, None for no diagonal."""
+    chart = Chart(title, says, share_axis(ACROSS), share_axis(UPWARDS), labels)
+    if diagonal is not None:
+        chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, diagonal, kind="dashed")
+    return chart
 
 
 def choose_ordered_color(place: int, of: int) -> int:

@@ -12,20 +12,19 @@ from typing import NamedTuple
 from streamsvm.config.units import percent, seconds_text, size_text
 from streamsvm.display.chart import (
     ACROSS,
-    REFERENCE,
     SERIES,
     UPWARDS,
     Chart,
+    chart_of_shares,
     group_digits,
     keep_finite,
-    linear_axis,
     log_axis,
     side_by_side,
     time_axis,
 )
 from streamsvm.display.fit_page import MIB, MIN_GAP
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, join, shorten, table
-from streamsvm.display.quality_page import find_baseline
+from streamsvm.display.quality_page import RELIABILITY_LABELS, find_baseline
 from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, RunRecord
 from streamsvm.display.settings_table import format_setting
 
@@ -202,7 +201,7 @@ def _compare_curves(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart
             lambda e: e.precision_recall,
             diagonal=False,
         ),
-        _draw_curves(runs, names, "Reliability", ("said, %", "came true, %"), _reliability_points, diagonal=True),
+        _draw_curves(runs, names, "Reliability", RELIABILITY_LABELS, _reliability_points, diagonal=True),
     ]
     if not any(figures):
         return None
@@ -231,11 +230,8 @@ def _draw_curves(
     }
     if not lines:
         return None
-    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
-    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
-    chart = Chart(title, f"{title} of {', '.join(names[k] for k in lines)}", x, y, labels)
-    if diagonal:
-        chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, kind="dashed")
+    says = f"{title} of {', '.join(names[k] for k in lines)}"
+    chart = chart_of_shares(title, says, labels, diagonal="" if diagonal else None)
     for k, points in lines.items():
         chart.line(points, k, shorten(names[k], 32))
     return chart.render()

@@ -23,6 +23,7 @@ from streamsvm.display.chart import (
     keep_finite,
     linear_axis,
     log_axis,
+    share_axis,
     side_by_side,
     size_axis,
     time_axis,
@@ -433,7 +434,7 @@ def _draw_waiting(run: RunRecord) -> Markup | None:
         min(1.0, max(0.0, (b - a) / (t - s))) for a, b, s, t in zip(waited, waited[1:], edges, edges[1:], strict=False)
     ]
     x = time_axis(edges[-1], ACROSS)
-    y = linear_axis(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
+    y = share_axis(UPWARDS)
     total = waited[-1]
     says = (
         f"{seconds_text(total)} of {seconds_text(edges[-1])} were spent waiting for rows; the rest was spent computing."

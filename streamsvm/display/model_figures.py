@@ -8,10 +8,10 @@ from streamsvm.display.chart import (
     INK,
     REFERENCE,
     UPWARDS,
-    Axis,
     Chart,
     group_digits,
     linear_axis,
+    share_axis,
     side_by_side,
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
@@ -263,7 +263,7 @@ def _draw_store_drift(run: RunRecord) -> Markup | None:
 
 def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:
     total = found.rows[-1]
-    x, y = _rows_axis(total), linear_axis(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
+    x, y = linear_axis(0.0, total, ACROSS), share_axis(UPWARDS)
     farthest = max((max(s) - min(s) for s in found.shares.values() if s), default=0.0)
     says = f"Share of each class along {total:.0f} rows; it varies by {100 * farthest:.1f} % at most."
     chart = Chart("Classes", says, x, y, ("rows", "share, %"))
@@ -274,10 +274,6 @@ def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:
         shares = found.shares[name]
         chart.steps([*zip(starts, shares, strict=False), (total, shares[-1])], number, shorten(name, 24))
     return chart.render()
-
-
-def _rows_axis(total: float) -> Axis:
-    return linear_axis(0.0, total, ACROSS)
 
 
 def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:

@@ -19,8 +19,10 @@ from streamsvm.display.chart import (
     SERIES,
     UPWARDS,
     Chart,
+    chart_of_shares,
     group_digits,
     linear_axis,
+    share_axis,
     side_by_side,
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
@@ -33,6 +35,7 @@ FEW_CLASSES, MAX_CONFUSIONS = 5, 12
 """Classes whose confusion table fits half of the page, and confusions that are listed."""
 MAX_DIAGRAMS = 4
 """Largest number of values of C whose calibration is drawn."""
+RELIABILITY_LABELS = ("predicted probability, %", "observed share, %")
 USEFUL = 0.01
 """Share by which a model must be better than its baseline to be of use."""
 
@@ -375,7 +378,7 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     low, high = inner[0][0], inner[-1][0]
     if not high > low:
         return []
-    x, y = linear_axis(low, high, ACROSS), linear_axis(0.0, 1.0, UPWARDS, text=lambda v: f"{100 * v:.0f}")
+    x, y = linear_axis(low, high, ACROSS), share_axis(UPWARDS)
     best = max(known, key=lambda one: _harmonic_mean(one[1], one[2]))
     F1 = _harmonic_mean(best[1], best[2])
     says = f"Precision, recall and F1 over the threshold: F1 is largest, {F1:.4f}, at {best[0]:.4g}."
@@ -417,11 +420,7 @@ def _draw_curve(
 ) -> Markup | None:
     if not points:
         return None
-    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
-    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
-    chart = Chart(title, f"{title}: {says}", x, y, labels)
-    if chance:
-        chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, "by chance", kind="dashed")
+    chart = chart_of_shares(title, f"{title}: {says}", labels, diagonal="by chance" if chance else None)
     chart.band([(a, 0.0) for a, _ in points], points, REFERENCE)
     chart.line(points, INK, says)
     return chart.render()
@@ -495,11 +494,8 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
 
 
 def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup:
-    as_percent = lambda v: f"{100 * v:.0f}"  # noqa: E731
-    x, y = linear_axis(0.0, 1.0, ACROSS, text=as_percent), linear_axis(0.0, 1.0, UPWARDS, text=as_percent)
     says = f"{title}: calibration error {_format_or_dash(before.ECE)} before, {_format_or_dash(after.ECE)} after."
-    chart = Chart(title, says, x, y, ("said, %", "came true, %"))
-    chart.line([(0.0, 0.0), (1.0, 1.0)], REFERENCE, kind="dashed")
+    chart = chart_of_shares(title, says, RELIABILITY_LABELS, diagonal="")
     for number, name, found in ((REFERENCE, "before", before), (INK, "after", after)):
         points = list(zip(found.said, found.came_true, strict=False))
         chart.line(
@@ -516,7 +512,7 @@ def _reliability_table(found: Reliability, caption: str) -> Markup:
         (f"{100 * said:.1f} %", f"{100 * true:.1f} %", group_digits(round(weight)))
         for said, true, weight in zip(found.said, found.came_true, found.weight, strict=False)
     ]
-    return table(("said", "came true", "rows"), rows, caption=caption)
+    return table(("predicted", "observed", "rows"), rows, caption=caption)
 
 
 def _format_or_dash(value: float | None) -> str:
