@@ -112,7 +112,7 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
             element("strong", f"Best: {shorten(names[place], 40)}. "),
             f"Its {measure.name} is {measure.text(values[place])}, the next one's {next_one}. ",
         ]
-    elif any(run.evaluation or run.number_evaluation for run in runs):
+    elif any(run.evaluated for run in runs):
         best = [
             "They were not all evaluated on the same rows, for the same positive class: none is marked as the best. "
         ]
@@ -122,7 +122,7 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
 
 def find_deciding_measure(runs: Sequence[RunRecord]) -> ComparedMeasure | None:
     """Return the measure by which the runs are compared; None where they were evaluated on different data, or some were not."""
-    found = [run.evaluation or run.number_evaluation for run in runs]
+    found = [run.evaluated for run in runs]
     rows = {(tuple(one.data), one.rows, getattr(one, "positive", None)) for one in found if one is not None}
     if len(rows) > 1 or None in found:
         return None
@@ -168,7 +168,7 @@ def _held_out_text(run: RunRecord) -> str:
 
 
 def _evaluated_text(run: RunRecord) -> str:
-    found = run.evaluation or run.number_evaluation
+    found = run.evaluated
     return (
         "–"
         if found is None

@@ -122,22 +122,21 @@ def _seen_before(data: list[str], run: RunRecord) -> str:
 
 def _judge_held_out(run: RunRecord) -> Quality:
     """Return what held-out rows say, which chose the pass and C; else that nothing is known."""
-    held = run.held_out_score()
-    said = None if run.end is None else run.end.validation
-    if held is None or said is None:
+    held, best = run.held_out_score(), run.best_held_out
+    if held is None:
         what = "Its quality is not known: it was not compared with rows that it has not seen (streamsvm evaluate). "
         return Quality([what], True, [])
     text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
     baseline = _held_out_baseline(run)
     base = "" if baseline is None else baseline.error_text
     is_useful = baseline is None or held < (1.0 - USEFUL) * baseline.error
-    chosen = f"which chose reading {said.get('pass', '?')} and C = {said.get('C', '?')}"
+    chosen = f"which chose reading {best.get('pass', '?')} and C = {best.get('C', '?')}"
     sentence: list[str | Markup] = [
         f"Its {name} is ",
         element("strong", text),
         f" ({base}), {chosen}. " if base else f", {chosen}. ",
     ]
-    tiles = [(name, text, base or f"C = {said.get('C', '?')}")]
+    tiles = [(name, text, base or f"C = {best.get('C', '?')}")]
     return Quality([*sentence, *_useless(is_useful, "that")], is_useful, tiles)
 
 
@@ -334,7 +333,7 @@ def _draw_number_residuals(n: EvaluatedNumbers) -> Markup | None:
 
 def draw_worst_errors(run: RunRecord) -> PagePart | None:
     """Return the section on the rows with the worst errors; None where none were recorded."""
-    found = run.evaluation or run.number_evaluation
+    found = run.evaluated
     if found is None or not found.worst:
         return None
     has_ids, has_reasons = any(one.id is not None for one in found.worst), any(one.reasons for one in found.worst)

@@ -529,10 +529,19 @@ class RunRecord:
         return self.job if self.search is None else self.search.settings
 
     @property
+    def evaluated(self) -> Evaluated | EvaluatedNumbers | None:
+        """The evaluation, of a classifier or of a regression."""
+        return self.evaluation or self.number_evaluation
+
+    @property
+    def best_held_out(self) -> JsonObject:
+        """The best score of held-out rows, with its pass and C; empty without such."""
+        return (None if self.end is None else self.end.validation) or {}
+
+    @property
     def changes(self) -> list[ColumnChange]:
         """How the columns of the evaluated rows differ from those of the training rows."""
-        found = self.evaluation or self.number_evaluation
-        return [] if found is None else found.drift
+        return [] if self.evaluated is None else self.evaluated.drift
 
     @property
     def is_certified(self) -> bool:
@@ -542,8 +551,7 @@ class RunRecord:
     @property
     def kept_pass(self) -> int | None:
         """The pass whose model was kept because it was best on held-out rows, where a later one ended the training; else None."""
-        held = None if self.end is None else self.end.validation
-        number = None if held is None else held.get("pass")
+        number = self.best_held_out.get("pass")
         return number if isinstance(number, int) and self.end is not None and number < self.end.passes else None
 
     @property
@@ -572,14 +580,13 @@ class RunRecord:
 
     def threshold(self) -> ThresholdRecord | None:
         """Return the threshold of the model, that of the best C; None where labels are predicted at 0."""
-        said = {} if self.end is None or self.end.validation is None else self.end.validation
-        mine = [one for one in self.thresholds if one.C == said.get("C", one.C)]
+        mine = [one for one in self.thresholds if one.C == self.best_held_out.get("C", one.C)]
         return mine[-1] if mine else None
 
     def held_out_score(self) -> float | None:
         """Return the best score of held-out rows; None without such."""
-        said = {} if self.end is None or self.end.validation is None else self.end.validation
-        found = said.get("score", said.get("error"))
+        best = self.best_held_out
+        found = best.get("score", best.get("error"))
         return found if isinstance(found, float) else None
 
     def widest(self) -> list[Pass]:
