@@ -32,7 +32,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
-from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins
+from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
 from streamsvm.jobs.column_facts import compare_columns, describe_columns
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
@@ -41,7 +41,7 @@ from streamsvm.model import Model
 from streamsvm.model.model import TARGET
 from streamsvm.outputs import RUN
 from streamsvm.regular import read_whole
-from streamsvm.rows import CSR, Float64, Int32, Int64, Rows, row_count, row_where
+from streamsvm.rows import Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.types import Report, Store, StoredFiles, Visit
@@ -259,11 +259,7 @@ def _sample_rows(store: Store, passes: int) -> Iterator[SampledRows]:
 
 def _means(X: Rows, columns: int) -> Float64:
     """Return the mean of each column (columns,), and how many rows it is of."""
-    if isinstance(X, CSR):
-        sums = np.bincount(X.indices, weights=X.data, minlength=columns)
-    else:
-        sums = X.values.sum(axis=0, dtype=np.float64)
-    return np.append(sums / row_count(X), row_count(X))
+    return np.append(sum_columns(X, columns) / row_count(X), row_count(X))
 
 
 def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:

@@ -16,7 +16,7 @@ from streamsvm.aliases import Array
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.model import Model
 from streamsvm.model.model import count_votes
-from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_slice, row_where
+from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, row_where
 
 SAMPLED = 5_000
 """Rows of the sample."""
@@ -25,7 +25,7 @@ WORST = 12
 ENTRIES = 64
 """Numbers kept of such a row: those that move f most."""
 ROWS_FOR_MEANS = 2048
-"""Rows of a batch, at most, that means of columns are of."""
+"""At most so many rows of a batch are counted for the means of columns."""
 MAX_COLUMNS = 20_000
 """Of wider rows there are no means."""
 UInt64 = NDArray[np.uint64]
@@ -82,7 +82,9 @@ class RowSamples:
             return
         self.first = self.first if self.seen else first
         self.seen += len(truth)
-        self._add_sums(X, model.columns)
+        if model.columns <= MAX_COLUMNS:
+            some = _take_evenly(X)
+            self._add_sums(sum_columns(some, model.columns), row_count(some))
         if model.numeric:
             error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
         else:
@@ -110,29 +112,17 @@ class RowSamples:
         self._keep(other.hashes, other.points)
         self.worst += [one._replace(row=one.row + shift) for one in other.worst]
         self._sort_worst()
-        self.sums = (
-            self.sums + other.sums if len(self.sums) and len(other.sums) else self.sums if self.rows else other.sums
-        )
-        self.rows += other.rows
+        self._add_sums(other.sums, other.rows)
 
     @property
     def means(self) -> Float64 | None:
         """The means of the columns over some of the rows, (d,); None where there are none."""
-        return self.sums / self.rows if self.rows and len(self.sums) else None
+        return self.sums / self.rows if self.rows else None
 
-    def _add_sums(self, X: Rows, d: int) -> None:
-        n = row_count(X)
-        if d > MAX_COLUMNS:
-            return
-        step = -(-n // ROWS_FOR_MEANS)
-        if isinstance(X, CSR):
-            some = row_where(X, np.arange(n) % step == 0)
-            assert isinstance(some, CSR)
-            sums = np.bincount(some.indices, weights=some.data, minlength=d).astype(np.float64)
-        else:
-            sums = X.values[::step].sum(axis=0, dtype=np.float64)
-        self.sums = self.sums + sums if len(self.sums) else sums
-        self.rows += -(-n // step)
+    def _add_sums(self, sums: Float64, rows: int) -> None:
+        if rows:
+            self.sums = self.sums + sums if self.rows else sums
+            self.rows += rows
 
     def _keep(self, hashes: UInt64, points: Float64) -> None:
         if len(self.hashes) == SAMPLED:
@@ -144,6 +134,20 @@ class RowSamples:
 
     def _sort_worst(self) -> None:
         self.worst = sorted(self.worst, key=lambda one: one.order)[:WORST]
+
+
+def _take_evenly(X: Rows) -> Rows:
+    """Return at most ``ROWS_FOR_MEANS`` rows that lie evenly among the rows, of dense ones without a copy."""
+    step = -(-row_count(X) // ROWS_FOR_MEANS)
+    return Dense(X.values[::step]) if isinstance(X, Dense) else row_where(X, np.arange(row_count(X)) % step == 0)
+
+
+def sum_columns(X: Rows, columns: int) -> Float64:
+    """Return the sum of each column, (columns,)."""
+    if isinstance(X, CSR):
+        return np.bincount(X.indices, weights=X.data, minlength=columns).astype(np.float64)
+    sums: Float64 = X.values.sum(axis=0, dtype=np.float64)
+    return sums
 
 
 def hash_rows(points: Float64) -> UInt64:
