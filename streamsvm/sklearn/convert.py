@@ -31,7 +31,7 @@ from sklearn.utils import check_array
 from streamsvm.calibration.calibrators import PlattSigmoid
 from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.features.expansion import Expansion
-from streamsvm.jobs.export.table import RawTable, has_other, known_values, raw_table, trims_blanks
+from streamsvm.jobs.export.table import RawTable, has_other, has_whole_numbers, known_values, raw_table, trims_blanks
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import CURRENCIES, EPOCH, EXAMPLES, FALSE, ISO, TRUE, YEAR_2000, YEAR_SECONDS
@@ -117,10 +117,14 @@ def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardSc
     mean = mean[order]
     if expansion.scale is None and not mean.any():
         return "passthrough"
-    found = StandardScaler(with_mean=bool(mean.any()), with_std=expansion.scale is not None)
-    scale = None if expansion.scale is None else 1.0 / expansion.scale[order].astype(np.float64)
+    return _fit_scaler(mean, None if expansion.scale is None else 1.0 / expansion.scale[order].astype(np.float64))
+
+
+def _fit_scaler(mean: Float64, scale: Float64 | None) -> StandardScaler:
+    """Return the step that subtracts means (d,) from columns and divides them by scales (d,)."""
+    found = StandardScaler(with_mean=bool(mean.any()), with_std=scale is not None)
     fitted = {"mean_": mean, "scale_": scale, "var_": None if scale is None else np.square(scale)}
-    vars(found).update(fitted, n_features_in_=expansion.columns, n_samples_seen_=0)
+    vars(found).update(fitted, n_features_in_=len(mean), n_samples_seen_=0)
     return found
 
 
@@ -209,13 +213,7 @@ class ColumnReader:
     def read_number(self, column: Column) -> Pipeline:
         """Return the steps from a Series to one number (n, 1), NaN where it is missing."""
         if column.kind == YEARS:
-            years = StandardScaler()
-            fitted = {
-                "mean_": np.array([YEAR_2000]),
-                "scale_": np.array([YEAR_SECONDS]),
-                "var_": np.array([YEAR_SECONDS**2]),
-            }
-            vars(years).update(fitted, n_features_in_=1, n_samples_seen_=0)
+            years = _fit_scaler(np.array([YEAR_2000]), np.array([YEAR_SECONDS]))
             return make_pipeline(*self._read_times(column, "datetime64[s]"), *_as_column(), years)
         steps = []
         if column.kind != NUMBER or self._table.words.given:
@@ -240,7 +238,7 @@ class ColumnReader:
             steps += [_method("add", CROSSED), _call(np.sum, axis=1), *_replace(f"{CROSSED}$", "")]
         steps += self._remove_words()
         names = [value for source in column.sources for value in self._table.values_of(source)]
-        if any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in names):
+        if has_whole_numbers(names):
             steps += _replace(rf"(^|{CROSSED})([+-]?[0-9]+)\.0+(?={CROSSED}|$)", r"\1\2")
         for truth in {"true", "false"} & set(names):
             steps += _replace(rf"(^|{CROSSED}){truth.capitalize()}(?={CROSSED}|$)", rf"\1{truth}")

@@ -47,6 +47,7 @@ from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import WHOLE
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import YEAR_2000, YEAR_SECONDS
+from streamsvm.store.sources.missing import filling_from
 from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, SINGLE, YEARS, Column
 
 INT64 = 7
@@ -110,13 +111,13 @@ def write_onnx(model: Model) -> Iterator[bytes]:
 
 def _add_rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
     """Add the rows as they are stored, in float64; also return how many columns their source has."""
-    filling = (model.provenance.get("encoding") or {}).get("missing")
-    indicators = np.array([] if filling is None else filling["indicators"], np.int64)
+    filling = filling_from(model.provenance.get("encoding"))
+    indicators = np.empty(0, np.int64) if filling is None else filling.indicators
     columns, offsets = model.columns - len(indicators), None
     if model.offsets:
         offsets = np.zeros(columns)
         offsets[list(model.offsets)] = list(model.offsets.values())
-    values = None if filling is None else np.array(filling["values"], np.float64)
+    values = None if filling is None else filling.values.astype(np.float64)
     return _add_storing(graph, "X", offsets, values, indicators), columns
 
 

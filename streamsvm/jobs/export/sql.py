@@ -17,10 +17,28 @@ from collections.abc import Iterator, Sequence
 
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
 from streamsvm.errors import UsageError
-from streamsvm.jobs.export.table import KEEP, RawTable, free_name, has_other, raw_table, split_values, trims_blanks
+from streamsvm.jobs.export.table import (
+    KEEP,
+    RawTable,
+    free_name,
+    has_other,
+    has_whole_numbers,
+    raw_table,
+    split_values,
+    trims_blanks,
+)
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.store.sources.cell_parsing import EPOCH, FALSE, ISO, NEXT_CENTURY, TRUE, YEAR_2000, YEAR_SECONDS
+from streamsvm.store.sources.cell_parsing import (
+    CURRENCIES,
+    EPOCH,
+    FALSE,
+    ISO,
+    NEXT_CENTURY,
+    TRUE,
+    YEAR_2000,
+    YEAR_SECONDS,
+)
 from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, SINGLE, YEARS, Column
 
 HEAD = b"-- A linear model of streamsvm"
@@ -208,7 +226,7 @@ def _key(table: RawTable, name: str) -> str:
     values = table.values_of(name)
     if trims_blanks(values):
         found = f"TRIM({found})"
-    if any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in values):
+    if has_whole_numbers(values):
         found = f"REGEXP_REPLACE({found}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
     for word in table.words.given:
         found = f"NULLIF({found}, {text(word)})"
@@ -236,7 +254,7 @@ def _value(table: RawTable, column: Column) -> str:
 
 def _amount(written: str, *, comma: bool) -> str:
     """Return the number of an amount: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05."""
-    plain = f"REGEXP_REPLACE({written}, 'USD|EUR|GBP|CHF|JPY', '', 'g')"
+    plain = f"REGEXP_REPLACE({written}, '{CURRENCIES}', '', 'g')"
     kept = "[^0-9,eE+-]" if comma else "[^0-9.eE+-]"
     plain = f"REGEXP_REPLACE({plain}, '{kept}', '', 'g')"
     plain = f"REPLACE({plain}, ',', '.')" if comma else plain

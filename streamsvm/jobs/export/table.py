@@ -9,7 +9,7 @@ missing value and for one that training has not seen (where rare values have a c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -163,6 +163,11 @@ def split_values(column: Column) -> Iterator[tuple[str, ...]]:
 def trims_blanks(values: Collection[str]) -> bool:
     """Return whether a category's values may have blanks around them: no two known ones differ by these alone."""
     return len({value.strip() for value in values}) == len(values)
+
+
+def has_whole_numbers(values: Iterable[str]) -> bool:
+    """Return whether some value of a category is a whole number, whose text may have had a fraction of zeros."""
+    return any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in values)
 
 
 def truth_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
