@@ -73,6 +73,19 @@ def test_threshold_of_held_out_rows_is_the_best_there(store: str, tmp_path: Path
     np.testing.assert_array_equal(plain.weights, model.weights)
 
 
+@pytest.mark.parametrize("C", [1e-9, 1.0])
+def test_evaluation_says_where_always_predicting_one_class_is_right_as_often(
+    store: str, tmp_path: Path, C: float
+) -> None:
+    model = fit(FitJob(store, str(tmp_path / "m"), C=(C,))).model
+    X, codes = values()
+    most = float(np.mean(codes == 0))
+    is_useful = float(np.mean(model.predict(X) == np.array([-1, 1])[codes])) > most
+    assert is_useful == (C == 1.0)
+    told = [line for line in sv.evaluate(tmp_path / "m", store).notices if "always predicting" in line]
+    assert told == [] if is_useful else f"always predicting '-1' is right about {100 * most:.4g} %" in told[0]
+
+
 def test_threshold_of_the_first_class_where_that_is_the_rarer_one(tmp_path: Path) -> None:
     store = store_at(tmp_path / "s.zarr", rare=0)
     model = fit(FitJob(store, str(tmp_path / "m"), validation=0.25, threshold="f1")).model

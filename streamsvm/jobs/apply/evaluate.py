@@ -161,12 +161,12 @@ def _unbalanced_notice(accumulator: Accumulator) -> list[str]:
     """Return a notice where the accuracy is no better than that of always predicting the most frequent class."""
     if not isinstance(accumulator, MetricAccumulator) or not accumulator.rows:
         return []
-    actual = accumulator.confusion.sum(axis=1)
-    error, majority = 1.0 - accumulator.result().accuracy, 1.0 - int(actual.max()) / accumulator.rows
-    if (actual > 0).sum() < 2 or error < majority:
+    actual, right = accumulator.confusion.sum(axis=1), int(accumulator.confusion.trace())
+    most = int(actual.argmax())
+    if (actual > 0).sum() < 2 or right > actual[most]:
         return []
-    most = accumulator.truths[int(actual.argmax())]
-    always = f"always predicting {quote(most)} is right about {percent(1.0 - majority, 4)} of the rows"
+    share = percent(int(actual[most]) / accumulator.rows, 4)
+    always = f"always predicting {quote(accumulator.truths[most])} is right about {share} of the rows"
     advice = (
         "Look at the figures of the rare class, and choose C by one: fit --validation 0.2 --score average_precision"
     )
