@@ -278,7 +278,7 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     where that lies between them.
 
     ``counts``: the decision values of rows, 'positive' where they are of the second class. ``positive``: the outcome that
-    is the positive class. Of several best ones the one nearest to 0, at which a model decides by itself.
+    is the positive class. Of several best ones the one nearest to 0, which is the threshold of a model without one.
     """
     second, first = counts.positive, counts.negative
     # rows that are taken for the second class: from each distinct value on, and none of them

@@ -13,7 +13,7 @@ from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
 MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
-"""What the best threshold can be the best by."""
+"""The measures by which a threshold can be the best, as ``ThresholdFigures`` names them."""
 EQUAL_COSTS = 1.0, 1.0
 """What the two kinds of error cost where nothing is given."""
 PROBABILITY = "probability"

@@ -38,8 +38,8 @@ def accumulator_for(
 
 
 def empty_accumulator(model: Model, threshold: float | None = None, positive: str | None = None) -> Accumulator:
-    """Return an accumulator of no rows. ``positive``: the class it is asked for as; None: the one that the model was
-    made to find, if any.
+    """Return an accumulator of no rows. ``positive``: the positive class that was asked for; None: that of the fit, if it
+    had one.
 
     Raises UsageError for a threshold of numbers, and for a class that is not one of two.
     """
@@ -60,7 +60,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
 
 
 def _positive_of(model: Model) -> str | None:
-    """Return the class that a model of two was made to find: that of --positive, or of its threshold; None where nothing says so."""
+    """Return the positive class that is recorded of a model of two classes: of its threshold, else of its settings; else None."""
     stated = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
     return stated if stated in model.classes and len(model.weights) == 1 else None
 
