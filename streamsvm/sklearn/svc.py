@@ -341,10 +341,16 @@ class StreamSVC(StreamClassifier):
 
         Only of a linear model, and a stochastic solver: 'sgd', 'pegasos' or 'assg'; 'auto' is sgd, or assg for losses that sgd does not
         take. ``classes`` (n_classes,): all that will come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
-        of rows that are gone; ``fit`` proves again. class_weight='balanced' is refused: it wants all labels. Raises ValueError.
+        of rows that are gone; ``fit`` proves again. class_weight='balanced' and threshold are refused: they need
+        all labels. Raises ValueError.
         """
         if self.nu is not None:
             raise ValueError("portions are learned with C: leave nu out")
+        if self.threshold is not None:
+            raise ValueError(
+                f"threshold={self.threshold!r} is not supported by partial_fit: it is chosen by scores of all rows, and those of earlier "
+                "portions are gone; choose it on rows kept back: TunedThresholdClassifierCV(FrozenEstimator(estimator), cv='prefit', refit=False)"
+            )
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             raise ValueError(
                 "class_weight='balanced' is not supported by partial_fit: the rows of each class are not known before the last portion; "

@@ -148,3 +148,16 @@ def test_portions_refuse_balanced_classes() -> None:
         found.partial_fit(X, y, classes=[0, 1])
     assert not hasattr(found, "classes_")
     StreamSVC(solver="sgd", loss="hinge", class_weight={0: 0.5, 1: 2.0}).partial_fit(X, y, classes=[0, 1])
+
+
+def test_portions_refuse_a_threshold_and_keep_that_of_a_fit() -> None:
+    """It would be lost without a word, and labels divided at 0."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    found = StreamSVC(threshold="f1").fit(X, X[:, 0] + rng.normal(size=400) > 1.5)
+    known = found.model_.threshold
+    with pytest.raises(ValueError, match="threshold='f1' is not supported by partial_fit"):
+        found.partial_fit(X, X[:, 0] > 1.5)
+    assert found.model_.threshold == known != 0.0
+    found.set_params(threshold=None).partial_fit(X, X[:, 0] > 1.5)
+    assert found.model_.threshold == 0.0
