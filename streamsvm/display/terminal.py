@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -313,12 +313,14 @@ def _is_rounding_felt(end: JsonObject) -> bool:
     return bool(end.get("rounding", 0.0) > MIN_ROUNDING_SHARE * end.get("tolerance", 0.0) * abs(end["primal"]))
 
 
-def align_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows with aligned columns: the first flush left, the others flush right."""
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Yield rows with aligned columns: those at the places ``left`` flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
+        cells = zip(row, widths, strict=True)
+        yield "  ".join(
+            cell.ljust(width) if k in left else cell.rjust(width) for k, (cell, width) in enumerate(cells)
+        ).rstrip()
 
 
 def format_count(count: float) -> str:

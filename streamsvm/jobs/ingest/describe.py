@@ -17,6 +17,7 @@ from typing import NamedTuple
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.job_file import format_command
+from streamsvm.display.terminal import align_columns
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError, printable, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
@@ -190,10 +191,7 @@ def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iter
         return
     rows = [[quote(one.column, 32), str(one.rows), *_describe_problem(one, changes)] for one in problems]
     head = ["column", "rows", "what", "with the command below" if changes else "what becomes of it"]
-    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(4)]
-    for row in (head, *rows):
-        cells = [row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].ljust(widths[2]), row[3]]
-        yield "  ".join(cells).rstrip()
+    yield from align_columns([head, *rows], left=(0, 2, 3))
 
 
 def _describe_problem(problem: Problem, changes: ByName) -> tuple[str, str]:
