@@ -103,7 +103,7 @@ def _or_dash(value: float | None) -> str:
 def _share_of(e: ModelEvaluation) -> str:
     assert e.positive is not None
     rows = sum(e.confusion[e.truths.index(e.positive)])
-    return f"{100 * rows / max(e.rows, 1):.3g} %"
+    return percent(rows / max(e.rows, 1), 3)
 
 
 def _class_lines(e: ModelEvaluation) -> Iterator[str]:
