@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from click.testing import CliRunner, Result
@@ -254,3 +255,16 @@ def test_fit_of_folders_of_arrays_sees_that_a_chunk_has_changed(tmp_path: Path) 
 def test_fit_of_files_names_the_share_that_is_held_out_as_it_was_given(table: Path) -> None:
     done = run("plan", table, "--label", "left", "--test-fraction", "0.125")
     assert "held out: 12.5 % of the rows" in done.output
+
+
+def test_fit_draws_no_page_for_none_whatever_is_fitted(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of files, of a store, and of rows of a program."""
+    monkeypatch.chdir(tmp_path)
+    done = run("fit", table, "m.ssvm", "--label", "left", "--report", "none")
+    assert done.exit_code == 0, done.output
+    done = run("fit", table.with_name("train.csv.zarr"), "n.ssvm", "--report", "none")
+    assert done.exit_code == 0, done.output
+    sv.fit(pd.DataFrame({"u": range(100), "y": [0, 1] * 50}), "o.ssvm", y="y", report="none")
+    assert not [path for path in tmp_path.iterdir() if path.name == "none" or path.suffix == ".html"]

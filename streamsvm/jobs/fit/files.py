@@ -34,7 +34,7 @@ from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import ERROR, HELD_OUT, INDICATOR, SKIP, FitFilesJob, FitJob
+from streamsvm.jobs.fit.job import ERROR, HELD_OUT, INDICATOR, NO_PAGE, SKIP, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
 from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
@@ -57,8 +57,6 @@ from streamsvm.types import Report, silent
 
 CLOCK_NANOSECONDS = 2_000_000_000
 """A file that was written so shortly before it was read may have been written again with the same time."""
-NO_PAGE = "none"
-"""The value of --report for no page."""
 NO_LABEL = "none"
 """The value of --label for no label."""
 IngestRows = Callable[[IngestJob, Report], JobResult]
@@ -114,7 +112,8 @@ def fit_cached(
     """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
     report({"event": "files", "decided": list(describe_decisions(job, cached))})
     given = job if cached.kept else None  # rows of a program are not there again
-    result = fit(job_of_cache(job, cached), report, executor, given)
+    of_store = job_of_cache(job, cached)
+    result = fit(of_store, report, executor, given)
     reported = (UNLABELED, FILLED, SKIPPED)  # among the decisions
     notices = [*(notice for notice in cached.notices if not any(what in notice for what in reported)), *result.notices]
     if cached.test_store is not None and not job.one_class:
@@ -124,10 +123,10 @@ def fit_cached(
         report({"event": "evaluation", **evaluated.facts()})
         result = replace(result, evaluation=evaluated)
         notices += evaluated.notices
-        if job.report is not None:  # drawn before without these figures
+        if of_store.report is not None:  # drawn before without these figures
             from streamsvm.jobs.report import write_page
 
-            write_page([result.run], output_path(job.report))
+            write_page([result.run], output_path(of_store.report))
     return replace(result, notices=tuple(notices))
 
 

@@ -312,6 +312,8 @@ class FitJob(
 
 HELD_OUT = 0.1
 """The share of the rows of files that is held out by default."""
+NO_PAGE = "none"
+"""The value of --report for no page."""
 MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
 STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
 BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
@@ -383,7 +385,8 @@ class FitFilesJob(FitJob, RowsOptions):
         """Return the fit of a store; ``table``: it was made of a table in files."""
         values = field_values(self, (field.name for field in options_of(FitJob)))
         standardize = table if self.standardize is None else self.standardize
-        return FitJob(**{**values, "store": str(store), "standardize": standardize})
+        page = None if self.report == NO_PAGE else self.report
+        return FitJob(**{**values, "store": str(store), "standardize": standardize, "report": page})
 
     def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
         """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
