@@ -11,8 +11,8 @@ A step goes to the minimum over the free rows, g = 0 there, by the factor of the
 to meet a bound on the way stays there, and the step is solved for again. At the minimum the bound row that violates
 most, g_i < 0 at 0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective
 is a line along it: a is moved along that line until a row meets a bound, and is out of the block. Every step lowers the
-objective or ends at a bound, so that no set of free rows comes twice; where rounding keeps violations alive, the method
-ends when D stands still.
+objective or ends at a bound, so that no set of free rows comes twice. Where values are so large that rounding spoils
+this, a move along such a line that lowers D is taken back, and the method ends when D stands still.
 
 A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the
 block one after the other, and a dependent one is moved along its line to a bound, as a simplex method purifies an
@@ -331,7 +331,7 @@ class ActiveSetMethod:
     def _descend(self) -> bool:
         """Step towards the minimum over the free rows; return whether it was reached."""
         rows = np.array(self._block.rows, np.int64)
-        if len(rows) == 1 and self._free_bias and not 0.0 < self.at.a[rows[0]] < self._terms.upper[rows[0]]:
+        if len(rows) == 1 and self._free_bias and self._is_at_bound(rows[0]):
             self._block.remove(0)  # alone it cannot move, and beside another one perhaps only out of its bounds
             self._inside[rows[0]] = False
             return True
@@ -370,8 +370,8 @@ class ActiveSetMethod:
         self._inside[row] = False
         self._block.remove(place)
 
-    def _is_at_bound(self, row: int, a: Float64) -> bool:
-        return not 0.0 < a[row] < self._terms.upper[row]
+    def _is_at_bound(self, row: int) -> bool:
+        return not 0.0 < self.at.a[row] < self._terms.upper[row]
 
     def _most_violating(self) -> int | None:
         """Return the bound row that would gain most by leaving its bound; None where none would."""
@@ -434,10 +434,10 @@ class ActiveSetMethod:
         length, place = self._longest(rows, d)
         if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, and so is the step
             return True
-        before = self.at.a.copy(), self.at.f.copy(), self.dual()
+        may_stay, a, f, dual = self._is_at_bound(row), self.at.a.copy(), self.at.f.copy(), self.dual()
         self._move(rows, length * d)
-        if self.dual() < before[2] - PRECISION * abs(before[2]) and self._is_at_bound(row, before[0]):
-            self.at.a[:], self.at.f[:] = before[:2]  # so far out the curvature counts that the factor took for 0
+        if may_stay and self.dual() < dual - PRECISION * abs(dual):
+            self.at.a[:], self.at.f[:] = a, f  # over so long a step the curvature counts that the factor took for 0
             return True
         if place == len(rows) - 1:
             self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
