@@ -49,6 +49,13 @@ def started(tmp_path: Path) -> Iterator[Started]:
         yield start
 
 
+def run_program(program: str, *words: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A program of Python with these arguments, to its end."""
+    command = [sys.executable, "-c", program, *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 def wait_for(path: Path) -> None:
     while not path.exists():
         time.sleep(0.02)
@@ -101,9 +108,7 @@ def test_signal_stop_while_kernel_features_are_written_says_how_to_go_on(
     """There is no checkpoint yet, but the features that are written are not made again."""
     kernel = ("--kernel", "rbf", "--gamma", "0.1", "--landmarks", "20")
     fitting = ("--embedding", "disk", "--max-passes", "1") if command == "fit" else ("--chunk", "256KiB")
-    words = [sys.executable, "-c", WRITING, "-q", command, str(store), "out", *kernel, *fitting]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    job = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    job = run_program(WRITING, "-q", command, store, "out", *kernel, *fitting, folder=tmp_path)
     assert job.returncode == 75, job.stderr
     assert [path.name for path in tmp_path.rglob("journal.json")] == ["journal.json"]
     found = re.search(r"finished output is kept\. Resume: streamsvm (.*)", job.stderr)
@@ -133,16 +138,8 @@ main()
 
 def test_signal_while_machine_code_is_loaded_ends_the_job(store: Path, tmp_path: Path) -> None:
     """What is raised there is printed and lost, and the job goes on to its end."""
-    words = ["embed", str(store), "out", "--kernel", "rbf", "--gamma", "0.1", "--landmarks", "20"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    job = subprocess.run(
-        [sys.executable, "-c", ASKED_FOR, "-q", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    kernel = ("--kernel", "rbf", "--gamma", "0.1", "--landmarks", "20")
+    job = run_program(ASKED_FOR, "-q", "embed", store, "out", *kernel, folder=tmp_path)
     assert job.returncode == 75, job.stderr
     assert job.stderr.startswith("error[E-INTERRUPTED]: SIGUSR1: "), job.stderr
     assert job.stderr.count("\n") == 1, job.stderr
@@ -206,16 +203,8 @@ main()
 
 @pytest.mark.parametrize("command", ["fit", "embed"])
 def test_signal_time_limit_ends_what_makes_features(store: Path, tmp_path: Path, command: str) -> None:
-    words = [command, str(store), "out", "--kernel", "rbf", "--landmarks", "20", "--time-limit", "0.3"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    job = subprocess.run(
-        [sys.executable, "-c", ENDLESS, "-q", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ("--kernel", "rbf", "--landmarks", "20", "--time-limit", "0.3")
+    job = run_program(ENDLESS, "-q", command, store, "out", *options, folder=tmp_path)
     assert job.returncode == 75, job.stderr
     assert re.search(rf"time limit: [^\n]*Resume: streamsvm {command} ", job.stderr), job.stderr
 
@@ -247,8 +236,7 @@ with signals.listen() if sys.argv[1] == "command" else nullcontext():
 
 @pytest.mark.parametrize("way", ["command", "program"])
 def test_signal_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> None:
-    command, environment = [sys.executable, "-c", SWALLOWED, way], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_program(SWALLOWED, way)
     assert done.returncode == 0, done.stderr
     lost, tidied, said = done.stdout.splitlines()
     assert (lost, tidied) == ("InterruptedRun", "tidied up")
@@ -269,8 +257,7 @@ except InterruptedRun:
 
 def test_signal_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_behind() -> None:
     """It would end the program itself, at any time later."""
-    command, environment = [sys.executable, "-c", OVER], {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run_program(OVER)
     assert (done.returncode, done.stdout) == (0, "(0.0, 0.0) True\n"), done.stderr
 
 
@@ -319,9 +306,7 @@ def test_signal_ingest_goes_on_where_it_was_stopped(started: Started, tmp_path: 
     write_table(tmp_path, rows=40_000, columns=8)
     ingested(tmp_path, store=tmp_path / "whole.zarr", chunk_bytes=16384)
     command = ("ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "y", "--chunk", "16384")
-    words = [sys.executable, "-c", STOPPED_INGEST, "-q", *map(str, command)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    ingest = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ingest = run_program(STOPPED_INGEST, "-q", *command, folder=tmp_path)
     assert ingest.returncode == 75, ingest.stderr
     said = r"SIGTERM: ingest is stopped\nhint: \d+ chunks are safe; run the same command again"
     assert re.search(said, ingest.stderr), ingest.stderr
@@ -359,15 +344,8 @@ PLACES = {
 }
 
 
-def stopped(place: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A process that is stopped there."""
-    command = [sys.executable, "-c", PLANTED, place, "fit", *words]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
 def run(*words: str) -> Result:
-    """One that is not, in this process."""
+    """Fit in this process, not stopped."""
     ended = CliRunner().invoke(cli, ["fit", *words])
     assert ended.exit_code == 0, ended.stderr
     return ended
@@ -382,7 +360,7 @@ def test_signal_run_that_was_stopped_after_its_model_was_written(
     whole = run(store, str(tmp_path / "whole"), *settings)
     names = sorted(path.name.removeprefix("whole") for path in tmp_path.glob("whole*") if path.is_file())
     assert names
-    ended = stopped(PLACES[place], store, str(tmp_path / "m"), *settings)
+    ended = run_program(PLANTED, PLACES[place], "fit", store, tmp_path / "m", *settings)
     assert ended.returncode == 75, ended.stderr
     assert "E-INTERRUPTED" in ended.stderr
     assert ("--resume" in ended.stderr) == (place != "shown")  # then there is no job to resume
