@@ -34,7 +34,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored, Operand, project_squares
+from streamsvm.compute.blocks.operators import Factored, Operand, square_projections
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import round_corners
@@ -173,7 +173,7 @@ class LeaveOneOut:
         """The h_i of chosen rows."""
         found = np.empty(len(chosen))
         if isinstance(X, CSR):
-            project_squares(X, chosen, np.ascontiguousarray(self.root.T, np.float64), found)
+            square_projections(X, chosen, np.ascontiguousarray(self.root.T, np.float64), found)
             return found
         for start in range(0, len(chosen), TILE):
             found[start : start + TILE] = self._products(X, chosen[start : start + TILE])

@@ -360,7 +360,7 @@ def test_kernel_rows_losses_of_shifted_values_are_the_largest_within_the_slack(l
     """On a grid of what the decision value may be: that of a margin at its left end, that of a residual at one of both."""
     y, _ = rows_of(loss)
     shifts, sums = np.array([-0.5, 0.0, 1.0]), np.ones(3)
-    kernel_rows.shift_losses.py_func(F, y, S, RowLoss(C, loss, loss), slack, shifts, sums)
+    kernel_rows.sum_shifted_losses.py_func(F, y, S, RowLoss(C, loss, loss), slack, shifts, sums)
     near = np.linspace(-slack, slack, 21)
     expected, costs = np.ones(3), []
     for i in range(N):

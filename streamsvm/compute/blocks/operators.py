@@ -77,7 +77,7 @@ def decision_values(X: Rows, W: Float64, out: Float64) -> None:
 
 
 @compiled(fastmath=FAST)
-def project_squares(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
+def square_projections(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
     """out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k), k contiguous. Changed: out (n,)."""
     found = np.empty(W.shape[1])
     for i in range(out.size):

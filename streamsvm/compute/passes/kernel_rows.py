@@ -98,7 +98,7 @@ def largest_loss(loss: Any, m: float, slack: float) -> float:
 
 
 @compiled(fastmath=FAST)
-def shift_losses(
+def sum_shifted_losses(
     f: Float64, y: Targets, s: Float32, cost: RowLoss, slack: float, shifts: Float64, out: Float64
 ) -> None:
     """Add to out[k] sum_i C s_i l(m_i), the largest with f_i + shifts_k off by ``slack``: losses for several intercepts at once."""

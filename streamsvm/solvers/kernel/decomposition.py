@@ -43,7 +43,7 @@ from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.kernel_values.rounding import ENOUGH
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, shift_losses
+from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, sum_shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
@@ -663,8 +663,8 @@ def add_to_bounds(state: DecompositionState, block: Block, rows: Pool) -> None:
         f, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part
     cost = RowLoss(p.C, p.loss, p.loss)
-    shift_losses(f, block.y, block.s, cost, 0.0, state.shifts(), state.losses)
-    shift_losses(f, block.y, block.s, cost, state.value_error(), state.shifts(), state.upper_losses)
+    sum_shifted_losses(f, block.y, block.s, cost, 0.0, state.shifts(), state.losses)
+    sum_shifted_losses(f, block.y, block.s, cost, state.value_error(), state.shifts(), state.upper_losses)
 
 
 def _widen_violation(state: DecompositionState, found: tuple[float, float]) -> None:

@@ -36,7 +36,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.kernel_rows import ridges, shift_losses
+from streamsvm.compute.passes.kernel_rows import ridges, sum_shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DataError
@@ -591,6 +591,6 @@ def add_to_bounds(state: SimplexState, block: Block, rows: Pool, f: Float64) -> 
         values, part = evaluate_reduced_set(state.reduced, state.form, block)
         state.reduced_square += part
     cost = RowLoss(p.C, p.loss, p.loss)
-    shift_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
+    sum_shifted_losses(values, block.y, block.s, cost, 0.0, np.zeros(1), state.losses)
     state.error = max(state.error, state.value_error())
-    shift_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)
+    sum_shifted_losses(values, block.y, block.s, cost, state.error, np.zeros(1), state.upper_losses)
