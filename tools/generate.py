@@ -205,11 +205,10 @@ def _definition(name: str) -> list[str]:
 def _precise_type(kind: str, field: Field | None) -> str:
     """The type of a parameter as an editor and a type checker want it: the words of a choice, any object for rows."""
     parts = ["object" if part == "Any" else part for part in kind.split(" | ")]
-    words = field.choices() if field is not None and field.kinds == (str,) else []
-    if words and "str" in parts and "=" not in "".join(words):  # 'cost:fp=X,fn=Y' stands for many words
-        assert field is not None
-        spelled = [*words, *(alias for alias, _ in field.option.aliases)]
-        parts[parts.index("str")] = f"Literal[{', '.join(map(json.dumps, spelled))}]"
+    if field is not None and field.kinds == (str,) and "str" in parts:
+        words = [*field.choices(), *(alias for alias, _ in field.option.aliases)]
+        if words and not any(":" in word for word in words):  # one with a colon is a form (``Option.choices``)
+            parts[parts.index("str")] = f"Literal[{', '.join(map(json.dumps, words))}]"
     return " | ".join(parts)
 
 
