@@ -70,7 +70,7 @@ def test_completion_program_answers_every_shell(shell: str) -> None:
     assert "--solver" in found.output
 
 
-def test_completion_values_are_completed(tmp_path: Path) -> None:
+def test_completion_values_are_completed() -> None:
     """Choices of an option, the last one of a list, and files where a path stands."""
 
     def complete(*words: str) -> str:

@@ -207,9 +207,7 @@ def write_table(path: Path, table: dict[str, list[Any]]) -> Path:
     elif path.suffix == ".parquet":
         frame.to_parquet(path, index=False)
     else:
-        rows = [
-            {key: row[key] for key in row} for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
-        ]
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
         path.write_text("".join(json.dumps(row).replace("Infinity", "1e999") + "\n" for row in rows))
     return path
 
