@@ -14,7 +14,7 @@ class CompileClock:
         self._lock = threading.RLock()  # handlers of signals read it, too
         self._threads, self._began, self._seconds = 0, 0.0, 0.0
         self.announce: Callable[[], None] | None = None
-        """Called once, before the first pass is compiled that no cache has: then a job seems to stand still."""
+        """Called once, before the first pass that is in no cache is compiled: a job seems to stand still meanwhile."""
 
     def enter(self) -> None:
         """Note that a thread enters the compiler."""

@@ -14,8 +14,8 @@ Linear problems, out of core:
 
 Kernel machines: ``kernel``.
 
-What problems are: ``problem_kinds`` (one against rest, pairs, regression, one class, all classes; which solvers can),
-``regularizers`` (the l1 ball, the elastic net).
+What problems are: ``problem_kinds`` (one against rest, pairs, regression, one class, all classes, each with the solvers
+that take it), ``regularizers`` (the l1 ball, the elastic net).
 
 What methods share: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (when a method has
 stalled), ``cholesky`` (factors, and their updates by a row), ``column_pool``, ``gathered_rows`` (all rows in memory),

@@ -380,5 +380,5 @@ def screen_columns(problem: Problem, gap: float, v: Float64, squares: Float64) -
 
 def l1_of(problem: Problem) -> float:
     """Return the weight of ||w||_1 of an elastic net."""
-    assert isinstance(problem.regularizer, ElasticNet)  # what makes these functions of another problem
+    assert isinstance(problem.regularizer, ElasticNet)  # the only one for which this solver is chosen
     return problem.regularizer.l1

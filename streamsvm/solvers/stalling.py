@@ -1,6 +1,7 @@
 """When a method has stalled: the one rule by which a run ends, or goes on in another way, because its gap no longer falls.
 
-A method looks back over as many steps (passes, pools, rounds) as its gap may stand still where it is going to converge.
+Each method says over how many steps (passes, pools, rounds) it looks back: more than its gap stands still for on the way
+to the optimum.
 """
 
 from __future__ import annotations

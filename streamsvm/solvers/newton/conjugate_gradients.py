@@ -1,7 +1,7 @@
-"""Conjugate gradients: the linear systems of all Newton steps whose matrix is known by its products alone.
+"""Preconditioned conjugate gradients, for the linear systems of Newton steps whose matrix is known only by its products.
 
-They are preconditioned, and end when the caller has what it needs (Hestenes and Stiefel 1952; Dembo, Eisenstat and
-Steihaug, SIAM J. Numer. Anal. 1982: inexact Newton steps).
+The caller says when a solution is good enough (Hestenes and Stiefel 1952; Dembo, Eisenstat and Steihaug, SIAM J. Numer.
+Anal. 1982: inexact Newton steps).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamsvm.rows import Float64
 ITERATIONS = 300
 """Iterations at most."""
 ROUNDING = 1e-28
-"""They end at this share of the first energy: below it a residual is rounding."""
+"""Iterations end at this share of the first energy: below it a residual is rounding."""
 
 
 class Solution(NamedTuple):
