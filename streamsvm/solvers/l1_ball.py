@@ -127,7 +127,7 @@ class SampledVertices(StepsFromSamples):
     _diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     _place: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     _i: int = 0
-    _v: int = 0
+    away_vertex: int = 0
     _g: tuple[float, float, float] = (0.0, 0.0, 0.0)
     _across: float = 0.0
     away: str = "drawn"
@@ -161,7 +161,7 @@ class SampledVertices(StepsFromSamples):
         return found
 
     def _entry(self, K: Array, k: int) -> float:
-        return float(K[self._place[self._v], k])
+        return float(K[self._place[self.away_vertex], k])
 
     def _column(self, K: Array, k: int, vertex: int) -> Float64:
         return np.array(K[:, k])

@@ -59,7 +59,7 @@ def test_frank_wolfe_vertex_that_a_step_takes_all_weight_from_has_none() -> None
         assert exact.a.sum() == pytest.approx(1.0, rel=1e-12)
         pool.x[:3], pool.x[3:] = weights, 0.0
         sampled = SampledIterations(pool, FORM, "mfw", f=0.0)
-        sampled.vertex = 2
+        sampled.away_vertex = 2
         sampled.step_away(a, 100.0, 1.0)
         assert sampled.a[2] == 0.0
         assert sampled.a[:3].sum() == pytest.approx(1.0, rel=1e-12)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import lars_path_gram
 
+import streamsvm as sv
 from streamsvm.losses import Squared
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe, ModifiedFrankWolfe, Partan, Swap
@@ -113,6 +115,18 @@ def test_l1_ball_sparse_rows_are_the_same_problem() -> None:
             solve(solver, problem, rows, t, s, passes=60)[2][-1].primal for rows in (Dense(X, 1.0), csr_of(X, 1.0))
         )
         assert one == pytest.approx(two, rel=1e-4)
+
+
+@pytest.mark.parametrize("away", ["exact", "drawn"])
+def test_l1_ball_sampled_swaps_end_in_few_passes(away: str, tmp_path: Path) -> None:
+    """A swap has its length by K between its two vertices: with that of another vertex these took 23 passes, and all 40."""
+    X, t, s, share = fuzzed(4)
+    sv.ingest(X, tmp_path / "s.zarr", y=t, task="regression")
+    options: dict[str, Any] = {"loss": "squared", "solver": "swap", "options": {"sample": 5, "away": away}}
+    options |= {"l1_ball": radius_of(X, t, np.ones_like(s), share), "loss_options": {"factor": 0.5}, "tolerance": 1e-3}
+    found = sv.fit(tmp_path / "s.zarr", tmp_path / "m.ssvm", max_passes=40, **options)
+    assert found.certified
+    assert found.training.passes <= 10
 
 
 def test_l1_ball_open_steps_and_a_gap_of_their_own_end_a_run() -> None:

@@ -227,7 +227,7 @@ class StepsFromSamples(ABC):
     """(vertices,) the place of each among the members; -1: it is none."""
     _i: int
     """The vertex to step toward."""
-    vertex: int
+    away_vertex: int
     """The vertex to take weight from."""
     _g: tuple[float, float, float]
     """g_i, g_v, and the gradient at ``before`` of i."""
@@ -281,23 +281,23 @@ class StepsFromSamples(ABC):
         h = self._gradient(K[:, k : k + 1], asked[k : k + 1], self.before)[0] if self.variant == "partan" else 0.0
         weighty = self.a[self._place[chosen]] > 0.0
         top = len(drawn) + int(np.argmax(np.where(weighty, g[len(drawn) :], -np.inf))) if away else k
-        self.vertex = int(asked[top])
+        self.away_vertex = int(asked[top])
         if away:
-            self._across = self._diagonal[self._i] if self._i == self.vertex else self._entry(K, k)
+            self._across = self._diagonal[self._i] if self._i == self.away_vertex else self._entry(K, k)
         if exact:
-            self._columns = self._column(K, k, self._i), self._column(K, top, self.vertex)
+            self._columns = self._column(K, k, self._i), self._column(K, top, self.away_vertex)
         self._g = (float(g[k]), float(g[top]), float(h))
         return 2.0 * self.f - self._g[0]
 
     def advance(self) -> None:
         """Make one iteration from the vertices that ``find_vertices`` has found."""
         g_i, g_v, _ = self._g
-        f, K_ii, K_vv = self.f, self._diagonal[self._i], self._diagonal[self.vertex]
-        a_v = float(self.a[self._place[self.vertex]]) if self._place[self.vertex] >= 0 else 0.0
+        f, K_ii, K_vv = self.f, self._diagonal[self._i], self._diagonal[self.away_vertex]
+        a_v = float(self.a[self._place[self.away_vertex]]) if self._place[self.away_vertex] >= 0 else 0.0
         self.count += 1
         if self.variant == "mfw" and a_v > 0.0 and g_v - 2.0 * f > 2.0 * f - g_i:
             self.step_away(a_v, g_v, K_vv)
-        elif self.variant == "swap" and a_v > 0.0 and self._i != self.vertex:
+        elif self.variant == "swap" and a_v > 0.0 and self._i != self.away_vertex:
             step = swap_step(g_i, g_v, K_ii + K_vv - 2.0 * self._across, a_v)
             if step.fall > toward_step(f, g_i, K_ii).fall:
                 self._step_swap(step.length)
@@ -320,11 +320,12 @@ class StepsFromSamples(ABC):
         return length
 
     def step_away(self, a_v: float, g_v: float, K_vv: float) -> None:
+        """Step away from ``away_vertex``, whose weight, gradient and diagonal entry of K are given."""
         step = away_step(self.f, g_v, K_vv, a_v)
         dropped = 0.0 < away_room(a_v) <= step.length
         self._update_gradients(1.0 + step.length, 0.0, -step.length)
         self.a[: self.size] *= 1.0 + step.length
-        place = self._place[self.vertex]
+        place = self._place[self.away_vertex]
         self.a[place] = 0.0 if dropped else self.a[place] - step.length
         self.f -= step.fall
 
@@ -332,7 +333,7 @@ class StepsFromSamples(ABC):
         place = self._admit(self._i)  # before self.a is looked up: it may grow
         self._update_gradients(1.0, length, -length)
         self.a[place] += length
-        self.a[self._place[self.vertex]] -= length
+        self.a[self._place[self.away_vertex]] -= length
 
     def _update_gradients(self, keep: float, gained: float, lost: float) -> None:
         """Update g of the members for the step from a to keep a + gained e_i + lost e_v."""
@@ -396,7 +397,7 @@ class SampledIterations(StepsFromSamples):
     """The rows of the members; new ones come to the last lot."""
     _drawn: Any = None
     _i: int = 0
-    vertex: int = 0
+    away_vertex: int = 0
     _g: tuple[float, float, float] = (0.0, 0.0, 0.0)
     _across: float = 0.0
     away: str = "drawn"
@@ -437,8 +438,8 @@ class SampledIterations(StepsFromSamples):
         return pool.sign[asked] * f + pool.ridge[asked] * own
 
     def _entry(self, K: Array, k: int) -> float:
-        sign = self.pool.sign[self._i] * self.pool.sign[self.vertex]
-        value: float = sign * (float(K[self._place[self.vertex], k]) + self.form.constant)
+        sign = self.pool.sign[self._i] * self.pool.sign[self.away_vertex]
+        value: float = sign * (float(K[self._place[self.away_vertex], k]) + self.form.constant)
         return value
 
     def _column(self, K: Array, k: int, vertex: int) -> Float64:
