@@ -133,6 +133,11 @@ def group_digits(count: int) -> str:
     return f"{count:,}".replace(",", "\u202f")
 
 
+def format_number(value: float, form: str = ".4g") -> str:
+    """Return a number in a form of Python, with a minus sign of the length of a plus sign."""
+    return format(value, form).replace("-", "−")
+
+
 def format_tick(value: float, step: float) -> str:
     """Return a number with the decimals its neighbors ``step`` away need; with thousands separators, large ones as k, M, G."""
     for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

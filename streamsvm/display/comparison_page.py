@@ -16,6 +16,7 @@ from streamsvm.display.chart import (
     UPWARDS,
     Chart,
     chart_of_shares,
+    format_number,
     group_digits,
     keep_finite,
     log_axis,
@@ -68,7 +69,7 @@ MEASURES = (
     ComparedMeasure("log loss", _of_classes(_log_loss), _decimals, higher_is_better=False),
     ComparedMeasure("RMSE", _of_numbers(lambda n: n.RMSE), lambda v: f"{v:.4g}", higher_is_better=False),
     ComparedMeasure("MAE", _of_numbers(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
-    ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: f"{v:.4f}".replace("-", "−")),
+    ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: format_number(v, ".4f")),
 )
 """All measures; the first that every run has decides which is best."""
 
@@ -277,9 +278,9 @@ def _compare_training(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePa
     parts = [table(head, [_training_row(run, name, k) for k, (run, name) in enumerate(zip(runs, names, strict=True))])]
     gaps = _draw_gaps(runs, names)
     if gaps is not None:
-        lead = "How far each run was from the optimum of its own problem, when."
+        lead = "How far each run was from the optimum of its own problem, over time."
         parts.append(fold("Gap over time", element("p", lead, class_="lead"), gaps))
-    lead = "Compiling is done once on a machine, and is not part of the time here where it is known."
+    lead = "Compiling happens once on a machine; where its time is known, it is listed apart and not part of the time."
     return PagePart("training", "Training", lead, element("div", *parts))
 
 

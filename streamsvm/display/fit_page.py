@@ -19,6 +19,7 @@ from streamsvm.display.chart import (
     Chart,
     choose_ordered_color,
     count_axis,
+    format_number,
     group_digits,
     keep_finite,
     linear_axis,
@@ -76,7 +77,7 @@ def summarize_fit(run: RunRecord) -> Markup:
 
 def format_figure(value: float) -> str:
     """Return a number of a certificate with seven digits, which show where P and D differ."""
-    return f"{value:,.7g}".replace(",", "\u202f").replace("-", "−")
+    return format_number(value, ",.7g").replace(",", "\u202f")
 
 
 def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:

@@ -9,6 +9,7 @@ from streamsvm.display.chart import (
     REFERENCE,
     UPWARDS,
     Chart,
+    format_number,
     group_digits,
     linear_axis,
     share_axis,
@@ -83,11 +84,11 @@ def _list_values(one: TableColumn, run: RunRecord) -> Markup:
     rows = []
     for v in one.values:
         name = shorten(v.name, 32) if v.name else "one standard deviation more"
-        rows_with = percent(v.mean, 3) if v.is_share else f"mean {_number(v.mean)} ± {_number(v.deviation)}"
+        rows_with = percent(v.mean, 3) if v.is_share else f"mean {format_number(v.mean)} ± {format_number(v.deviation)}"
         if one_problem:
             pull = v.pulls[0] if v.pulls else 0.0
             moved: Markup | str = element("td", _draw_effect(pull / most, colors), class_="bar")
-            rows.append((name, rows_with, f"{pull:+.3g}".replace("-", "−"), moved))
+            rows.append((name, rows_with, format_number(pull, "+.3g"), moved))
         else:
             rows.append((name, rows_with, *_extremes(v.pulls, problems)))
     more = "" if len(rows) == one.of or one.of <= 2 else f", the {len(rows)} of {group_digits(one.of)} that move f most"
@@ -101,11 +102,10 @@ def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
     if not known:
         return "–", "–"
     (high, most), (low, least) = max(known), min(known)
-    return f"{shorten(most, 24)} {high:+.3g}".replace("-", "−"), f"{shorten(least, 24)} {low:+.3g}".replace("-", "−")
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
+    return (
+        f"{shorten(most, 24)} {format_number(high, '+.3g')}",
+        f"{shorten(least, 24)} {format_number(low, '+.3g')}",
+    )
 
 
 def _list_coefficients(run: RunRecord) -> Markup | None:
@@ -134,15 +134,13 @@ def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: b
         (
             shorten(name),
             element("td", _draw_effect(w * s / most, colors), class_="bar"),
-            f"{w:+.4g}".replace("-", "−"),
+            format_number(w, "+.4g"),
             f"{s:.4g}",
         )
         for name, w, s in found.rows[: COLUMNS_OF_ONE_OF_SEVERAL if several else None]
     ]
-    intercept = f"{found.intercept:.4g}".replace("-", "−")
-    shown = (
-        f"{len(rows)} of {group_digits(found.of)} columns, for class {shorten(found.positive)}; intercept {intercept}"
-    )
+    shown = f"{len(rows)} of {group_digits(found.of)} columns, for class {shorten(found.positive)}"
+    shown += f"; intercept {format_number(found.intercept)}"
     return table(("column", "effect", "weight", "deviation"), rows, kind="full", caption=shown)
 
 
@@ -199,7 +197,11 @@ def _list_changes(run: RunRecord) -> list[Markup]:
 
 def _change_texts(one: ColumnChange) -> tuple[str, str, str]:
     if not one.value:
-        texts = (f"{one.difference:.2f} sd", f"mean {_number(one.trained)}", f"mean {_number(one.evaluated)}")
+        texts = (
+            f"{one.difference:.2f} sd",
+            f"mean {format_number(one.trained)}",
+            f"mean {format_number(one.evaluated)}",
+        )
     else:
         value = shorten(one.value, 20)
         texts = (
@@ -238,7 +240,7 @@ def _typical(one: TableColumn) -> str:
     """Return the mean of a number, or the most frequent of the values that are known."""
     number = next((v for v in one.values if not v.is_share), None)
     if number is not None and not number.name:
-        return f"{_number(number.mean)} ± {_number(number.deviation)}"
+        return f"{format_number(number.mean)} ± {format_number(number.deviation)}"
     shares = [v for v in one.values if v.is_share]
     if not shares:
         return f"{group_digits(one.of)} columns of rows"
@@ -283,7 +285,7 @@ def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:
         (
             shorten(one.column),
             element("td", _draw_means(one.means, far), class_="bar"),
-            f"{min(one.means):+.2f} to {max(one.means):+.2f}".replace("-", "−"),
+            f"{format_number(min(one.means), '+.2f')} to {format_number(max(one.means), '+.2f')}",
         )
         for one in found
     ]

@@ -20,6 +20,7 @@ from streamsvm.display.chart import (
     UPWARDS,
     Chart,
     chart_of_shares,
+    format_number,
     group_digits,
     linear_axis,
     share_axis,
@@ -71,11 +72,11 @@ def judge_quality(run: RunRecord) -> Quality:
         return found
     measure = recorded_measure(chosen.measure)
     says = f"{measure.title} {measure.full_text(chosen.score)} on {chosen.rows}"
-    return found._replace(tiles=[*found.tiles, ("threshold", f"{chosen.value:.4g}".replace("-", "−"), says)])
+    return found._replace(tiles=[*found.tiles, ("threshold", format_number(chosen.value), says)])
 
 
 def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
-    explained = "" if n.R2 is None else f"; R2 {n.R2:.4f}".replace("-", "−")
+    explained = "" if n.R2 is None else f"; R2 {format_number(n.R2, '.4f')}"
     sentence: list[str | Markup] = [
         "Off by ",
         element("strong", f"{n.RMSE:.4g}"),
@@ -85,7 +86,7 @@ def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
     tiles = [
         ("test RMSE", f"{n.RMSE:.4g}", f"always the mean: {n.target_spread:.4g}"),
         ("mean absolute error", f"{n.MAE:.4g}", f"{group_digits(n.rows)} rows"),
-        ("R2", "–" if n.R2 is None else f"{n.R2:.4f}", "always the mean: 0"),
+        ("R2", "–" if n.R2 is None else format_number(n.R2, ".4f"), "always the mean: 0"),
         ("largest error", f"{n.largest_error:.4g}", "of a single row"),
     ]
     return Quality([*sentence, *_useless(is_useful, "the mean")], is_useful, tiles)
@@ -283,7 +284,6 @@ def _evaluated_lead(e: Evaluated | EvaluatedNumbers) -> str:
 
 
 def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
-    mean = f"{n.target_mean:.5g}".replace("-", "−")
     figures = [
         ("RMSE", f"{n.RMSE:.5g}", f"always the mean: {n.target_spread:.5g}", "root of the mean squared error"),
         (
@@ -294,12 +294,12 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
         ),
         (
             "R2",
-            "–" if n.R2 is None else f"{n.R2:.5g}".replace("-", "−"),
+            "–" if n.R2 is None else format_number(n.R2, ".5g"),
             "always the mean: 0",
             "share of the variance that is explained",
         ),
         ("largest error", f"{n.largest_error:.5g}", "", "of a single row"),
-        ("targets", mean, f"standard deviation {n.target_spread:.5g}", "their mean"),
+        ("targets", format_number(n.target_mean, ".5g"), f"standard deviation {n.target_spread:.5g}", "their mean"),
     ]
     lead = _evaluated_lead(n) + " All but R2 is in the units of the target."
     shown = [table(("measure", "this model", "baseline", "what it is"), figures, kind="words measures")]
@@ -390,7 +390,7 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
         chart.upright(own)
     wanted = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
     rows = [
-        (name, f"{t:.4g}".replace("-", "−"), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
+        (name, format_number(t), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
         for name, (t, p, r) in [("the best F1", best), *wanted]
     ]
     on = "below" if e.positive == e.classes[0] else "from"
@@ -464,7 +464,7 @@ def _confusion_table(e: Evaluated, threshold: float) -> Markup:
     head = ["true / predicted", *(shorten(name, 12) for name in e.classes)]
     caption = "Confusion: true class down, predicted across"
     if e.AUC is not None and len(e.classes) == 2:
-        caption += f"; {shorten(e.classes[1], 16)} where f(x) > {threshold:.4g}".replace("-", "−")
+        caption += f"; {shorten(e.classes[1], 16)} where f(x) > {format_number(threshold)}"
     return table(head, rows, kind="heat", caption=caption)
 
 

@@ -198,6 +198,18 @@ def test_page_search_for_one_class_against_the_rest_has_no_baseline_of_the_store
     assert ("always" in seen_text(tmp_path / "g.html")) == (positive is None)
 
 
+@pytest.mark.parametrize("names", [("fraud", "non-fraud"), ("fraud", "in-doubt", "non-fraud")], ids=["two", "three"])
+def test_page_names_of_classes_keep_their_hyphens(tmp_path: Path, names: tuple[str, ...]) -> None:
+    y = np.array(names)[np.arange(600) % len(names)]
+    X = np.random.default_rng(0).normal(size=(600, 3)) - 2.0 * (y == "fraud")[:, None]
+    sv.ingest(X, tmp_path / "s.zarr", y=y)
+    sv.fit(tmp_path / "s.zarr", tmp_path / "m")
+    sv.evaluate(tmp_path / "m", tmp_path / "s.zarr")
+    page = build_page([read_run(tmp_path / "m")])
+    assert "non-fraud" in page
+    assert "non−fraud" not in page
+
+
 def test_page_several_runs_are_compared(place: Path, tmp_path: Path) -> None:
     fit(FitJob(str(place / "s.zarr"), str(tmp_path / "b.ssvm"), C=3.0, solver="dcd", max_passes=2))
     report(ReportJob((str(place / "m.ssvm"), str(tmp_path / "b.ssvm")), str(tmp_path / "c.html")))
