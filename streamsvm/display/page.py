@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from streamsvm.aliases import ByName
 from streamsvm.display.comparison_page import build_comparison
 from streamsvm.display.fit_page import draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
@@ -99,12 +100,16 @@ def _origin_rows(run: RunRecord) -> list[tuple[str, str]]:
     if run.search is not None:
         found.append(("digest of the store", run.search.store))
         if run.search.machine:
-            found.append(("made with", ", ".join(f"{k} {v}" for k, v in run.search.machine.items())[:MAX_VALUE_LENGTH]))
+            found.append(("made with", _join_facts(run.search.machine)))
     if run.plan is not None:
         found.append(("solver", f"{run.plan.solver}: {run.plan.why}"))
         if run.plan.features:
-            found.append(("features", ", ".join(f"{k} {v}" for k, v in run.plan.features.items())[:MAX_VALUE_LENGTH]))
+            found.append(("features", _join_facts(run.plan.features)))
     if run.began is not None:
         found.append(("begun", f"{run.began.at} UTC"))
-        found.append(("made with", ", ".join(f"{k} {v}" for k, v in run.began.machine.items())[:MAX_VALUE_LENGTH]))
+        found.append(("made with", _join_facts(run.began.machine)))
     return found
+
+
+def _join_facts(facts: ByName) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())[:MAX_VALUE_LENGTH]

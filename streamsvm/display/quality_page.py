@@ -362,7 +362,7 @@ def _worst_row(one: WorstError, run: RunRecord, *, has_ids: bool) -> list[str]:
 
 
 def _list_reasons(one: WorstError) -> str:
-    moved = (f"{shorten(text, 40)} ({f'{value:+.3g}'.replace('-', '−')})" for text, value in one.reasons)
+    moved = (f"{shorten(text, 40)} ({format_number(value, '+.3g')})" for text, value in one.reasons)
     return ", ".join(moved) or "–"
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.units import percent
+from streamsvm.display.chart import SERIES
 from streamsvm.errors import DataError, MissingError
 from streamsvm.model.measures import ERROR, RMSE, Measure, recorded_measure
 from streamsvm.regular import is_folder, open_regular, read_whole
@@ -28,8 +29,6 @@ MAX_FILE_BYTES = 16 << 20
 MAX_LOG_LINES, MAX_LINE_BYTES = 100_000, 1 << 20
 MAX_POINTS = 300
 """Points of a line that are drawn."""
-MAX_CLASSES = 6
-"""Classes that are drawn: there are as many colors that people can tell apart."""
 T = TypeVar("T")
 
 
@@ -567,7 +566,7 @@ class RunRecord:
         if not isinstance(recorded, list):
             recorded = [] if self.evaluation is None else self.evaluation.classes
         rows = {} if self.facts is None else dict(self.facts.store.classes)
-        most = sorted(recorded, key=lambda name: -rows.get(name, 0))[:MAX_CLASSES]
+        most = sorted(recorded, key=lambda name: -rows.get(name, 0))[:SERIES]
         return [name for name in recorded if name in most]
 
     @property
