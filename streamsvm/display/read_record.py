@@ -563,7 +563,7 @@ class RunRecord:
         order of the model's classes. A class has one color on the whole page.
         """
         recorded = None if self.facts is None else self.facts.model.get("classes")
-        if not isinstance(recorded, list):
+        if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
             recorded = [] if self.evaluation is None else self.evaluation.classes
         rows = {} if self.facts is None else dict(self.facts.store.classes)
         most = sorted(recorded, key=lambda name: -rows.get(name, 0))[:SERIES]

@@ -360,6 +360,14 @@ def test_page_figures_of_a_record_that_do_not_fit_together_are_left_out(place: P
     assert "record.json" in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
 
 
+def test_page_of_a_record_whose_classes_are_no_names_is_drawn(place: Path, tmp_path: Path) -> None:
+    folder = copied_run(place, tmp_path / "d.ssvm.run")
+    record = json.loads((folder / "record.json").read_text())
+    record["model"]["classes"] = [["a"], 3]
+    (folder / "record.json").write_text(json.dumps(record))
+    assert "Margins" in seen(report_on(tmp_path / "d.ssvm", tmp_path / "d.html")).text
+
+
 def test_page_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         report(ReportJob((str(tmp_path / "none.ssvm"),), str(tmp_path / "p.html")))
