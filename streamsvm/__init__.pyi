@@ -94,6 +94,9 @@ def embed(
     chunk: int | str = 4194304,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    verbose: bool | None = None,
 ) -> EmbedResult: ...
 def evaluate(
     model: FitResult | Model | str | PathLike[str],
@@ -130,6 +133,8 @@ def evaluate(
     positive: str | None = None,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    n_jobs: int | None = None,
+    verbose: bool | None = None,
 ) -> EvaluateResult: ...
 def export(
     model: FitResult | Model | str | PathLike[str],
@@ -139,6 +144,7 @@ def export(
     format: Literal["liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm"] = "liblinear",
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    verbose: bool | None = None,
 ) -> ExportResult: ...
 def fit(
     store: object,
@@ -243,6 +249,11 @@ def fit(
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
     on_pass: Callable[[dict[str, Any]], object] | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    sample_weight: object = None,
+    scoring: str | None = None,
+    verbose: bool | None = None,
 ) -> FitResult: ...
 def ingest(
     sources: object,
@@ -308,6 +319,10 @@ def ingest(
     repair: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    sample_weight: object = None,
+    verbose: bool | None = None,
 ) -> IngestResult: ...
 def plan(
     store: str | PathLike[str],
@@ -403,6 +418,10 @@ def plan(
     report: str | PathLike[str] | None = None,
     cache: str | PathLike[str] | None = None,
     test_fraction: float | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    sample_weight: object = None,
+    scoring: str | None = None,
 ) -> Plan: ...
 def predict(
     model: FitResult | Model | str | PathLike[str],
@@ -437,6 +456,8 @@ def predict(
     output: str | Sequence[str] = "label",
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    n_jobs: int | None = None,
+    verbose: bool | None = None,
 ) -> PredictResult: ...
 def report(
     runs: FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]],
@@ -445,6 +466,7 @@ def report(
     overwrite: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    verbose: bool | None = None,
 ) -> ReportResult: ...
 def synth(
     name: Literal["names", "messy-table", "susy", "table", "sparse-text", "separable", "two-moons"],
@@ -459,6 +481,8 @@ def synth(
     generator_options: Mapping[Any, float] = ...,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    random_state: int | None = None,
+    verbose: bool | None = None,
 ) -> SynthResult: ...
 def tune(
     store: str | PathLike[str],
@@ -503,4 +527,9 @@ def tune(
     overwrite: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
+    random_state: int | None = None,
+    n_jobs: int | None = None,
+    scoring: str | None = None,
+    cv: int | None = None,
+    verbose: bool | None = None,
 ) -> TuneResult: ...

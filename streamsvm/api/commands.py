@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -32,9 +32,11 @@ from streamsvm.api.wording import python_words
 from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.display.html import shorten
 from streamsvm.errors import UsageError, quote
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, kind_of
 from streamsvm.registry import did_you_mean, load
+from streamsvm.schedule.machine import count_jobs
 
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 UNIT_TYPES = {
@@ -54,6 +56,15 @@ PYTHON_PARAMETERS: ParameterTable = {
     ),
 }
 """Parameters of Python functions that commands do not have."""
+SYNONYMS = {
+    "random_state": ("seed", "int | None"),
+    "n_jobs": ("threads", "int | None"),
+    "sample_weight": ("weight", "Any"),
+    "scoring": ("score", "str | None"),
+    "cv": ("folds", "int | None"),
+    "verbose": ("progress", "bool | None"),
+}
+"""Scikit-learn's words for parameters that are called otherwise here, each with the parameter and its type."""
 FIT_PARAMETERS: ParameterTable = {
     "on_pass": (
         "Callable[[dict[str, Any]], object] | None",
@@ -196,7 +207,8 @@ def _make_function(
 def bind_arguments(
     name: str, declared: inspect.Signature, arguments: tuple[Any, ...], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return arguments by parameter name. Raises TypeError for too many arguments, or one given twice.
+    """Return arguments by parameter name, scikit-learn's words replaced. Raises TypeError for too many arguments, or one given
+    twice, UsageError for two words of one parameter with different values.
 
     Unknown names are left for ``convert_options`` to refuse, which says the nearest.
     """
@@ -204,7 +216,28 @@ def bind_arguments(
     twice = sorted(set(positional) & set(options))
     if twice:
         raise TypeError(f"{name}() got several values for {', '.join(twice)}")
-    return {**positional, **options}
+    given = {**positional, **options}
+    for word in given.keys() & SYNONYMS.keys() & declared.parameters.keys():
+        known, value = SYNONYMS[word][0], given.pop(word)
+        if value is None:
+            continue
+        value = count_jobs(value) if word == "n_jobs" and isinstance(value, int) else value
+        other = given.get(known)
+        if other is not None and not equal_values(value, other):
+            raise UsageError(explain_synonyms(known, other, word, value), hint="leave one of them out")
+        given[known] = value
+    return given
+
+
+def equal_values(one: object, other: object) -> bool:
+    """Return whether two values of a parameter are the same: numbers, texts, arrays or any object."""
+    return one is other or bool(np.array_equal(cast(Any, one), cast(Any, other)))
+
+
+def explain_synonyms(name: str, value: object, synonym: str, other: object) -> str:
+    """Return the message for two names of one parameter that are given different values."""
+    shown, shown_other = (shorten(" ".join(repr(part).split()), 30) for part in (value, other))
+    return f"{name}={shown} and {synonym}={shown_other} are two names of one parameter, with different values"
 
 
 def _take_python_options(step: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -262,6 +295,10 @@ def make_signature(step: str, result: str, leave_out: Iterable[str] = (), *, run
         )
     for name, (annotation, default, _) in python_parameters(step).items() if runs else ():
         parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
+    known = {one.name for one in parameters}
+    for word, (name, annotation) in SYNONYMS.items():
+        if name in known:
+            parameters.append(inspect.Parameter(word, KEYWORD, default=None, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=result)
 
 
@@ -338,7 +375,10 @@ def make_docstring(step: str, summary: str, declared: inspect.Signature, example
     given = WITH_ROWS.get(step, {})
     special = python_parameters(step) | (given if given.keys() <= declared.parameters.keys() else {})
     for name, parameter in declared.parameters.items():
-        text, default = (special[name][2], "") if name in special else _describe_field(fields[name])
+        if name in SYNONYMS:
+            text, default = f"The same as {SYNONYMS[name][0]}, in the word of scikit-learn.", ""
+        else:
+            text, default = (special[name][2], "") if name in special else _describe_field(fields[name])
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
     lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
     lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]

@@ -19,6 +19,7 @@ import numpy as np
 from streamsvm import model as models
 from streamsvm import store as stores
 from streamsvm.aliases import ByName
+from streamsvm.api.wording import python_words
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.job import IngestJob
@@ -42,7 +43,8 @@ def open_store(
     --------
     >>> sv.open_store("train.zarr").layout.rows
     """
-    return stores.open_store(Path(path), features_key=features_key, labels_key=labels_key, allow_fill=allow_fill)
+    with python_words("fit"):
+        return stores.open_store(Path(path), features_key=features_key, labels_key=labels_key, allow_fill=allow_fill)
 
 
 def load_model(path: str | PathLike[str]) -> Model:
@@ -54,7 +56,8 @@ def load_model(path: str | PathLike[str]) -> Model:
     --------
     >>> sv.load_model("model.ssvm").classes
     """
-    return models.load(Path(path))
+    with python_words("fit"):
+        return models.load(Path(path))
 
 
 Action = Callable[[Any, Report], JobResult]

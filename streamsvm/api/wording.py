@@ -15,6 +15,8 @@ from streamsvm.errors import StreamSVMError, UsageError
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
 COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
 """A command at the end of a message."""
+COMMAND_NAME = re.compile(rf"'streamsvm ({'|'.join(STEPS)})( --help)?'")
+"""The name of a command in a sentence."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -32,10 +34,11 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
 
     ``step``: the command of the function that was called; an option that it does not have, but ``ingest`` has, is named as one of
     ``sv.ingest``. ``names``: parameters that are called otherwise, by option. A command at the end becomes the call that
-    does the same, and stays a command where there is none.
+    does the same, and stays a command where there is none; 'streamsvm fit' in a sentence becomes sv.fit.
     """
     if (call := to_call(text)) is not None:
         return call
+    text = COMMAND_NAME.sub(lambda found: f"help(sv.{found[1]})" if found[2] else f"sv.{found[1]}", text)
     text, command, rest = text.partition(": streamsvm ")
 
     def spell(found: re.Match[str]) -> str:
@@ -121,5 +124,10 @@ def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[
     try:
         yield
     except StreamSVMError as error:
-        error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
+        respell(error, step, names)
         raise
+
+
+def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = None) -> None:
+    """Spell options in an error as parameters of Python; see ``to_python``."""
+    error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))

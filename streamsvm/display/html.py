@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from streamsvm import __version__
@@ -88,6 +88,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "",
     return element(
         "div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption or ", ".join(head[:3])
     )
+
+
+def build_card(title: str, facts: Mapping[str, str], *more: Markup) -> Markup:
+    """Return what a notebook shows of an object: a table of facts by name, and what follows it."""
+    rows = (element("tr", element("th", name), element("td", text)) for name, text in facts.items())
+    return element("div", element("table", element("caption", title), *rows), *more)
 
 
 def fold(summary: str, *content: Markup, is_open: bool = False) -> Markup:

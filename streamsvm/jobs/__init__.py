@@ -24,10 +24,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import StreamSVMError
+
+if TYPE_CHECKING:
+    from streamsvm.display.html import Markup
 
 SHORT = 60
 """Characters of a value in a summary."""
@@ -45,12 +49,15 @@ class JobResult:
     """What a user has to know before the outputs are used, as lines of text."""
     failure: StreamSVMError | None = field(default=None, kw_only=True)
     """What the command ends with although its outputs are complete; a program that calls the job reads it here."""
+    page: Path | None = field(default=None, kw_only=True)
+    """The page that was drawn, where one was asked for."""
 
     def facts(self) -> JsonObject:
         """Return the result as JSON values: those of its fields that are plain, paths as text."""
         found = field_values(self, (item.name for item in fields(self))).items()
         written = {name: str(value) if isinstance(value, Path) else value for name, value in found}
-        return {name: value for name, value in written.items() if isinstance(value, PLAIN) and name != "failure"}
+        left_out = ("failure", "page")
+        return {name: value for name, value in written.items() if isinstance(value, PLAIN) and name not in left_out}
 
     def summary(self) -> dict[str, str]:
         """Return what a reader wants to know first: short texts by name."""
@@ -64,13 +71,16 @@ class JobResult:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
 
-    def _repr_html_(self) -> str | None:
-        """Return the summary as a table, for a notebook."""
-        from streamsvm.display.html import element
+    def _repr_html_(self) -> str:
+        """Return the summary and a link to the page, for a notebook."""
+        from streamsvm.display.html import build_card, element
 
-        summary = self.summary().items()
-        rows = (element("tr", element("th", name), element("td", text)) for name, text in summary)
-        return element("table", element("caption", type(self).__name__), *rows)
+        link = [] if self.page is None else [element("a", "the page of the run", href=self.page.as_posix())]
+        return build_card(type(self).__name__, self.summary(), *link, *self._more())
+
+    def _more(self) -> tuple[Markup, ...]:
+        """Return what a notebook shows below the summary."""
+        return ()
 
 
 def format_value(value: object) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.container import pieces
-from streamsvm.errors import UsageError
+from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.registry import load as load_name
 from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -64,6 +66,26 @@ SOURCE_COLUMNS = "streamsvm.jobs.apply.column_names:source_columns"
 TYPED_LABELS = "streamsvm.store.format.labels:convert_labels"
 """Function that gives class labels the type they had in the data."""
 TO_SKLEARN = "streamsvm.sklearn.convert:convert_model"
+CARD = "streamsvm.display.html:build_card"
+"""Function that makes what a notebook shows of an object."""
+RESPELL = "streamsvm.api.wording:respell"
+"""Function that spells options in an error as parameters of Python."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def called_from_python(method: Callable[P, R]) -> Callable[P, R]:
+    """Make a method that programs call, and no command, raise errors that name parameters where those of commands name options."""
+
+    @wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except StreamSVMError as error:
+            load_name(RESPELL)(error, "predict")
+            raise
+
+    return call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,10 +121,29 @@ class Model:
     """Of two classes, the decision value above which ``classes[1]`` is predicted; how it was chosen is in ``provenance``."""
 
     def __repr__(self) -> str:
+        return f"<Model: {', '.join(self._summary().values())}>"
+
+    def _repr_html_(self) -> str:
+        """Return what the model is, for a notebook."""
+        return str(load_name(CARD)("Model", self._summary()))
+
+    def _summary(self) -> dict[str, str]:
+        """Return what the model is as short texts by name."""
         classes = ", ".join(map(repr, self.classes[:4])) + (
             f", ... ({len(self.classes)})" if len(self.classes) > 4 else ""
         )
-        return f"<Model: {self.kind}, {self.columns} columns, {'classes ' + classes if classes else 'a number'}>"
+        found = {
+            "kind": self.kind,
+            "columns": f"{self.columns} columns",
+            "predicts": f"classes {classes}" if classes else "a number",
+        }
+        if self.threshold:
+            found["threshold"] = f"threshold {self.threshold:.6g}"
+        if self.calibration is not None:
+            found["probabilities"] = "probabilities"
+        if self.certificates:
+            found["certificate"] = f"gap {self.certificate.gap:.3g}"
+        return found
 
     @property
     def kind(self) -> str:
@@ -176,6 +217,7 @@ class Model:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    @called_from_python
     def decision_function(self, X: Any) -> Float64:
         """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
 
@@ -185,6 +227,7 @@ class Model:
         decision: Float64 = load_name(DECISIONS)(self, X)
         return decision[:, 0] if decision.shape[1] == 1 else decision
 
+    @called_from_python
     def predict(self, X: Any) -> Array:
         """Return the label of each row (n,), of the type that labels were given in, or the number float64 (n,).
 
@@ -195,6 +238,7 @@ class Model:
             return decision[:, 0]
         return self.labels[self.codes(decision)]
 
+    @called_from_python
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n, classes) in the order of ``classes``; ``X`` as for ``decision_function``.
 
@@ -203,6 +247,7 @@ class Model:
         self.check_probabilities()
         return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
 
+    @called_from_python
     def explain(self, X: Any = None) -> Explanation:
         """Return the weights by column name, in the units of the columns; for rows, what each column contributes to f.
 
@@ -215,6 +260,7 @@ class Model:
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
 
+    @called_from_python
     def coefficients(self, X: Any = None) -> Any:
         """Return the coefficients as a data frame of pandas, a row for each column of the model, those of largest share first.
 
@@ -228,6 +274,7 @@ class Model:
 
         return coefficient_frame(self.explain(X), load_name(SOURCE_COLUMNS)(self))
 
+    @called_from_python
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
 
@@ -301,6 +348,7 @@ class Model:
             hint = "fit with --multi-class ovr, or export to libsvm, which lets pairs vote too"
             raise UsageError("the model lets pairs of classes vote", hint=hint)
 
+    @called_from_python
     def save(self, path: Path) -> None:
         """Write the model to a file, all of it or nothing. Raises StorageError, UsageError for a URL."""
         refuse_url(path)

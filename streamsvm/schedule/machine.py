@@ -45,6 +45,14 @@ def count_wanted_threads(stated: int | None) -> int:
     return stated or usable_cores()
 
 
+def count_jobs(n_jobs: int) -> int:
+    """Return the threads that scikit-learn's ``n_jobs`` stands for: -1 all processors, -2 all but one, ..., but at least 1.
+
+    joblib counts the same; it is not imported, because it can execute the files it reads.
+    """
+    return n_jobs if n_jobs >= 0 else max(1, usable_cores() + 1 + n_jobs)
+
+
 def _quotas() -> list[float]:
     """Return the quotas of the control groups, in processors."""
     found = []

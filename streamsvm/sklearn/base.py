@@ -7,7 +7,8 @@ fit are made of them too. A new estimator declares its own parameters and repeat
     class StreamSVR(RegressorMixin, StreamEstimator):
         C: float = field(default=1.0, kw_only=False)  # may be given without its name
         epsilon: float = 0.1  # the option of ``streamsvm fit`` of the same name
-        calibration: str | None = option(default=None, name="calibrate")  # an option of another name
+        random_state: Any = option(default=None, name="seed", value=draw_seed)  # an option of another name
+        seed: int | None = own(default=None, synonym_of="random_state")  # another name of a parameter
         warm_start: bool = own(default=False)  # not an option: for the estimator alone
 """
 
@@ -33,7 +34,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.api.commands import convert_options, ingest
+from streamsvm.api.commands import convert_options, equal_values, explain_synonyms, ingest
 from streamsvm.api.rows import explain_interruption, find_or_make_store
 from streamsvm.api.running import open_job_report, report_passes
 from streamsvm.api.wording import to_python
@@ -41,6 +42,7 @@ from streamsvm.config.job_file import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import names_of, table_columns
+from streamsvm.jobs.apply.decision_values import decisions_of
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.job import FitFilesJob, FitJob
@@ -49,7 +51,7 @@ from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_inges
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
 from streamsvm.rows import Float64, Int32
-from streamsvm.schedule.machine import usable_cores
+from streamsvm.schedule.machine import count_jobs
 from streamsvm.sklearn.rows import PARAMETER_NAMES, StreamRows, as_value_errors, balance_classes, check_rows
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
@@ -57,6 +59,8 @@ from streamsvm.types import Report, Store
 
 OPTION = "option"
 """Key of a field's metadata: the name of its option ('': none), and the function that makes the option's value."""
+SYNONYM = "synonym"
+"""Key of a field's metadata: the parameter that it is another name of."""
 NO_MISSING = "error"
 """Value of ``missing`` that refuses missing values."""
 OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
@@ -89,9 +93,9 @@ def option(*, default: Any, name: str, value: Callable[[Any], Any] = keep_value)
     return field(default=default, metadata={OPTION: (name, value)})
 
 
-def own(*, default: Any, kw_only: bool = True) -> Any:
-    """Declare a parameter that is not an option of a command."""
-    return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value)})
+def own(*, default: Any, kw_only: bool = True, synonym_of: str = "") -> Any:
+    """Declare a parameter that is not an option of a command, or is another name of the parameter ``synonym_of``."""
+    return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value), SYNONYM: synonym_of})
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own))
@@ -104,6 +108,19 @@ def estimator(kind: Kind) -> Kind:
 @estimator
 class Parameters(BaseEstimator):
     """Parameters that are options of a command by their names, unless declared otherwise."""
+
+    def _stated(self, name: str) -> Any:
+        """Return the value of a parameter, given under its own or under its other name. Raises ValueError where the two differ."""
+        given = vars(self)
+        for one in fields(self):
+            other = given[one.name]
+            if one.metadata.get(SYNONYM) != name or other is None:
+                continue
+            default = next(field.default for field in fields(self) if field.name == name)
+            if not equal_values(given[name], default) and not equal_values(given[name], other):
+                raise ValueError(explain_synonyms(name, given[name], one.name, other))
+            return other
+        return given[name]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -120,7 +137,7 @@ def build_job(command: str, asked: Parameters, chosen: ByName) -> Any:
     for one in fields(asked):
         name, value = one.metadata.get(OPTION, (one.name, keep_value))
         if name:
-            given[name] = value(vars(asked)[one.name])
+            given[name] = value(asked._stated(one.name))  # noqa: SLF001 (of a class of this module)
     called = type(asked).__name__
     return make_job(command, convert_options(command, given | chosen, called), called)
 
@@ -134,15 +151,10 @@ def draw_seed(random_state: Any) -> int:
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Return the threads that ``n_jobs`` stands for: 1 for None, all processors for -1, all but one for -2. Raises ValueError for 0.
-
-    joblib counts the same; it is not imported, because it can execute the files it reads.
-    """
-    if n_jobs is None:
-        return 1
+    """Return the threads that ``n_jobs`` stands for: 1 for None, else as ``count_jobs``. Raises ValueError for 0."""
     if n_jobs == 0:
         raise ValueError("n_jobs is 0: give a number of threads, or -1 for all processors")
-    return n_jobs if n_jobs > 0 else max(1, usable_cores() + 1 + n_jobs)
+    return 1 if n_jobs is None else count_jobs(n_jobs)
 
 
 class Fitted:
@@ -196,9 +208,12 @@ class FitParameters(Parameters):
     max_passes: int = 1000
     memory: int | str | None = None
     random_state: Any = option(default=None, name="seed", value=draw_seed)
+    seed: int | None = own(default=None, synonym_of="random_state")
     n_jobs: int | None = option(default=None, name="threads", value=count_threads)
+    threads: int | None = own(default=None, synonym_of="n_jobs")
     missing: str = own(default=NO_MISSING)
     verbose: bool = own(default=False)
+    progress: bool | None = own(default=None, synonym_of="verbose")
     on_pass: Callable[[dict[str, Any]], object] | None = own(default=None)
 
     def __sklearn_tags__(self) -> Any:
@@ -411,7 +426,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
             wish = self.on_pass is not None and self.on_pass(record) is True
             return self._tasks.end_pass() or wish
 
-        with open_job_report(progress=self.verbose, on_event=None) as report:
+        with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
             yield report_passes(report, end_pass)
         self.passes_ = passes
 
@@ -484,7 +499,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         if not self._is_ingested(X) and not (encoded and is_frame(X)):
             X = check_rows(self, X, reset=False)
         with as_value_errors():
-            return model.decision_function(X)
+            values = decisions_of(model, X)
+        return values[:, 0] if values.shape[1] == 1 else values
 
 
 def decide_store_rows(model: Model, X: StreamRows) -> Float64:

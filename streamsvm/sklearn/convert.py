@@ -67,7 +67,7 @@ def convert_model(model: Model) -> Any:
         warnings.warn(
             "the estimator has the decision function alone, not the model's probabilities",
             StreamSVMWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     table = raw_table(model)
     order, before = np.arange(model.columns), list[tuple[str, Any]]()

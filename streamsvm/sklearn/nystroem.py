@@ -18,7 +18,7 @@ from streamsvm.jobs.embed.landmarks import make_projection
 from streamsvm.jobs.embed.plan import GREEDY, request_features
 from streamsvm.jobs.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
-from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option
+from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option, own
 from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_small, merge_copies
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
@@ -48,7 +48,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     standardize : bool, default False
         Give columns mean 0 and standard deviation 1 first.
     random_state : int, RandomState instance or None
-        The seed; None is 0.
+        The seed; None is 0. ``seed``, as it is called elsewhere in this package, is the same.
 
     Attributes
     ----------
@@ -74,6 +74,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     cutoff: float = 1e-6
     standardize: bool = False
     random_state: Any = option(default=None, name="seed", value=draw_seed)
+    seed: int | None = own(default=None, synonym_of="random_state")
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.

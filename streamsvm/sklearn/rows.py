@@ -154,7 +154,7 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     )
 
 
-PARAMETER_NAMES = {"calibrate": "calibration", "missing": "missing", "seed": "random_state", "threads": "n_jobs"}
+PARAMETER_NAMES = {"missing": "missing", "seed": "random_state", "threads": "n_jobs"}
 """Parameters of estimators for options that are called otherwise, or that a fit of a store does not have."""
 
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils.validation import _num_samples
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.api.commands import ingest
+from streamsvm.api.commands import explain_synonyms, ingest
 from streamsvm.api.rows import find_or_make_store
 from streamsvm.api.running import open_job_report
 from streamsvm.errors import UsageError
@@ -40,7 +40,7 @@ class StreamKFold(BaseCrossValidator):
     n_splits : int, default 5
         How many folds there are; at least 2.
     random_state : int, default 0
-        The seed.
+        The seed. ``seed`` is the same.
 
     Examples
     --------
@@ -50,9 +50,11 @@ class StreamKFold(BaseCrossValidator):
     [16, 16, 16, 16]
     """
 
-    def __init__(self, n_splits: int = 5, *, random_state: int = 0) -> None:
+    def __init__(self, n_splits: int = 5, *, random_state: int = 0, seed: int | None = None) -> None:
+        if seed is not None and random_state not in {0, seed}:
+            raise ValueError(explain_synonyms("random_state", random_state, "seed", seed))
         self.n_splits = n_splits
-        self.random_state = random_state
+        self.random_state = self.seed = random_state if seed is None else seed
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds, whatever the rows are."""
@@ -114,16 +116,16 @@ class StreamSVCCV(StreamClassifier):
     Parameters
     ----------
     Cs : sequence of float, default (0.01, 0.1, 1, 10, 100)
-        Weights of the losses to try.
+        Weights of the losses to try. ``C``, as ``tune`` calls them, is the same.
     cv : int, splitter or iterable of (train, test), default 5
         How many folds, dealt as by ``StreamKFold`` and ``tune``. Of rows in memory also a splitter of scikit-learn, or its
-        splits, that judges every row once.
+        splits, that judges every row once. ``folds``, as ``tune`` calls it, is the same.
     loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
     tolerance, max_passes, memory, missing, random_state, verbose, n_jobs, on_pass
         As of ``StreamSVC``.
 
     scoring : str, optional
-        The measure that chooses C, as ``--score`` of ``tune``: 'error', 'balanced_error', 'f1', 'auc', 'average_precision', 'cost:fp=1,fn=50',
+        The measure that chooses C, as ``score`` of ``streamsvm.tune``: 'error', 'balanced_error', 'f1', 'auc', 'average_precision', 'cost:fp=1,fn=50',
         with loss 'logistic' also 'log_loss' and 'brier'; or scikit-learn's word for one of them: 'accuracy', 'balanced_accuracy', 'roc_auc',
         'neg_log_loss', 'neg_brier_score', 'f1_macro' (more than two classes). Of two classes the rarer one is the positive one. By default the
         error.
@@ -148,7 +150,9 @@ class StreamSVCCV(StreamClassifier):
     """
 
     Cs: Sequence[float] = own(default=DEFAULT_COSTS, kw_only=False)
+    C: Sequence[float] | None = own(default=None, synonym_of="Cs")
     cv: Any = own(default=5)
+    folds: int | None = own(default=None, synonym_of="cv")
     scoring: str | None = own(default=None)
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
@@ -174,7 +178,8 @@ class StreamSVCCV(StreamClassifier):
         classes, codes = encode_classes(y)
         weights = check_weights(sample_weight, len(codes))
         factors = class_weights(self.class_weight, classes, codes, weights)
-        fold = None if isinstance(self.cv, int) else assign_folds(self.cv, X, y)
+        cv = self._stated("cv")
+        fold = None if isinstance(cv, int) else assign_folds(cv, X, y)
         ends: list[int] = []
         if fold is not None:
             order = np.argsort(fold, kind="stable")
@@ -189,9 +194,10 @@ class StreamSVCCV(StreamClassifier):
 
     def _search(self, store: Store, factors: Mapping[Any, float] | str | None, fold: Int32 | None) -> None:
         """Set ``C_`` and ``scores_`` by ``tune`` on a store. ``fold`` (chunks,): the fold of each chunk; None: dealt at random."""
-        if fold is None and not isinstance(self.cv, int):
+        cv = self._stated("cv")
+        if fold is None and not isinstance(cv, int):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
-        folds = self.cv if fold is None else int(fold.max()) + 1
+        folds = cv if fold is None else int(fold.max()) + 1
         if self.scoring == "f1_macro" and len(store.layout.classes) == 2:
             raise UsageError(
                 "scoring='f1_macro' is the mean over the classes, which is there for more than two",
@@ -199,9 +205,14 @@ class StreamSVCCV(StreamClassifier):
             )
         score = SCORING.get(self.scoring or "", self.scoring)
         measure = ERROR if score is None else parse_measure(score, "scoring")
-        grid = {"C": tuple(float(C) for C in self.Cs), "folds": folds, "class_weight": factors, "score": score}
+        grid = {
+            "C": tuple(float(C) for C in self._stated("Cs")),
+            "folds": folds,
+            "class_weight": factors,
+            "score": score,
+        }
         job = build_job("tune", self, {"store": "", "out": ""} | grid)
-        with open_job_report(progress=self.verbose, on_event=None) as report:
+        with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
         self.C_ = best_of(scores, measure).loss_weight
         found = np.array([one.folds for one in scores]).T

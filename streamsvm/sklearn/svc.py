@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
+from streamsvm.api.wording import python_words
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
@@ -31,13 +32,13 @@ from streamsvm.sklearn.base import (
     keep_fit,
     keep_model,
     label_model,
-    option,
     own,
     restore_labels,
     sort_codes,
     strip_labels,
 )
 from streamsvm.sklearn.rows import (
+    PARAMETER_NAMES,
     StreamRows,
     as_value_errors,
     check_own_labels,
@@ -52,11 +53,11 @@ AROUND = "CalibratedClassifierCV"
 """The tool of scikit-learn that calibrates any classifier with decision values."""
 
 
-def check_calibrated(calibration: str | None, loss: str) -> bool:
+def check_calibrated(calibrate: str | None, loss: str) -> bool:
     """Return True where a fit gives probabilities, else raise AttributeError, as scikit-learn does: its tools ask ``hasattr``."""
-    if calibration in {None, NO_CALIBRATION} and loss != "logistic":
+    if calibrate in {None, NO_CALIBRATION} and loss != "logistic":
         raise AttributeError(
-            "there are only decision values: fit with calibration='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
+            "there are only decision values: fit with calibrate='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
         )
     return True
 
@@ -166,7 +167,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         Raises UsageError where the last fit gave none: after ``partial_fit``, or at its time limit.
         """
         check_is_fitted(self)
-        check_probabilities(self.model_)
+        with python_words("fit", PARAMETER_NAMES):
+            check_probabilities(self.model_)
         return self.model_.probabilities(self.decision_function(X).reshape(-1, len(self.model_.weights)))
 
     @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
@@ -207,7 +209,7 @@ class StreamSVC(StreamClassifier):
         Approximate the kernel by so many Nystrom features; without, it is solved exactly.
     sampling : 'auto', 'uniform', 'leverage', 'kmeans++' or 'greedy', default 'auto'
         How landmarks are drawn: evenly, by their leverage, far from each other, or as those of a larger sample that explain the labels best.
-        'auto' is 'greedy', and 'uniform' with ``calibration``, which learns from the same labels, or where memory is short;
+        'auto' is 'greedy', and 'uniform' with ``calibrate``, which learns from the same labels, or where memory is short;
         ``model_.provenance['settings']['sampling']`` says which.
     solver : str, default 'auto'
     tolerance : float, default 1e-3
@@ -221,21 +223,21 @@ class StreamSVC(StreamClassifier):
         What stands for missing values, in fits and in what is predicted: the mean of the column, 0, or 0 beside a column that says so.
         Rows are read as those of a file are then, arrays too.
     random_state : int, RandomState instance or None
-        The seed; None is 0, so that two fits of the same data agree.
+        The seed; None is 0, so that two fits of the same data agree. ``seed`` is the same.
     warm_start : bool, default False
         Start from the last fit where the solver can: dcd and newton, of a linear model.
-    calibration : 'sigmoid', 'isotonic' or 'temperature', optional
+    calibrate : 'sigmoid', 'isotonic' or 'temperature', optional
         Learn probabilities from scores of rows that had no part in them; only then, or with loss 'logistic', there is ``predict_proba``.
-        Pairs of classes (multi_class 'ovo') have none, and this is refused beside them.
+        Pairs of classes (multi_class 'ovo') have none, and this is refused beside them. ``calibration`` is the same.
     threshold : str, optional
         Two classes: ``predict`` divides them at the threshold of the decision value at which this measure is best, 'f1', 'balanced_error',
-        'error' or 'cost:fp=1,fn=50', on scores of rows by fits without them, as those of ``calibration``. Of f1 and cost the positive class is the
+        'error' or 'cost:fp=1,fn=50', on scores of rows by fits without them, as those of ``calibrate``. Of f1 and cost the positive class is the
         rarer one. ``model_.threshold`` is what was chosen; 0 without.
     verbose : bool, default False
-        Show progress.
+        Show progress. ``progress`` is the same.
     n_jobs : int, optional
         Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
-        The model does not depend on it. Fewer where memory is short.
+        The model does not depend on it. Fewer where memory is short. ``threads`` is the same.
     multi_class : 'ovr', 'ovo' or 'crammer_singer', default 'ovr'
         With several classes one problem for each against the rest, one for each pair of them and a vote, as ``SVC`` does it (all pairs share
         each reading), or one for all of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
@@ -283,7 +285,8 @@ class StreamSVC(StreamClassifier):
     C: float = field(default=1.0, kw_only=False)
     time_limit: float | str | None = None
     warm_start: bool = own(default=False)
-    calibration: str | None = option(default=None, name="calibrate")
+    calibrate: str | None = None
+    calibration: str | None = own(default=None, synonym_of="calibrate")
     threshold: str | None = None
     multi_class: str = own(default=OVR)
     decision_function_shape: str = own(default=OVR)
@@ -302,7 +305,7 @@ class StreamSVC(StreamClassifier):
         job = super()._job(by_nu | chosen)
         if self.multi_class == OVO and job.calibrate is not None:
             raise ValueError(
-                f"calibration={self.calibration!r} is for multi_class='ovr': pairs of classes have no probabilities; "
+                f"calibrate={job.calibrate!r} is for multi_class='ovr': pairs of classes have no probabilities; "
                 f"leave it out, or fit through {AROUND}"
             )
         return job if self.multi_class == OVR else replace(job, multi_class=self.multi_class)
@@ -333,7 +336,7 @@ class StreamSVC(StreamClassifier):
             raise AttributeError(
                 f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
             )
-        return check_calibrated(self.calibration, self.loss)
+        return check_calibrated(self.calibrate or self.calibration, self.loss)
 
     @available_if(lambda self: self._takes_portions())  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:

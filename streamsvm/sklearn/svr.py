@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -10,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
+from streamsvm.api.commands import explain_synonyms
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.job import FitJob
 from streamsvm.losses import LOSSES
@@ -45,6 +47,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         Or 'epsilon_insensitive'; 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2; 'pinball', of quantiles.
     quantile : float, default 0.5
         With the loss 'pinball' the share of targets that is to lie below the prediction; without effect for others.
+    loss_options : dict, optional
+        Settings of the loss by name, as of ``StreamSVC``: {'epsilon': 0.1} is the same as ``epsilon=0.1``.
     l1 : float, optional
         Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
     l1_ball : float, optional
@@ -71,13 +75,17 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     epsilon: float = own(default=0.1)
     loss: str = "squared_epsilon_insensitive"
     quantile: float = own(default=0.5)
+    loss_options: Mapping[str, float] | None = own(default=None)
     l1: float | None = None
     l1_ball: float | None = None
 
     def _job(self, chosen: ByName) -> FitJob:
-        given = {"epsilon": self.epsilon, "quantile": self.quantile}
+        given, stated = {"epsilon": self.epsilon, "quantile": self.quantile}, dict(self.loss_options or {})
+        for name, default in (("epsilon", 0.1), ("quantile", 0.5)):
+            if given[name] not in {default, stated.get(name, given[name])}:
+                raise ValueError(explain_synonyms(name, given[name], "loss_options", stated))
         known = {name: value for name, value in given.items() if name in LOSSES[self.loss]._fields}
-        return super()._job({"loss_options": known} | chosen)
+        return super()._job({"loss_options": known | stated} | chosen)
 
     def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = check_rows(self, X, y, y_numeric=True)

@@ -15,13 +15,14 @@ from crc32c import crc32c
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
+from streamsvm.registry import load
 from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.disk_reads import UnitArray, advise, pad_stop, read_range
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, encoding_of, page_aligned
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
-from streamsvm.types import Chunk, Statistics
+from streamsvm.types import Chunk, Layout, Statistics
 
 DECODED = "decoded"
 """The name of the buffer in which an encoded chunk is turned into float32."""
@@ -64,7 +65,41 @@ def _holds(path: Path, content: bytes) -> bool:
         return False
 
 
-class DiskStore:
+CARD = "streamsvm.display.html:build_card"
+"""Function that makes what a notebook shows of an object."""
+
+
+class ShownStore:
+    """A store on disk as terminals and notebooks show it."""
+
+    name: str
+    layout: Layout
+
+    def __repr__(self) -> str:
+        found = self._summary()
+        return (
+            f"<{type(self).__name__} {self.name}: {found['rows']} rows x {found['columns']} columns, {found['kind']}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what the store holds, for a notebook."""
+        return str(load(CARD)(self.name, self._summary()))
+
+    def _summary(self) -> dict[str, str]:
+        """Return what the store holds as short texts by name."""
+        layout = self.layout
+        shares = [
+            f"{name} {count / layout.rows:.1%}" for name, count in zip(layout.classes, layout.counts, strict=False)
+        ]
+        return {
+            "rows": str(layout.rows),
+            "columns": str(layout.columns),
+            "kind": "dense" if layout.dense else "csr",
+            "labels": ", ".join(shares[:4]) + (f", ... ({len(shares)})" if len(shares) > 4 else "") or "numbers",
+        }
+
+
+class DiskStore(ShownStore):
     """A committed store of ours on a local disk; see ``types.StoredFiles``.
 
     It raises DataError and StorageError that name the chunk.
@@ -89,10 +124,6 @@ class DiskStore:
             raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)
         if any(not self._parts[0].arrays.keys() <= chunk.crc.keys() for chunk in manifest.chunks):
             raise DataError(f"the manifest of {root} lacks checksums of chunks", code="E-META", hint=HINT)
-
-    def __repr__(self) -> str:
-        kind = "dense" if self.layout.dense else "csr"
-        return f"<{type(self).__name__} {self.name}: {self.layout.rows} rows x {self.layout.columns} columns, {kind}>"
 
     def __reduce__(self) -> Any:
         """Another process opens the store again: what travels is its path."""

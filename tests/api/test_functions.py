@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm import cli
-from streamsvm.api.commands import COMMANDS, MORE_FILES, WITH_ROWS, parameter_name, python_parameters
+from streamsvm.api.commands import COMMANDS, MORE_FILES, SYNONYMS, WITH_ROWS, parameter_name, python_parameters
 from streamsvm.api.wording import to_python
 from streamsvm.config.job_file import STEPS
 from streamsvm.jobs.apply import decision_values
@@ -73,7 +73,8 @@ def test_api_function_has_every_option_with_its_default(step: str) -> None:
     parameters = inspect.signature(getattr(sv, step)).parameters
     declared = {parameter_name(field): field for field in STEPS[step].fields if field.name not in MORE_FILES}
     of_rows = set(WITH_ROWS.get(step, ()))
-    assert set(parameters) == set(declared) | set(python_parameters(step)) | of_rows
+    known = set(declared) | set(python_parameters(step)) | of_rows
+    assert set(parameters) == known | {word for word, (name, _) in SYNONYMS.items() if name in known}
     for name, field in declared.items():
         if (step, name) != ("fit", "model"):  # rows may be fitted without a place for the model
             assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
@@ -122,6 +123,44 @@ def test_api_names_of_fields_and_of_flags_both_do(place: Path) -> None:
         found = sv.ingest(source, place / f"ids{number}.zarr", label="left", missing="mean", **options)
         assert found.store.name == f"ids{number}.zarr"
     assert sv.open_store(place / "ids0.zarr").digest == sv.open_store(place / "ids1.zarr").digest
+
+
+def test_api_words_of_scikit_learn_are_taken_with_the_same_meaning(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y, weight = X[:, 0] > 0, np.arange(200) % 3
+    ours: dict[str, Any] = {"weight": weight, "seed": 3, "threads": 1, "solver": "sgd", "loss": "hinge"}
+    theirs: dict[str, Any] = {"sample_weight": weight, "random_state": 3, "n_jobs": 1, "solver": "sgd", "loss": "hinge"}
+    expected = sv.fit(X, y=y, **ours).model
+    for given in (theirs, ours | theirs):
+        assert np.array_equal(sv.fit(X, y=y, **given).model.weights, expected.weights)
+    assert not np.array_equal(sv.fit(X, y=y, **theirs | {"random_state": 4}).model.weights, expected.weights)
+    sv.ingest(X, tmp_path / "s.zarr", y=y, verbose=False)
+    assert sv.plan(tmp_path / "s.zarr", n_jobs=-1).memory.threads == sv.plan(tmp_path / "s.zarr").memory.threads
+    found = sv.tune(tmp_path / "s.zarr", tmp_path / "t", C=[0.1, 1.0], cv=2, scoring="auc")
+    assert (len(found.best.folds), found.measure.name) == (2, "auc")
+    with pytest.raises(sv.UsageError, match="seed=3 and random_state=4 are two names of one parameter"):
+        sv.fit(X, y=y, seed=3, random_state=4)
+    with pytest.raises(sv.UsageError, match=r"weight=.* and sample_weight="):
+        sv.fit(X, y=y, weight=weight, sample_weight=weight + 1)
+    with pytest.raises(sv.StreamSVMError, match="has no option 'cv'"):
+        sv.fit(X, y=y, cv=3)  # type: ignore[call-arg]
+
+
+def test_api_errors_of_models_name_parameters(tmp_path: Path) -> None:
+    """A model is asked in a program: what is wrong is said in its words, and not in options of the command line."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    plain = sv.fit(X, y=X[:, 0] > 0).model
+    pairs = sv.fit(X, y=np.arange(60) % 3, multi_class="ovo").model
+    for call, part in (
+        (lambda: plain.predict_proba(X), "calibrate='sigmoid'"),
+        (pairs.to_sklearn, "multi_class='ovr'"),
+        (lambda: sv.load_model(tmp_path / "gone"), "sv.fit"),
+        (lambda: plain.predict(np.full((2, 2), np.nan)), "missing='mean'"),
+    ):
+        with pytest.raises(sv.StreamSVMError) as refused:
+            call()
+        assert part in str(refused.value.hint)
+        assert "--" not in f"{refused.value.message}{refused.value.hint}"
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -441,9 +480,13 @@ def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
         assert part in repr(result)
         assert "\n" not in repr(result)
         assert len(repr(result)) < 500
-    table = ingested._repr_html_() or ""
-    assert "<th>rows</th><td>200</td>" in table
-    assert "<b>" not in table
+    assert "<th>rows</th><td>200</td>" in ingested._repr_html_()
+    for result in results:
+        assert "<table>" in result._repr_html_()
+        assert "<b>" not in result._repr_html_().replace("srcdoc", "")
+    drawn = sv.fit(tmp_path / "s.zarr", tmp_path / "d.ssvm", report=tmp_path / "d.html")
+    assert f'<a href="{(tmp_path / "d.html").as_posix()}">' in drawn._repr_html_()
+    assert "95 % interval" in repr(results[5])
 
 
 def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_calibrate_limit_before_calibration_ends_without_it(place: Path) -> None
     (said,) = (line for line in result.warnings if line.startswith("not calibrated"))
     assert said.endswith("next: a larger 'time_limit', with resume=True")
     assert not (place / "m.run" / "checkpoint").exists()  # the fit itself is not what it could be
-    with pytest.raises(UsageError, match="no time left for --calibrate sigmoid"):
+    with pytest.raises(UsageError, match="no time left for calibrate='sigmoid'"):
         result.model.predict_proba(rows(2)[0])
 
 

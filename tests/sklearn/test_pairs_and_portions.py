@@ -127,7 +127,7 @@ def test_svc_portions_after_pairs_leave_no_pairs_and_pairs_are_not_calibrated() 
         found = StreamSVC(solver="pegasos", multi_class="ovo", max_passes=2).fit(X, Y)
     assert len(found.model_.certificates) == 6
     for calibration, said in (
-        ("sigmoid", "calibration='sigmoid' is for multi_class='ovr'"),
+        ("sigmoid", "calibrate='sigmoid' is for multi_class='ovr'"),
         ("sigmod", "did you mean 'sigmoid'"),
     ):
         with pytest.raises(ValueError, match=said):

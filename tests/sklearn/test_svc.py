@@ -174,7 +174,7 @@ def test_svc_probabilities_are_there_where_they_are_asked_for(y: Any) -> None:
 def test_svc_probabilities_that_are_not_there_say_what_would_give_them() -> None:
     with pytest.raises(AttributeError) as alone:
         StreamSVC().predict_proba(X)
-    assert "calibration='sigmoid'" in str(alone.value.__cause__)
+    assert "calibrate='sigmoid'" in str(alone.value.__cause__)
     paired = StreamSVC(multi_class="ovo", calibration="sigmoid")
     with pytest.raises(AttributeError) as caught:
         paired.predict_proba(X)

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm as sv
-from streamsvm.sklearn import TRUSTED_TYPES, StreamNystroem, StreamSVC, StreamSVCCV
+from streamsvm.sklearn import TRUSTED_TYPES, StreamKFold, StreamNystroem, StreamSVC, StreamSVCCV, StreamSVR
 
 X = np.random.default_rng(0).standard_normal((120, 4))
 Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
@@ -63,6 +63,44 @@ def test_sklearn_tools_sparse_arrays_and_sparse_matrices_are_the_same_rows() -> 
         found = StreamSVC().fit(kind(X), Y)
         assert np.array_equal(found.coef_, expected)
         assert np.array_equal(found.predict(kind(X)), found.predict(X))
+
+
+def test_sklearn_tools_parameters_have_the_names_of_the_functions_too() -> None:
+    """The same model under both names; different values of both are refused; both are parameters like any other."""
+    other_names: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"random_state": 3, "solver": "sgd", "loss": "hinge"}, {"seed": 3, "solver": "sgd", "loss": "hinge"}),
+        ({"calibration": "sigmoid"}, {"calibrate": "sigmoid"}),
+        ({"n_jobs": 1, "verbose": False}, {"threads": 1, "progress": False}),
+    ]
+    for one, other in other_names:
+        expected, found = StreamSVC(**one).fit(X, Y), clone(StreamSVC(**other)).fit(X, Y)
+        assert np.array_equal(found.coef_, expected.coef_)
+        assert hasattr(found, "predict_proba") == hasattr(expected, "predict_proba")
+        assert StreamSVC().set_params(**other).get_params() == StreamSVC(**other).get_params()
+    chosen = StreamSVCCV(C=(0.1, 1.0), folds=2).fit(X, Y)
+    assert chosen.scores_.shape == (2, 2)
+    assert np.array_equal(chosen.coef_, StreamSVCCV(Cs=(0.1, 1.0), cv=2).fit(X, Y).coef_)
+    assert np.array_equal(
+        StreamNystroem(landmarks=5, seed=2).fit(X).components_,
+        StreamNystroem(landmarks=5, random_state=2).fit(X).components_,
+    )
+    assert [t.tolist() for _, t in StreamKFold(3, seed=1).split(X)] == [
+        t.tolist() for _, t in StreamKFold(3, random_state=1).split(X)
+    ]
+    number = X[:, 0]
+    assert np.array_equal(
+        StreamSVR(loss_options={"epsilon": 0.5}).fit(X, number).coef_, StreamSVR(epsilon=0.5).fit(X, number).coef_
+    )
+    for made in (
+        StreamSVC(seed=1, random_state=2),
+        StreamSVC(n_jobs=1, threads=3),
+        StreamSVC(calibrate="sigmoid", calibration="isotonic"),
+        StreamSVC(verbose=True, progress=False),
+        StreamSVCCV(cv=3, folds=2),
+        StreamSVR(epsilon=0.3, loss_options={"epsilon": 0.5}),
+    ):
+        with pytest.raises(ValueError, match="are two names of one parameter, with different values"):
+            made.fit(X, number if isinstance(made, StreamSVR) else Y)
 
 
 STRICT = """

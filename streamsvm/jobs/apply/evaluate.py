@@ -30,11 +30,13 @@ from streamsvm.jobs.apply.metrics import (
     Accumulator,
     Evaluation,
     MetricAccumulator,
+    ModelEvaluation,
     ThresholdFigures,
     accumulate,
     accumulator_for,
     count_rows,
     merge_accumulators,
+    wilson_interval,
 )
 from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import (
@@ -58,6 +60,8 @@ from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
+SIDE_FIGURES = ("AUC_error", "hinge", "squared_hinge")
+"""Figures that a summary leaves out."""
 BYTES_A_ROW = 100
 """Bytes for each row of a block: decision values, codes, keys of the ranking."""
 
@@ -75,10 +79,19 @@ class EvaluateResult(JobResult):
     best: ThresholdFigures | None = None
     """The figures at the threshold that is best by the measure that was asked for."""
 
-    def summary(self) -> dict[str, str]:
-        """Return the figures that have one value."""
+    @property
+    def measures(self) -> dict[str, float]:
+        """The figures that are one number, by name: accuracy, AUC, log_loss, ... of classes, R2, MAE, RMSE, ... of numbers."""
         figures = self.evaluation._asdict().items()
-        return {name: format_value(value) for name, value in figures if isinstance(value, int | float)}
+        return {name: value for name, value in figures if isinstance(value, int | float)}
+
+    def summary(self) -> dict[str, str]:
+        """Return the figures that have one value, the accuracy with the interval that has it with a probability of 95 %."""
+        found = {name: format_value(value) for name, value in self.measures.items() if name not in SIDE_FIGURES}
+        if isinstance(self.evaluation, ModelEvaluation) and self.evaluation.rows:
+            low, high = wilson_interval(self.evaluation.accuracy, self.evaluation.rows)
+            found["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
+        return found
 
     def facts(self) -> JsonObject:
         """Return the figures by name, those at a threshold as tables of their own."""

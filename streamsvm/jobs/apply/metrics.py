@@ -105,6 +105,20 @@ def merge_accumulators(one: Accumulator, other: Accumulator) -> Accumulator:
     return one.merge(cast(Any, other))
 
 
+Z_95 = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+def wilson_interval(share: float, rows: int) -> tuple[float, float]:
+    """Return the interval in which the share of all rows lies with a probability of 95 %, for the share of ``rows`` independent ones.
+
+    (p + z^2/2n +- z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n): E. B. Wilson, J. American Statistical Association 22 (1927).
+    """
+    z2 = Z_95 * Z_95 / rows
+    middle, half = share + z2 / 2, Z_95 * float(np.sqrt(share * (1.0 - share) / rows + z2 / (4 * rows)))
+    return max(0.0, (middle - half) / (1.0 + z2)), min(1.0, (middle + half) / (1.0 + z2))
+
+
 class ModelEvaluation(NamedTuple):
     """How good a model is on some rows, each row counted once whatever its weight.
 

@@ -31,6 +31,7 @@ from streamsvm.outputs import (
     claim,
     output_path,
 )
+from streamsvm.registry import load
 from streamsvm.types import Report, silent
 
 
@@ -61,7 +62,7 @@ def write_skops(model: Model) -> Iterator[bytes]:
 
 def _make_estimator(model: Model) -> object:
     try:
-        return model.to_sklearn()
+        return load("streamsvm.sklearn.convert:convert_model")(model)
     except ModuleNotFoundError as error:
         raise UsageError("scikit-learn is not installed", hint="pip install 'streamsvm[sklearn]'") from error
 

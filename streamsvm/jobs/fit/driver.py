@@ -127,6 +127,7 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent
 
 if TYPE_CHECKING:
+    from streamsvm.display.html import Markup
     from streamsvm.jobs.apply.evaluate import EvaluateResult
 
 STOP = "stop"
@@ -212,24 +213,27 @@ class FitResult(JobResult):
 
     def summary(self) -> dict[str, str]:
         """Return where the model is, how it was trained, and how far its objective can be from the optimum."""
+        model = str(self.run).removesuffix(".run")
         return {
-            "model": str(self.run).removesuffix(".run"),
+            **({"model": model} if self.run.is_dir() else {}),  # of rows of a program it may be gone
             "solver": self.plan.solver_name,
             "gap": f"{percent(self.gap)} ({percent(self.plan.tolerance)} asked for)",
             "status": self.status,
             "passes": str(self.passes),
             "time": seconds_text(self.training.seconds),
+            **({} if self.evaluation is None else {f"held out: {k}": v for k, v in self.evaluation.summary().items()}),
         }
 
-    def _repr_html_(self) -> str | None:
-        """Return the page of the run for a notebook; None where its record is gone."""
+    def _more(self) -> tuple[Markup, ...]:
+        """Return the page of the run, to be unfolded; nothing where its record is gone."""
+        from streamsvm.display.html import fold
         from streamsvm.display.page import build_page, frame_page
         from streamsvm.display.read_record import read_run
 
         try:
-            return frame_page(build_page([read_run(self.run)]))
+            return (fold("Show the page of the run", frame_page(build_page([read_run(self.run)]))),)
         except (MissingError, DataError):
-            return None
+            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -708,7 +712,10 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
     warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
     failure = strict_failure(warnings) if job.strict else None
     best = models[best_cost(plan, training)]
-    return FitResult(best, training, plan, context.run, models, notices=notices, warnings=warnings, failure=failure)
+    page = None if job.report is None else output_path(job.report)
+    return FitResult(
+        best, training, plan, context.run, models, notices=notices, warnings=warnings, failure=failure, page=page
+    )
 
 
 def _draw_page(context: FitContext) -> None:

@@ -144,10 +144,22 @@ class Plan:
     """What held-out rows judge by, where there are such."""
 
     def __repr__(self) -> str:
-        """The solver, the size of the data, and the memory; ``facts`` has all of it."""
-        fits = f"{mib(self.memory.total, up=True)} of {mib(self.memory.limit)}"
-        data = f"{self.layout.rows} rows x {self.layout.columns} columns"
-        return f"<Plan: solver {self.solver_name} ({self.why}), {data}, {len(self.problems)} problem(s), memory {fits}>"
+        return f"<Plan: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary, for a notebook."""
+        from streamsvm.display.html import build_card
+
+        return build_card("Plan", self.summary())
+
+    def summary(self) -> dict[str, str]:
+        """Return the solver, the size of the data and the memory as short texts by name; ``facts`` has all of the plan."""
+        return {
+            "solver": f"{self.solver_name} ({self.why})",
+            "data": f"{self.layout.rows} rows x {self.layout.columns} columns",
+            "problems": str(len(self.problems)),
+            "memory": f"{mib(self.memory.total, up=True)} of {mib(self.memory.limit)}",
+        }
 
     @property
     def kernel(self) -> Kernel | None:

@@ -566,7 +566,8 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
         if job.report is not None:
             write_page([out], output_path(job.report))
     seconds = time.perf_counter() - began
-    return TuneResult(out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure)
+    drawn = None if job.report is None else output_path(job.report)
+    return TuneResult(out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure, page=drawn)
 
 
 def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:

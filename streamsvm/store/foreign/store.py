@@ -19,6 +19,7 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
+from streamsvm.store.reader import ShownStore
 from streamsvm.store.sources.hdf5_zarr import check_chunk
 from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, list_first, name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
@@ -41,7 +42,7 @@ class ForeignBuffer:
     """The rows that were fetched last."""
 
 
-class ForeignStore:
+class ForeignStore(ShownStore):
     """A foreign array as a store; see ``types.StoredFiles``.
 
     Labels are read once and stay in memory, a byte a row up to 256 classes; features are read in every pass.
