@@ -9,7 +9,7 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 _PLACES = {
-    "streamsvm.api.commands": (
+    "streamsvm.api.functions": (
         "embed",
         "evaluate",
         "export",
@@ -21,7 +21,7 @@ _PLACES = {
         "synth",
         "tune",
     ),
-    "streamsvm.api.rows": ("load_model", "open_store"),
+    "streamsvm.api.inputs": ("load_model", "open_store"),
     "streamsvm.api.trackers": ("MlflowTracker", "TensorBoardTracker"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (

@@ -51,7 +51,7 @@ def main() -> None:
     """Run the command line."""
     prepare()
     atexit.register(gc.freeze)  # Python's last search for garbage would go through every object of every module
-    from streamsvm.cli import main
+    from streamsvm.cli.main import main
 
     main()
 

@@ -6,6 +6,7 @@ reliability program. Anything that is not a ``StreamSVMError`` is a bug of ours 
 
 from __future__ import annotations
 
+import errno
 import re
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -247,3 +248,27 @@ def quote(text: object, limit: int = 80) -> str:
     """Return text from outside in a form that is safe to print: escaped, and cut at ``limit`` characters."""
     shown = ascii(text)
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+
+
+def translate_error(error: BaseException) -> StreamSVMError | None:
+    """Return the error as one of ours; None where it is a defect."""
+    if isinstance(error, StreamSVMError):
+        return error
+    if isinstance(error, MemoryError):
+        hint = (
+            "raise the limit of its address space (ulimit -v) or of its control group, or give the job less: --memory"
+        )
+        return BudgetError("the system gave this process no more memory", hint=hint)
+    if isinstance(error, PermissionError):
+        return SecurityError(f"{error.filename}: {error.strerror}", hint="check its permissions", code="E-PERMISSION")
+    if isinstance(error, ValueError) and str(error) == "embedded null byte":
+        return UsageError("a name has a NUL character in it", hint="no file can have such a name")
+    return _translate_system_error(error) if isinstance(error, OSError) and error.errno is not None else None
+
+
+def _translate_system_error(error: OSError) -> StorageError:
+    """Return an error of the operating system as one of ours."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE")
+    return StorageError(f"{where}{error.strerror}", hint="check the disk and what is on it")

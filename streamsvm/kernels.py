@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from streamsvm.class_tags import saved_as
 from streamsvm.config.options import Bounds, Option
 from streamsvm.registry import Registry
-from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
     from streamsvm.rows import Reach

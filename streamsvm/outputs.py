@@ -23,7 +23,7 @@ from typing import NamedTuple
 from streamsvm.aliases import JsonObject
 from streamsvm.durable import explain_errors, is_npy_of_ours
 from streamsvm.errors import ExistsError, UsageError, quote
-from streamsvm.regular import is_there, refuse_url
+from streamsvm.input_files import is_there, refuse_url
 
 ELSEWHERE = "choose another name"
 REPLACE = "choose another name, or pass --overwrite"

@@ -14,7 +14,7 @@ import pytest
 
 import streamsvm as sv
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from tests.arrays import csr_of, sparse_values

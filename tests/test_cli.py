@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.errors import StorageError
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 
 REPOSITORY = Path(__file__).parent.parent
@@ -327,7 +327,7 @@ def test_cli_help_imports_nothing_heavy() -> None:
     """Neither does importing the package, nor the help of any command."""
     heavy = "{'numpy', 'numba', 'scipy', 'zarr', 'h5py', 'pyarrow', 'dask', 'rich', 'msgspec', 'safetensors'}"
     code = (
-        "import sys, streamsvm\nfrom streamsvm.cli import SUMMARIES, cli\n"
+        "import sys, streamsvm\nfrom streamsvm.cli.main import SUMMARIES, cli\n"
         "for words in ['--help'], *([name, '--help'] for name in SUMMARIES):\n"
         "    cli.main(words, standalone_mode=False)\n"
         f"    found = {heavy} & set(sys.modules)\n    assert not found, (words, found)"
@@ -338,7 +338,7 @@ def test_cli_help_imports_nothing_heavy() -> None:
 
 def test_cli_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path) -> None:
     unused = (
-        "display.page", "engine.distributed", "features.nystrom", "features.landmarks", "jobs.embed.build",
+        "display.page", "engine.cluster_loop", "features.nystrom", "features.landmarks", "jobs.embed.build",
         "solvers.dcd", "solvers.elastic_net", "solvers.interior_point_out_of_core", "store.sources.csv", "store.hdf5", "cluster",
     )  # fmt: skip
     assert [name for name in unused if find_spec(f"streamsvm.{name}") is None] == []
@@ -346,7 +346,7 @@ def test_cli_plain_fit_loads_nothing_of_what_it_was_not_asked_for(tmp_path: Path
     store, model = str(tmp_path / "s.zarr"), str(tmp_path / "m.ssvm")
     synth(SynthJob("susy", store, rows=300))
     code = (
-        "import sys\nfrom streamsvm.cli import cli\n"
+        "import sys\nfrom streamsvm.cli.main import cli\n"
         f"cli.main(['fit', {store!r}, {model!r}], standalone_mode=False)\n"
         f"print(*[name for name in {absent!r} if name in sys.modules])"
     )

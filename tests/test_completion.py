@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from streamsvm import cli
+from streamsvm.cli import main as cli
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = REPOSITORY / "tools" / "docs" / "how-to" / "shell-completion.md"

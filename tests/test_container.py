@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import load, save
 
-from streamsvm.container import LARGEST_TABLE, TYPES, open_container, pieces
+from streamsvm.array_file import LARGEST_TABLE, TYPES, open_container, pieces
 from streamsvm.errors import DataError
 
 

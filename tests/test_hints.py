@@ -20,13 +20,13 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm import cli
+from streamsvm.cli import main as cli
 from streamsvm.cli.commands import build_job, get_command
-from streamsvm.config.job_file import format_command
+from streamsvm.config.settings import format_command
 from streamsvm.engine.block import BlockVisitor
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.tune.options import TuneJob
 from tests.fault.malformed_tables import MALFORMED, Malformed
 from tests.stopping import stopping
 

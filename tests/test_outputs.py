@@ -17,17 +17,17 @@ import pytest
 import streamsvm as sv
 from streamsvm import durable
 from streamsvm.errors import ExistsError, StorageError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.job import PredictJob
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.common_options import EmbedJob, SynthJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.ingest.describe import describe
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.options import EmbedJob, SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.outputs import (
     ARRAY,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm import cli
+from streamsvm.cli import main as cli
 from streamsvm.sklearn import StreamRows, StreamSVC
 
 COMMANDS = (

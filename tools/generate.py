@@ -15,11 +15,11 @@ from pathlib import Path
 
 import streamsvm
 import streamsvm.sklearn
-from streamsvm.api.commands import COMMANDS as FUNCTIONS
-from streamsvm.api.commands import parameter_name
-from streamsvm.cli import SUMMARIES
-from streamsvm.config.job_file import STEPS
+from streamsvm.api.functions import COMMANDS as FUNCTIONS
+from streamsvm.api.functions import parameter_name
+from streamsvm.cli.main import SUMMARIES
 from streamsvm.config.options import GROUPS, Field, options_of
+from streamsvm.config.settings import STEPS
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.registry import load
 
@@ -177,7 +177,7 @@ def _imports() -> Iterator[str]:
     for kind in (*results, Plan):
         yield f"from {kind.__module__} import {kind.__name__}"
     for module, public in PLACES.items():
-        if module != "streamsvm.api.commands":
+        if module != "streamsvm.api.functions":
             yield from (f"from {module} import {name} as {name}" for name in public)
 
 

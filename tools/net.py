@@ -195,7 +195,7 @@ def call(*arguments: object) -> tuple[int, str]:
     """Run a command in this process; return its exit code and what it printed."""
     from click.testing import CliRunner
 
-    from streamsvm.cli import cli
+    from streamsvm.cli.main import cli
 
     result = CliRunner().invoke(cli, ["-q", *map(str, arguments)])
     return result.exit_code, result.output
@@ -336,7 +336,7 @@ def record_faces() -> Iterator[tuple[str, str]]:
     import click
 
     import streamsvm
-    from streamsvm.cli import cli
+    from streamsvm.cli.main import cli
 
     context = click.Context(cli)
     for command in cli.list_commands(context):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
-from streamsvm.config.job_file import STEPS
 from streamsvm.config.options import Field, parse
+from streamsvm.config.settings import STEPS
 from streamsvm.errors import StreamSVMError, UsageError
 
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)

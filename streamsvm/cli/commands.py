@@ -7,7 +7,7 @@ changes settings of the chosen solver, loss or kernel; --help-solver, --help-los
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.cli import SUMMARIES, write_examples
-from streamsvm.cli.show import describe_model, describe_result, describe_store, say, write_json
-from streamsvm.config.job_file import STEPS, JobStep, apply_settings, check, make_job, override, read_file
+from streamsvm.cli.main import SUMMARIES, write_examples
+from streamsvm.cli.show import describe_machine, describe_model, describe_result, describe_store, say, write_json
 from streamsvm.config.options import GROUPS, Field, OptionValue, options_of, parse
-from streamsvm.config.units import seconds_text, size_text
+from streamsvm.config.settings import STEPS, JobStep, apply_settings, check, make_job, override, read_file
+from streamsvm.config.units import size_text
 from streamsvm.display.terminal import open_report
 from streamsvm.errors import BudgetError, DataError, UsageError
+from streamsvm.input_files import is_file
 from streamsvm.registry import load, no_collection
-from streamsvm.regular import is_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from streamsvm.config.options import Checked, OptionValue
     from streamsvm.jobs import JobResult
-    from streamsvm.jobs.fit.job import FitFilesJob
-    from streamsvm.jobs.ingest.job import IngestJob
+    from streamsvm.jobs.fit.options import FitFilesJob
+    from streamsvm.jobs.ingest.options import IngestJob
 
 
 ALL = "all"
@@ -373,26 +373,8 @@ def doctor(as_json: bool) -> None:
     if as_json:
         write_json(facts)
         return
-    for line in _doctor_lines(facts):
+    for line in describe_machine(facts):
         say(line)
-
-
-def _doctor_lines(facts: JsonObject) -> Iterator[str]:
-    yield f"streamsvm  {facts['streamsvm']}, Python {facts['python']}, {facts['platform']}"
-    yield "packages   " + ", ".join(f"{name} {version or 'MISSING'}" for name, version in facts["packages"].items())
-    blas = ", ".join(f"{b['library']} with {b['threads']} threads" for b in facts["blas"])
-    yield f"threads    {facts['cpus']} processors for this process; {blas}; a job works on {facts['threads']} without --threads"
-    yield f"cluster    {facts['cluster']}"
-    memory = facts["memory"]
-    yield f"memory     {size_text(memory['total'])}, {size_text(memory['available'])} available"
-    yield f"limit      {memory['limit'] >> 20}MiB without --memory; this process holds {memory['process'] >> 20}MiB"
-    disk = facts["disk"]
-    yield f"disk       {disk['directory']}: writes {size_text(disk['write'])}/s, reads {size_text(disk['read'])}/s"
-    passes = facts["passes"]
-    kept = f"{passes['compiled']} compiled, {size_text(passes['bytes'])}"
-    yield f"passes     {passes['directory']}: {kept}, {'writable' if passes['writable'] else 'NOT writable'}"
-    if not passes["compiled"]:
-        yield f"           the first run compiles them: expect {seconds_text(20)} more"
 
 
 RUN_PATH_FIELD = {"fit": "model", "tune": "out"}

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from streamsvm.config.options import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
-    from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
+    from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.predict import PredictResult
+    from streamsvm.jobs.common_options import EmbedJob, ExportJob, ReportJob, SynthJob
     from streamsvm.jobs.embed.build import EmbedResult
     from streamsvm.jobs.export.job import ExportResult
     from streamsvm.jobs.fit.driver import FitResult
-    from streamsvm.jobs.fit.job import FitJob
+    from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.ingest.describe import DescribeResult
-    from streamsvm.jobs.ingest.job import IngestJob
+    from streamsvm.jobs.ingest.options import IngestJob
     from streamsvm.jobs.ingest.run import IngestResult
-    from streamsvm.jobs.options import EmbedJob, ExportJob, ReportJob, SynthJob
     from streamsvm.jobs.report import ReportResult
     from streamsvm.jobs.synth import SynthResult
-    from streamsvm.jobs.tune.job import TuneJob
+    from streamsvm.jobs.tune.options import TuneJob
     from streamsvm.jobs.tune.run import TuneResult
 
 
@@ -256,6 +256,25 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:
         yield f"store    {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"
+
+
+def describe_machine(facts: JsonObject) -> Iterator[str]:
+    """Yield the lines of ``doctor``."""
+    yield f"streamsvm  {facts['streamsvm']}, Python {facts['python']}, {facts['platform']}"
+    yield "packages   " + ", ".join(f"{name} {version or 'MISSING'}" for name, version in facts["packages"].items())
+    blas = ", ".join(f"{b['library']} with {b['threads']} threads" for b in facts["blas"])
+    yield f"threads    {facts['cpus']} processors for this process; {blas}; a job works on {facts['threads']} without --threads"
+    yield f"cluster    {facts['cluster']}"
+    memory = facts["memory"]
+    yield f"memory     {size_text(memory['total'])}, {size_text(memory['available'])} available"
+    yield f"limit      {memory['limit'] >> 20}MiB without --memory; this process holds {memory['process'] >> 20}MiB"
+    disk = facts["disk"]
+    yield f"disk       {disk['directory']}: writes {size_text(disk['write'])}/s, reads {size_text(disk['read'])}/s"
+    passes = facts["passes"]
+    kept = f"{passes['compiled']} compiled, {size_text(passes['bytes'])}"
+    yield f"passes     {passes['directory']}: {kept}, {'writable' if passes['writable'] else 'NOT writable'}"
+    if not passes["compiled"]:
+        yield f"           the first run compiles them: expect {seconds_text(20)} more"
 
 
 def say(line: str, *, err: bool = False) -> None:

@@ -31,7 +31,7 @@ from distributed.system import MEMORY_LIMIT
 from streamsvm.aliases import ByName
 from streamsvm.cluster.executor import PATIENCE, DaskExecutor, LocalExecutor
 from streamsvm.errors import ClusterError, DataError, MissingError, SecurityError, UsageError, quote
-from streamsvm.regular import is_file, read_whole
+from streamsvm.input_files import is_file, read_whole
 
 MAX_SCHEDULER_FILE_BYTES = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"

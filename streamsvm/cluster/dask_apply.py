@@ -28,7 +28,7 @@ from streamsvm.cluster.dask_ingest import (
     frame_names,
     is_frame,
 )
-from streamsvm.engine.partition import tree_reduce
+from streamsvm.engine.join_tree import tree_reduce
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, merge_accumulators
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options

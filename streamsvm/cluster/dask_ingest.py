@@ -24,7 +24,7 @@ from streamsvm.config.options import options_of
 from streamsvm.engine.executor import Task
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.ingest.frames_and_arrays import BESIDE, column_of
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.registry import did_you_mean

@@ -24,19 +24,9 @@ from streamsvm import __version__
 from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
-from streamsvm.engine.executor import (
-    Joins,
-    OnProgress,
-    Part,
-    PeakAware,
-    Result,
-    Shared,
-    Task,
-    ignore_progress,
-    spans_of,
-)
+from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, Shared, Task, ignore_progress
 from streamsvm.engine.groups import Partial
-from streamsvm.engine.partition import tree_reduce
+from streamsvm.engine.join_tree import spans_of, tree_reduce
 from streamsvm.engine.signals import check_time
 from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError

@@ -37,8 +37,8 @@ from streamsvm.config.units import (
     parse_size,
 )
 from streamsvm.errors import UsageError, quote
+from streamsvm.input_files import refuse_url
 from streamsvm.registry import did_you_mean, load
-from streamsvm.regular import refuse_url
 
 GROUPS = {
     "model": "Model",

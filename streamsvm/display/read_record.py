@@ -21,8 +21,8 @@ from streamsvm.aliases import ByName, JsonObject
 from streamsvm.config.units import percent
 from streamsvm.display.chart import SERIES
 from streamsvm.errors import DataError, MissingError
+from streamsvm.input_files import is_folder, open_regular, read_whole
 from streamsvm.model.measures import ERROR, RMSE, Measure, recorded_measure
-from streamsvm.regular import is_folder, open_regular, read_whole
 from streamsvm.tasks import REGRESSION
 
 MAX_FILE_BYTES = 16 << 20

@@ -2,7 +2,7 @@
 
 A checkpoint is a safetensors file of arrays with a JSON header, sealed by checksums. Two generations are kept: the older one is
 overwritten, so that one is always intact, and the newest intact one is used. Arrays are streamed to disk as they lie in memory: saving
-needs no second copy. Nothing is executed when a file is read: a class is named by its tag (``tags``) and
+needs no second copy. Nothing is executed when a file is read: a class is named by its tag (``class_tags``) and
 looked up in a closed table, and its fields are set. A value without a tag is refused when it is written.
 """
 
@@ -23,15 +23,15 @@ from crc32c import crc32c
 
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.array_file import open_container, pieces
+from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
-from streamsvm.container import open_container, pieces
+from streamsvm.engine.fit_state import Run, Training
 from streamsvm.engine.signals import Interruption, check_time
-from streamsvm.engine.stores import StoreGuard
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
 from streamsvm.locks import sweep
-from streamsvm.tags import class_of, tag_of
 from streamsvm.types import Report, Status
 
 Tree: TypeAlias = Any

@@ -20,13 +20,14 @@ from streamsvm.aliases import Array, ByName, Handle
 from streamsvm.config.options import field_values
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
-from streamsvm.engine.executor import Executor, Joins, JoinTree, OnProgress, PartSpan, SerialExecutor, Task
+from streamsvm.engine.executor import Executor, Joins, OnProgress, SerialExecutor, Task
+from streamsvm.engine.fit_state import Position, Run, Training
+from streamsvm.engine.join_tree import JoinTree, PartSpan
 from streamsvm.engine.loop import FitLoop, RunSettings, StreamTrainer
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups, round_robin_groups, spans_in_group
 from streamsvm.engine.row_state import IN_ONE_FILE, IN_STATES, DriverState, GroupRowStates, GroupStateFiles, RowStates
 from streamsvm.engine.state_transfer import clone, unpack
-from streamsvm.engine.stores import OpenedStore, StoreReference
-from streamsvm.engine.training import Position, Run, Training
+from streamsvm.engine.store_reference import OpenedStore, StoreReference
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
@@ -295,7 +296,7 @@ class _GroupVisit:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRows:
-    """Per-row state in this process, restored from checkpoints of one process or of a cluster (``training.CheckpointedRows``)."""
+    """Per-row state in this process, restored from checkpoints of one process or of a cluster (``fit_state.CheckpointedRows``)."""
 
     states: GroupRowStates
     """Where the numbers are."""
@@ -498,7 +499,7 @@ class LocalGroupTrainer(GroupTrainer):
 
 
 class _PassOfGroups:
-    """The partial results of a pass under way (``training.PassUnderWay``)."""
+    """The partial results of a pass under way (``fit_state.PassUnderWay``)."""
 
     def __init__(self, tree: JoinTree[Partial], groups: list[Group]) -> None:
         self._tree, self._groups = tree, groups

@@ -22,9 +22,9 @@ from typing import Protocol, Self
 from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
+from streamsvm.engine.fit_state import Run, Training, steps_between
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.training import Run, Training, steps_between
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop, Store

@@ -1,10 +1,9 @@
-"""Groups of chunks, and the order in which what was found in them is joined: functions of the layout alone."""
+"""Groups of chunks, the parts of a job: functions of the layout alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,6 @@ two of them."""
 COMPONENT_BYTES = 128
 """Bytes of such a group at least for each component of a vector of weights: to begin and to join a part costs a few such
 vectors."""
-
-T = TypeVar("T")
 
 
 class Group(NamedTuple):
@@ -80,15 +77,3 @@ def _groups(layout: Layout, members: list[range]) -> list[Group]:
         Group(number, tuple(chunks), tuple(starts[c] for c in chunks), sum(layout.chunks[c] for c in chunks))
         for number, chunks in enumerate(members)
     ]
-
-
-def tree_reduce(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
-    """Join ``count`` parts along the tree whose left branches are the largest powers of two.
-
-    Parts are taken as they are needed, so that at most log2(count) + 1 of them are held at a time.
-    """
-    if count == 1:
-        return next(parts)
-    left = 1 << (count - 1).bit_length() - 1
-    joined = tree_reduce(parts, left, join)
-    return join(joined, tree_reduce(parts, count - left, join))

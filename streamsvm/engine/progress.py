@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.fit_state import Run, Training
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.types import Report
 

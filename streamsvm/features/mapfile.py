@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
+from streamsvm.array_file import open_container, pieces
 from streamsvm.compute.kernel_values.kernel_matrix import points_of
-from streamsvm.container import open_container, pieces
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import decode_expansion
 from streamsvm.features.nystrom import Projection
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.input_files import read_whole
 from streamsvm.kernels import KERNELS
-from streamsvm.regular import read_whole
 from streamsvm.rows import Dense
 
 FILE = "map.safetensors"

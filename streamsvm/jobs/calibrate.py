@@ -27,10 +27,10 @@ from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss
 from streamsvm.engine.checkpoint import NoCheckpoint
 from streamsvm.engine.executor import Executor, local_executor
-from streamsvm.engine.training import Training
+from streamsvm.engine.fit_state import Training
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import Logistic
 from streamsvm.model import Model
 from streamsvm.model.measures import best_threshold, parse_measure

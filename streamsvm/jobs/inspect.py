@@ -17,8 +17,8 @@ from streamsvm import model as models
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
+from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
-from streamsvm.regular import is_folder, is_there
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.schedule.stream import Stream, epoch_visits

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm import __version__
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows, make_plan, start_plan_from
 from streamsvm.model import Model
 from streamsvm.schedule.stream import Stream, epoch_visits

@@ -10,7 +10,7 @@ from streamsvm.display.page import build_page
 from streamsvm.display.read_record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.options import ReportJob
+from streamsvm.jobs.common_options import ReportJob
 from streamsvm.outputs import PAGE, Output, claim, output_path
 from streamsvm.types import Report, silent
 

@@ -30,17 +30,17 @@ import numpy as np
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
+from streamsvm.input_files import read_whole
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
 from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
 from streamsvm.jobs.column_facts import compare_columns, describe_columns
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.model.model import TARGET
 from streamsvm.outputs import RUN
-from streamsvm.regular import read_whole
 from streamsvm.rows import Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store

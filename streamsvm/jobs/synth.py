@@ -19,7 +19,7 @@ from streamsvm.config.options import build
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.outputs import Output, begins, claim, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.container import open_container
+from streamsvm.array_file import open_container
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
 from streamsvm.features.expansion import Expansion, decode_expansion
+from streamsvm.input_files import is_file, open_regular
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import FORMAT, KERNEL, LINEAR, THRESHOLD_FORMAT, VOTING_FORMAT, Model, hash_model
 from streamsvm.registry import load as load_name
-from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_count
 from streamsvm.types.data import check_recorded
 

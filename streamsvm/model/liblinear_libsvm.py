@@ -34,9 +34,9 @@ from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.kernel_matrix import dense_rows
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.expansion import Expansion
+from streamsvm.input_files import read_whole
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model
-from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Float64, Int32, Int64, row_slice
 
 MAX_FILE_BYTES = 1 << 34

@@ -15,11 +15,11 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.array_file import pieces
 from streamsvm.compute.blocks.operators import decision_values
-from streamsvm.container import pieces
 from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.input_files import refuse_url
 from streamsvm.registry import load as load_name
-from streamsvm.regular import refuse_url
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 

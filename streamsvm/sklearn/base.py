@@ -34,19 +34,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from streamsvm.aliases import Array, ByName, JsonObject
-from streamsvm.api.commands import convert_options, equal_values, explain_synonyms, ingest
-from streamsvm.api.rows import explain_interruption, find_or_make_store
-from streamsvm.api.running import open_job_report, report_passes
+from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
+from streamsvm.api.inputs import explain_interruption, find_or_make_store
+from streamsvm.api.run_job import open_job_report, report_passes
 from streamsvm.api.wording import to_python
-from streamsvm.config.job_file import make_job
+from streamsvm.config.settings import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import names_of, table_columns
 from streamsvm.jobs.apply.decision_values import decisions_of
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
-from streamsvm.jobs.fit.job import FitFilesJob, FitJob
 from streamsvm.jobs.fit.notices import list_precision_notices
+from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR

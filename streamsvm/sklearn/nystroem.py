@@ -14,9 +14,9 @@ from streamsvm.compute.blocks.operators import Factored
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.features.scaling import choose_scaling
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.landmarks import make_projection
 from streamsvm.jobs.embed.plan import GREEDY, request_features
-from streamsvm.jobs.options import EmbedJob
 from streamsvm.rows import Dense, Float64, Rows, row_count
 from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option, own
 from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_small, merge_copies

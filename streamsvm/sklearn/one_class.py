@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.aliases import Array, ByName
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kinds_of_rows import DASK, Shaped, kind_of
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64

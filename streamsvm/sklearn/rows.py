@@ -31,6 +31,7 @@ from streamsvm.api.wording import to_python
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
+from streamsvm.input_files import refuse_url
 from streamsvm.jobs.ingest.frames_and_arrays import column_of
 from streamsvm.kinds_of_rows import (
     DASK,
@@ -43,7 +44,6 @@ from streamsvm.kinds_of_rows import (
     kind_of,
     package_of,
 )
-from streamsvm.regular import refuse_url
 from streamsvm.rows import CSR, Dense, Float64, Int32, Int64, Rows, row_slice
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store

@@ -13,9 +13,9 @@ from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils.validation import _num_samples
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.api.commands import explain_synonyms, ingest
-from streamsvm.api.rows import find_or_make_store
-from streamsvm.api.running import open_job_report
+from streamsvm.api.functions import explain_synonyms, ingest
+from streamsvm.api.inputs import find_or_make_store
+from streamsvm.api.run_job import open_job_report
 from streamsvm.errors import UsageError
 from streamsvm.jobs.folds import CHUNKS_PER_FOLD, cut_sizes, deal
 from streamsvm.jobs.tune.results import best_of

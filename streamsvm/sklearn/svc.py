@@ -16,9 +16,9 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.api.wording import python_words
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import UsageError
+from streamsvm.jobs.common_options import CRAMMER_SINGER, OVO, OVR
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import NO_CALIBRATION, FitJob
-from streamsvm.jobs.options import CRAMMER_SINGER, OVO, OVR
+from streamsvm.jobs.fit.options import NO_CALIBRATION, FitJob
 from streamsvm.jobs.partial_fit import PORTIONS, partial_fit, takes_portions
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR, count_votes

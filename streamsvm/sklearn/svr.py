@@ -11,9 +11,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
-from streamsvm.api.commands import explain_synonyms
+from streamsvm.api.functions import explain_synonyms
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
 from streamsvm.rows import Float64

@@ -8,7 +8,7 @@ Linear problems, out of core:
 - ``cutting_plane``: bundle method (OCAS, BMRM)
 - ``interior_point_out_of_core``: an interior point on the rows nearest to the corner (``nearest_rows``)
 - ``interior_point_multinomial``: an interior point for all classes in one problem, in memory
-- ``active_set``: rows in memory, exact; ``svm_qp``: its method, exchanging rows
+- ``active_set``: rows in memory, exact; ``active_set_qp``: its method, exchanging rows
 - ``elastic_net``: proximal Newton's method, screening of columns; ``l1_ball``: Frank-Wolfe over the l1 ball
 - ``one_class``: a free offset; ``nu``: two classes whose C is found by nu
 

@@ -13,7 +13,7 @@ In memory (``solve_exactly``) a second-order method (``newton``) comes near the 
   Between two sets of rows on curved pieces of the loss P is a quadratic: once a step finds the set of the optimum, the
   next one lands on it exactly. With exact line searches that takes finitely many steps (Keerthi and DeCoste, JMLR 2005,
   section 3). Rounding in H costs a step more and no accuracy: the gradient is summed in float64.
-- **all others** on the dual, by exchanging rows (``svm_qp``). The gap of what comes back is rounding,
+- **all others** on the dual, by exchanging rows (``active_set_qp``). The gap of what comes back is rounding,
   wherever the start was.
 """
 
@@ -26,6 +26,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.blocks.sums import dual_sum
@@ -34,14 +35,7 @@ from streamsvm.compute.passes.interior_point import Interior
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.rows import Float64, Int64
-from streamsvm.solvers.cholesky import factorize_after_rounding
-from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
-from streamsvm.solvers.line_search import find_step_length
-from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
-from streamsvm.solvers.newton.priority_sampling import Sample
-from streamsvm.solvers.svm_qp import (
+from streamsvm.solvers.active_set_qp import (
     ActiveSetMethod,
     DualTerms,
     RowSpace,
@@ -50,7 +44,13 @@ from streamsvm.solvers.svm_qp import (
     space_of_sides,
     split_sides,
 )
-from streamsvm.tags import saved_as
+from streamsvm.solvers.cholesky import factorize_after_rounding
+from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
+from streamsvm.solvers.line_search import find_step_length
+from streamsvm.solvers.newton.in_memory import AllRows
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
+from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.types import (
     DUAL,
     Block,

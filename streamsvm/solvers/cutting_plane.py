@@ -40,13 +40,13 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.line_search import breakpoints_pass
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64
 from streamsvm.solvers.cholesky import solve_factorized
 from streamsvm.solvers.line_search import STEPS, SegmentSolver, SegmentState, SegmentSums
-from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, Problem
 from streamsvm.types.state import DriverOnly, Total, clear_totals, find_driver_fields
 

@@ -56,6 +56,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.sums import dual_sum, loss_sum
 from streamsvm.compute.passes.certificate import RowLoss
@@ -78,7 +79,6 @@ from streamsvm.compute.targets import lower
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import PointSums, margins_to_next, slopes_of
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
     Block,

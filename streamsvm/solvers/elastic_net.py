@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import MOST_FLOAT64_COMPONENTS
 from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
@@ -51,7 +52,6 @@ from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum, row_curvatures
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.solvers.regularizers import ElasticNet, elastic_net_value, soft_threshold
-from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
@@ -18,7 +19,6 @@ from streamsvm.compute.two_sum import two_sum
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.one_class import RowSums
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,

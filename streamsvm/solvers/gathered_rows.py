@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.errors import DataError
 from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
-from streamsvm.tags import saved_as
 from streamsvm.types import Block
 from streamsvm.types.state import Total
 

@@ -38,12 +38,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
     Block,

@@ -29,6 +29,7 @@ from typing import Annotated, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.passes.newton import squares
@@ -45,7 +46,6 @@ from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, mat
 from streamsvm.solvers.newton.priority_sampling import Sample
 from streamsvm.solvers.newton.row_products import OuterTerms, norm_terms
 from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, RowSums
-from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.passes.line_search import Line, LineSums, segment_pass
 from streamsvm.config.options import field_values
 from streamsvm.rows import Float64
-from streamsvm.tags import saved_as
 from streamsvm.types import SQUARED_NORM, Block, LinearSolution, LossRequirement, Problem, Regularizer, RowState, Solver
 from streamsvm.types.state import Total
 

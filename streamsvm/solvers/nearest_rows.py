@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.rows import Float32, Float64, Int64, Targets
-from streamsvm.tags import saved_as
 from streamsvm.types import Block
 from streamsvm.types.state import Smallest, Total, merge_states
 

@@ -49,10 +49,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
-from streamsvm.tags import saved_as
 from streamsvm.types import AnySolver, Block, Loss, Problem, Regularizer
 from streamsvm.types.problem import Bounds
 from streamsvm.types.state import Largest, Total

@@ -38,8 +38,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float64
-from streamsvm.tags import saved_as
 from streamsvm.types import AnySolver, Loss, Regularizer
 from streamsvm.types.problem import Bounds, has_box
 

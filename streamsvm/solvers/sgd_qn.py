@@ -24,6 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.sgd_qn import Counted, Moving, sgd_qn_pass
 from streamsvm.compute.passes.stochastic import Objective
@@ -39,7 +40,6 @@ from streamsvm.solvers.stochastic import (
     start_certificate,
     weight_of_last_pass,
 )
-from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
 from streamsvm.types.state import Own, Total, clear_totals, merge_states
 

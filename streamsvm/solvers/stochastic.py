@@ -28,6 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
@@ -45,7 +46,6 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.evaluation import slopes_of
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.errors import DataError, StorageError
-from streamsvm.regular import open_regular
+from streamsvm.input_files import open_regular
 from streamsvm.store.format.arrays import ArraySpec
 
 CRC_BYTES = 4

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from streamsvm.errors import DataError, MissingError, SecurityError, StorageError, quote
-from streamsvm.regular import open_regular
+from streamsvm.input_files import open_regular
 from streamsvm.store.disk_reads import is_disk_error
 
 H5Object: TypeAlias = Any

@@ -15,8 +15,8 @@ from crc32c import crc32c
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
+from streamsvm.input_files import read_whole
 from streamsvm.registry import load
-from streamsvm.regular import read_whole
 from streamsvm.rows import CSR, Dense, Rows
 from streamsvm.store.disk_reads import UnitArray, advise, pad_stop, read_range
 from streamsvm.store.format import compression, statistics

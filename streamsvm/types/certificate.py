@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamsvm.aliases import JsonObject
+from streamsvm.class_tags import saved_as
 from streamsvm.errors import DefectError, UsageError
-from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
     from streamsvm.types.problem import Problem

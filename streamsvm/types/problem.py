@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from streamsvm.aliases import Array, JsonObject, RowRecord
+from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
-from streamsvm.tags import saved_as
 
 TWO = 2
 """The number of classes that one decision value tells apart."""

@@ -153,7 +153,7 @@ class Solver(ABC, Generic[S]):
 
     One pass is ``visit`` on every block, then ``finish``; what a pass does (train, certify, try step lengths) is the
     state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough. A state
-    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.tags``): a checkpoint is its fields. Each
+    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.class_tags``): a checkpoint is its fields. Each
     field declares its role in a pass (``types.state``): what is summed up, what is only read, what only ``finish`` needs.
 
     A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``. ``part``,

@@ -79,7 +79,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def command(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     """``streamsvm`` with these arguments, to its end."""
-    code = "from streamsvm.cli import main\nif __name__ == '__main__': main()"
+    code = "from streamsvm.cli.main import main\nif __name__ == '__main__': main()"
     words: Sequence[str] = [sys.executable, "-c", code, "-q", *map(str, arguments)]
     return subprocess.run(
         words, env=environment(**more), capture_output=True, text=True, timeout=START_SECONDS, check=False

@@ -29,15 +29,15 @@ from streamsvm.engine.executor import SerialExecutor, Task
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs import calibration_scores as leave_one_out
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.options import EmbedJob
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.store import open_store

@@ -15,8 +15,8 @@ from dask.delayed import delayed
 from streamsvm.cluster import ingest_dask, predict_dask
 from streamsvm.errors import DataError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store, read_chunk
 

@@ -13,9 +13,9 @@ from distributed import Client
 from streamsvm.cluster import using
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import EvaluateResult, evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, stored
 
 MORE: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from streamsvm.cluster.executor import list_workers
 from streamsvm.engine.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tests.cluster.processes import START_SECONDS, Processes
 
 

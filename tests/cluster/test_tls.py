@@ -11,7 +11,7 @@ import dask
 import distributed  # noqa: F401  its settings are there before those of a test
 import pytest
 
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from tests.cluster.processes import Processes, command
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")

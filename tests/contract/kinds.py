@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import tag_of
 from streamsvm.losses import Logistic, Squared, SquaredHinge
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
-from streamsvm.tags import tag_of
 from streamsvm.types import SQUARED_NORM, Kind, Loss, Regularizer
 
 CLASSES = 4

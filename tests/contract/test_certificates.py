@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 from scipy.spatial.distance import cdist
 
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.jobs.fit.certify import status_of
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.types import Status

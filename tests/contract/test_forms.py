@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm.cli import cli
-from streamsvm.config.job_file import format_command as command_of
+from streamsvm.cli.main import cli
+from streamsvm.config.settings import format_command as command_of
 from streamsvm.errors import InterruptedRun
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.types import Status
 from tests.axes import each_value
 from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, rows_of, stored

@@ -16,7 +16,7 @@ import pytest
 
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach

@@ -14,7 +14,7 @@ from streamsvm import model as models
 from streamsvm.compute.kernel_values import expansion
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import summary
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES

@@ -16,7 +16,7 @@ from streamsvm.config.options import options_of
 from streamsvm.errors import InterruptedRun, StreamSVMError
 from streamsvm.jobs.apply.decision_values import decisions_of
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from streamsvm.engine.fit_state import Run, Training
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.engine.training import Run, Training
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.embed.landmarks import make_map
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan, with_map
 from streamsvm.kernels import RBF, Sigmoid
 from streamsvm.losses import LOSSES

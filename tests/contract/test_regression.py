@@ -10,12 +10,12 @@ import pytest
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.model.measures import RMSE, MeasureCounts, PredictionTask

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.fit_state import Training
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.engine.training import Training
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense

@@ -20,15 +20,15 @@ from streamsvm.engine import partition
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.common_options import EmbedJob, SynthJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.options import EmbedJob, SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS

@@ -15,19 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.config.units import percent
 from streamsvm.display.page import build_page
 from streamsvm.display.read_record import read_run
 from streamsvm.errors import DataError, ExistsError, MissingError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.common_options import ReportJob, SynthJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import ReportJob, SynthJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.report import report
 from streamsvm.jobs.synth import synth
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from tests.axes import each_value
 

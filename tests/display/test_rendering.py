@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.common_options import ReportJob, SynthJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import ReportJob, SynthJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.report import report
 from streamsvm.jobs.synth import synth
 from tools.pages import render

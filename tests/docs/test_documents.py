@@ -20,7 +20,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from streamsvm import cli
+from streamsvm.cli import main as cli
 from tools import generate
 from tools.pages import front_chart
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import streamsvm as sv
-from streamsvm.api.commands import COMMANDS
+from streamsvm.api.functions import COMMANDS
 from tests.api.test_functions import table
 
 FIRST = ("synth", "ingest", "fit", "evaluate")

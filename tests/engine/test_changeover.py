@@ -14,7 +14,7 @@ from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tests.stopping import stopping
 
 KINDS: dict[str, dict[str, Any]] = {

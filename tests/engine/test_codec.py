@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.class_tags import class_of, saved_as
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.errors import StreamSVMError
 from streamsvm.losses import Huber
 from streamsvm.rows import Dense
-from streamsvm.tags import class_of, saved_as
 
 
 @dataclass

@@ -19,7 +19,7 @@ from streamsvm.engine.partition import contiguous_groups, round_robin_groups
 from streamsvm.engine.row_state import GroupStateFiles, Versions
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.validate import open_training_store
 from streamsvm.model import load
 from streamsvm.rows import Dense

@@ -10,17 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.executor import (
-    Joins,
-    JoinTree,
-    PartSpan,
-    SerialExecutor,
-    Task,
-    ThreadExecutor,
-    ignore_progress,
-    spans_of,
-)
-from streamsvm.engine.partition import tree_reduce
+from streamsvm.engine.executor import Joins, SerialExecutor, Task, ThreadExecutor, ignore_progress
+from streamsvm.engine.join_tree import JoinTree, PartSpan, spans_of, tree_reduce
 
 
 def join(one: str, other: str) -> str:

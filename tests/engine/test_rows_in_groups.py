@@ -21,7 +21,7 @@ from streamsvm.engine.evaluation import (
 )
 from streamsvm.engine.row_state import RowStates
 from streamsvm.features.scaling import Raw
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest

@@ -13,7 +13,7 @@ import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
 import streamsvm as sv
-from streamsvm.cli import main
+from streamsvm.cli.main import main
 from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine import signals
 from streamsvm.jobs.fit import certify

@@ -11,8 +11,8 @@ import numpy as np
 from streamsvm.engine import partition
 from streamsvm.jobs.fit import driver as fitting
 from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.solvers import SOLVERS
 from streamsvm.store.format.manifest import JOURNAL_FILE

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from streamsvm.jobs.apply.job import PredictJob
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk

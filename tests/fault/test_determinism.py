@@ -19,11 +19,11 @@ from threadpoolctl import threadpool_limits
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import model_paths
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.problems import resolve_costs
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import open_store
@@ -116,7 +116,7 @@ def solution_of(job: FitJob, store: Any) -> bytes:
 OTHER_PROCESS = """
 import json, sys
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 for settings in json.loads(sys.argv[1]):
     fit(FitJob(**settings))
 """

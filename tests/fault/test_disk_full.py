@@ -17,14 +17,14 @@ import pytest
 from streamsvm import durable
 from streamsvm.engine import checkpoint
 from streamsvm.errors import ConfigError, StorageError
-from streamsvm.jobs.apply.job import PredictJob
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
+from streamsvm.jobs.common_options import EmbedJob, SynthJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.options import EmbedJob, SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.model import load
 from streamsvm.store import open_store
@@ -133,7 +133,7 @@ def test_disk_full_no_more_files_than_the_disk_has_room_for(disk: Disk, source: 
 LIMITED = """
 import resource, signal, sys
 sys.dont_write_bytecode = True  # Python would cut the bytecode of our modules short and believe it ever after
-from streamsvm.cli import main
+from streamsvm.cli.main import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.argv = ["streamsvm", "-q", "ingest", sys.argv[1], sys.argv[2], "--label", "y", "--chunk", "8192"]

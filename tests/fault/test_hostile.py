@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from streamsvm.config.job_file import check, read_file
+from streamsvm.config.settings import check, read_file
 from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from tests.fault.golden import fit_job, fitted, ingested, placed
 from tests.fault.test_models import Canary

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import DataError, MissingError
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.inspect import verify
-from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.store import open_store
 from streamsvm.store.format.manifest import JOURNAL_FILE

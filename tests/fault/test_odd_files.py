@@ -14,17 +14,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamsvm.config.job_file import read_file
+from streamsvm.config.settings import read_file
 from streamsvm.display.read_record import read_run
 from streamsvm.errors import BudgetError, DataError, MissingError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.job import PredictJob
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import info, verify
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm import cli
+from streamsvm.cli import main as cli
 from tests.fault.golden import ingested, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]

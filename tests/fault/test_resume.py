@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm import durable
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.durable import write_file
 from streamsvm.engine import checkpoint
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import GENERATIONS, CheckpointDirectory, Decoder, Encoder
 from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.kernel import frank_wolfe, smo
 from streamsvm.solvers.newton import row_products as rows_in_memory

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from tests.fault.golden import digest_of, ingested, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -331,7 +331,7 @@ def planted(*values, **more):
     os.kill(os.getpid(), signal.SIGTERM)
     return found
 setattr(module, name, planted)
-from streamsvm.cli import main
+from streamsvm.cli.main import main
 main()
 """
 """The program, that gets SIGTERM when a function has returned."""

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamsvm import durable
 from streamsvm.errors import DataError, ExistsError, MissingError, StreamSVMError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import verify
 from streamsvm.store import open_store, read_chunk

@@ -12,7 +12,7 @@ from streamsvm import model as models
 from streamsvm.features.scaling import Raw, Standardized, center, fit_standardization
 from streamsvm.jobs.embed.plan import build_kernel
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of

@@ -23,7 +23,7 @@ import pytest
 import scipy.sparse as sp
 
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create
 

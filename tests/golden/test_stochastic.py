@@ -12,7 +12,7 @@ from sklearn.datasets import load_svmlight_file
 
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR
 from streamsvm.store.views import MemoryStore

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.evaluation import margins_apart
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.fit_state import Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.certify import certify, row_weights, status_of, sum_of_terms

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, path_names, run_folder
 from streamsvm.model import load
 from streamsvm.types import Status

@@ -22,11 +22,11 @@ from streamsvm.errors import DataError, ExistsError, InterruptedRun, StorageErro
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
 from streamsvm.jobs import inspect
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed import plan
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import EmbedJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.locks import hold_lock
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
@@ -148,7 +148,7 @@ def test_embed_one_writer_at_a_time(dense, tmp_path):
 
 KILLED = """
 import os, signal, sys, json
-from streamsvm.jobs.options import EmbedJob
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.store.write.writer import StoreWriter
 job = EmbedJob(**json.loads(sys.argv[1]))
@@ -193,7 +193,7 @@ EARLY = """
 import os, signal, sys, json
 from streamsvm import durable
 from streamsvm.jobs.embed import build
-from streamsvm.jobs.options import EmbedJob
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,12 +14,12 @@ from streamsvm.display.terminal import Lines
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import InterruptedRun
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit import solver_choice
 from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory
 from streamsvm.jobs.fit.fallback import STALL_PASSES, plan_fallback, plan_finer_features
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store

@@ -17,15 +17,15 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import streamsvm as sv
 from streamsvm import model as models
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.errors import DataError, ExistsError
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit import driver
 from streamsvm.jobs.fit.driver import FitResult, finish_exactly, fit, fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.options import EmbedJob
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune, tune_in_memory
 from streamsvm.model import load
 from streamsvm.rows import Dense

@@ -16,7 +16,7 @@ import zarr
 from click.testing import CliRunner, Result
 
 import streamsvm as sv
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from tests.tables import NAMES, passengers, write_csv
 
 LATE = 60 * 10**9

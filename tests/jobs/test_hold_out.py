@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.jobs.ingest.hold_out import HoldOut
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import in_layout
 from streamsvm.store import open_store, read_chunk

@@ -13,7 +13,7 @@ import pytest
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.ingest.hold_out import HoldOut
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import in_layout
 from streamsvm.schedule import budget

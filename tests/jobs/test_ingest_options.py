@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError, MissingError, StreamSVMError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR, Dense, in_layout
 from streamsvm.store import open_store, read_chunk

@@ -14,10 +14,10 @@ from streamsvm.cli.show import describe_model
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.inspect import model_facts
 from tests.fault.test_determinism import bits_of

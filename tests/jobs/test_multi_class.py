@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 
 import streamsvm as sv
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.model import load
 from streamsvm.rows import Dense

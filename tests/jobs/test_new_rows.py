@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamsvm.errors import DataError, ExistsError, UsageError
-from streamsvm.jobs.apply.job import PredictJob
+from streamsvm.jobs.apply.options import PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from tests.tables import NAMES, ROWS, passengers, write_csv
 

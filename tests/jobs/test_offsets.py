@@ -19,16 +19,16 @@ from sklearn.svm import LinearSVC, OneClassSVM
 
 import streamsvm as sv
 from streamsvm import model as models
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.sklearn import StreamOneClassSVM
 from streamsvm.store import open_store

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.store import create
 from streamsvm.store.format.labels import REST

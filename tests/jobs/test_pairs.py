@@ -13,11 +13,11 @@ from sklearn.svm import SVC, LinearSVC
 
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.metrics import ModelEvaluation
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.model import Model, load, predict_codes
 from streamsvm.rows import Dense
 from streamsvm.solvers.newton.solver import Newton

@@ -20,7 +20,7 @@ import streamsvm as sv
 from streamsvm.engine.checkpoint import Saved
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit import resume
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import check_cost, resolve_costs
 from streamsvm.rows import Dense

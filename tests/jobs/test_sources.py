@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.errors import UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.store import open_store
 

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from sklearn.metrics import f1_score, precision_recall_curve
 
 import streamsvm as sv
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.model import Model, load
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC

@@ -19,9 +19,9 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun, UsageError
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.tune import run as module
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines
 from streamsvm.jobs.tune.run import plan_cell, tune, tune_in_memory
 from streamsvm.rows import Dense

@@ -12,9 +12,9 @@ import pytest
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.validate import draw_chunks, open_training_store
 from streamsvm.model import load

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.fit.resume import identity_of, refuse_other
 from streamsvm.rows import Dense

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS

@@ -15,7 +15,7 @@ from sklearn import metrics as reference
 from streamsvm.calibration.reliability import read_as_log_odds
 from streamsvm.calibration.scores import count_scores
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.options import SCORES, THRESHOLDS
+from streamsvm.jobs.common_options import SCORES, THRESHOLDS
 from streamsvm.model.measures import (
     LABELS,
     MEASURES,

@@ -13,7 +13,7 @@ from liblinear import liblinearutil
 from libsvm import svmutil
 
 import streamsvm as sv
-from streamsvm import cli
+from streamsvm.cli import main as cli
 from streamsvm.features.expansion import Expansion
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Dense

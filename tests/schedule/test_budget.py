@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget, machine

@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC, NuSVC
 import streamsvm as sv
 from streamsvm.config.options import options_of
 from streamsvm.errors import UsageError
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.sklearn import StreamSVC
 from streamsvm.sklearn.base import OPTION
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.training import steps_between
+from streamsvm.engine.fit_state import steps_between
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, Rows, row_count, row_slice
 from streamsvm.types import Block, Certificate, Problem

@@ -20,7 +20,7 @@ import streamsvm as sv
 from streamsvm.compute.passes.smo import smo
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kernels import RBF, Linear, Sigmoid
 from streamsvm.losses import LOSSES, EpsilonInsensitive, Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Reach

@@ -18,7 +18,7 @@ from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge

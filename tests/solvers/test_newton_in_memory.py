@@ -16,10 +16,10 @@ from streamsvm.compute import threading
 from streamsvm.compute.passes import interior_point as interior_passes
 from streamsvm.compute.passes import rows_in_memory as passes
 from streamsvm.engine.checkpoint import Decoder, Encoder
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows

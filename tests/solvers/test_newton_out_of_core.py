@@ -14,10 +14,10 @@ import scipy.sparse
 
 import streamsvm as sv
 from streamsvm.engine.checkpoint import Decoder, Encoder
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.solvers.newton.in_memory import AllRows

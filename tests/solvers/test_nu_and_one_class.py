@@ -11,7 +11,7 @@ from sklearn.svm import NuSVC
 
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point_out_of_core import InteriorPoint

@@ -13,7 +13,7 @@ import pytest
 from streamsvm.compute.kernel_values.rounding import DOUBLE, error_of
 from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kernels import RBF, Polynomial
 from streamsvm.losses import (
     EpsilonInsensitive,

@@ -21,7 +21,7 @@ import zstandard
 
 import streamsvm as sv
 from streamsvm.errors import BudgetError, DataError, SecurityError, StreamSVMError, UsageError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.store import open_store, read_chunk

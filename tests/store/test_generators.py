@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import ExistsError, UsageError
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store import open_store, read_chunk

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import streamsvm as sv
-from streamsvm import cli
+from streamsvm.cli import main as cli
 
 LAKES = {
     "Delta": "_delta_log/00000000000000000000.json",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import DataError
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.store import disk_reads, open_store, read_chunk
 from streamsvm.store.disk_reads import ALIGNED, read_past_cache

@@ -15,7 +15,7 @@ import zarr
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm.cli import cli
+from streamsvm.cli.main import cli
 from streamsvm.errors import DataError
 from tests.axes import each_value
 

@@ -23,9 +23,9 @@ from typing import Any
 from distributed import Client
 
 from streamsvm.cluster import using
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.synth import synth
 from tools.measure.datasets import load, stored
 from tools.measure.harness import REPOSITORY, Row, arguments, show

@@ -30,7 +30,7 @@ import json, sys, time
 import numpy as np
 import scipy.sparse as sp
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import CSR, Dense
 store, test, model, loss, C, gamma, tolerance, memory, most, seconds, dense = sys.argv[1:]
 settings = dict(kernel="rbf", gamma=float(gamma), memory=int(memory) << 20, overwrite=True, loss=loss)

@@ -29,7 +29,7 @@ import scipy.linalg  # noqa: F401  before its BLAS is limited
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.fit.driver import local_loop
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR
 from streamsvm.schedule.stream import Stream, visits

@@ -85,7 +85,7 @@ def reference(task: Task) -> None:
 
 def train(task: Task, tolerance: float) -> None:
     from streamsvm.jobs.fit.driver import local_loop
-    from streamsvm.jobs.fit.job import FitJob
+    from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.store import open_store
     from streamsvm.types import Stop

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.stats import theilslopes
 
 import streamsvm as sv
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.solvers import SOLVERS
 from tools.measure.harness import SAMPLE_SECONDS, Row, anonymous_bytes, hardware, print_table, scratch

@@ -22,9 +22,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import streamsvm as sv
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import Dense
 from tools.measure import datasets
@@ -108,7 +108,7 @@ def susy(options: Any, directory: Path) -> list[Row]:
 FITTED = """
 import json, sys, time
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 job = FitJob(**json.loads(sys.argv[1]))
 cpu, wall = time.process_time(), time.perf_counter()
 training = fit(job).training

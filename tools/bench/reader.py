@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.schedule.stream import Stream, visits
 from streamsvm.store import open_store, read_chunk

@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.jobs.options import SynthJob
+from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from tools.measure.datasets import load, stored
 from tools.measure.harness import REPOSITORY, Row, arguments, scratch, show

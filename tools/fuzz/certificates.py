@@ -41,7 +41,7 @@ from streamsvm.errors import ConfigError, DataError, InterruptedRun, StreamSVMEr
 from streamsvm.features.nystrom import Embedded, Nystrom
 from streamsvm.features.scaling import Standardized
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.rows import CSR, Dense
 from streamsvm.solvers import SOLVERS, losses_of

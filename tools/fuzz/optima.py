@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.driver import fit_in_memory
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import is_least_squares
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of

@@ -47,12 +47,12 @@ from safetensors.numpy import save
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.cli.commands import build_job, get_command
-from streamsvm.config.job_file import STEPS, check, read_file
 from streamsvm.config.options import Field
+from streamsvm.config.settings import STEPS, check, read_file
 from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.files import fit_files
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.inspect import info
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store, read_chunk

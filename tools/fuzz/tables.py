@@ -16,7 +16,7 @@ import pandas as pd
 
 from streamsvm.cluster import ingest_dask
 from streamsvm.errors import StreamSVMError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import Dense
 from streamsvm.store import open_store, read_chunk

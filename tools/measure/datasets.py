@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.common_options import SynthJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store

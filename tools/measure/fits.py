@@ -13,9 +13,9 @@ import numpy as np
 
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import FitLoop, RunSettings
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.common_options import KernelOptions
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.options import KernelOptions
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Stop, silent
 from tools.measure.datasets import Data, Split, rows_of

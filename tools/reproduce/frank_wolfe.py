@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tools.measure.datasets import Split, rows_of, split, stored
 from tools.measure.harness import Row, arguments, hardware, scratch
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from tools.measure.datasets import Data, covtype, load, stored
 from tools.measure.fits import cpu_of
 from tools.measure.harness import Row, arguments, scratch, show

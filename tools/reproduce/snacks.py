@@ -24,12 +24,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines
 from streamsvm.jobs.tune.run import tune
 from streamsvm.store import open_store

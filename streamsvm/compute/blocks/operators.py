@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute import freed_memory, threading
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.compiled import compiled
@@ -48,7 +49,6 @@ from streamsvm.rows import (
     row_stack,
     row_where,
 )
-from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.kernel_matrix import Points

@@ -14,12 +14,12 @@ import numpy as np
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
-from streamsvm.tags import saved_as
 
 CONVERTED_ROWS = 512
 """Rows that are float64 at a time."""

@@ -25,10 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
-from streamsvm.tags import saved_as
 
 FLAT = 1e-15
 

@@ -29,13 +29,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.passes.rows_in_memory import RowTerms
 from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64
-from streamsvm.tags import saved_as
 
 LEAST = 1e-150
 """The least dual variable: its square is a number too."""

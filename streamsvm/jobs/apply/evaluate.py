@@ -25,7 +25,6 @@ from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import quote
 from streamsvm.jobs import JobResult, format_value
-from streamsvm.jobs.apply.job import EvaluateJob
 from streamsvm.jobs.apply.metrics import (
     Accumulator,
     Evaluation,
@@ -38,6 +37,7 @@ from streamsvm.jobs.apply.metrics import (
     merge_accumulators,
     wilson_interval,
 )
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import (
     ApplyWork,

@@ -25,7 +25,7 @@ from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.apply.job import PROBABILITY, PredictJob
+from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
     RowBatch,

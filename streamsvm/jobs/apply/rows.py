@@ -23,10 +23,10 @@ from streamsvm.engine.executor import AHEAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
-from streamsvm.jobs.apply.job import EvaluateJob, PredictJob
+from streamsvm.input_files import is_folder
+from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
-from streamsvm.regular import is_folder
 from streamsvm.rows import CSR, Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan

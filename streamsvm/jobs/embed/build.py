@@ -36,19 +36,22 @@ from streamsvm.compute import threading
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.kernel_matrix import Points
 from streamsvm.compute.threading import end_all, start_all
-from streamsvm.config.job_file import format_command
+from streamsvm.config.settings import format_command
 from streamsvm.config.units import mib
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.engine.stores import StoreReference, build_part, chunks_of, part_path, reference_to
+from streamsvm.engine.store_parts import build_part, chunks_of, part_path
+from streamsvm.engine.store_reference import StoreReference, reference_to
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError
 from streamsvm.features.landmarks import draw_uniform_rows
 from streamsvm.features.mapfile import FILE as MAP
 from streamsvm.features.mapfile import read_map, write_map
 from streamsvm.features.nystrom import Nystrom, Projection, part_rows
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling
+from streamsvm.input_files import read_whole
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.landmarks import draw_landmarks, iterate_chosen
 from streamsvm.jobs.embed.plan import (
     DTYPES,
@@ -58,10 +61,8 @@ from streamsvm.jobs.embed.plan import (
     pieces_term,
     request_features,
 )
-from streamsvm.jobs.options import EmbedJob
 from streamsvm.locks import hold_lock
 from streamsvm.outputs import EMBEDDING, PARTS, Output, claim, output_path
-from streamsvm.regular import read_whole
 from streamsvm.rows import Dense, Float32, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan

@@ -23,9 +23,9 @@ from streamsvm.config.units import mib
 from streamsvm.engine.executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, center
-from streamsvm.jobs.options import EmbedJob, KernelOptions
+from streamsvm.input_files import is_file
+from streamsvm.jobs.common_options import EmbedJob, KernelOptions
 from streamsvm.kernels import KERNELS
-from streamsvm.regular import is_file
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.store.sources.offsets import offsets_of_store
@@ -34,7 +34,7 @@ from streamsvm.types import Kernel, Layout, Store, Term
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.kernel_matrix import Points
     from streamsvm.features.nystrom import Projection
-    from streamsvm.jobs.fit.job import FitJob
+    from streamsvm.jobs.fit.options import FitJob
 
 
 DISK, FLY, AUTO = "disk", "fly", "auto"

@@ -13,9 +13,9 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.jobs import JobResult
+from streamsvm.jobs.common_options import LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, ExportJob
 from streamsvm.jobs.export.onnx import write_onnx
 from streamsvm.jobs.export.sql import write_sql
-from streamsvm.jobs.options import LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, ExportJob
 from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
 from streamsvm.outputs import (

@@ -43,7 +43,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.engine.block import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, margins_apart
-from streamsvm.engine.training import RowNumbers, Run, Training
+from streamsvm.engine.fit_state import RowNumbers, Run, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.plan import Plan

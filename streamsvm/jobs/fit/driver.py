@@ -35,17 +35,17 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.compile_clock import CLOCK
-from streamsvm.config.job_file import format_command
 from streamsvm.config.options import Checked
+from streamsvm.config.settings import format_command
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
 from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
+from streamsvm.engine.fit_state import Training
 from streamsvm.engine.groups import GroupFit, Work, fit_groups, local_trainer
 from streamsvm.engine.loop import FitLoop, RunSettings, end_fit
 from streamsvm.engine.row_state import DriverState, GroupStateFiles
-from streamsvm.engine.stores import StoreGuard, reference_to
-from streamsvm.engine.training import Training
+from streamsvm.engine.store_reference import StoreGuard, reference_to
 from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult
@@ -75,7 +75,6 @@ from streamsvm.jobs.fit.fallback import (
     plan_fallback,
     plan_finer_features,
 )
-from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import (
     explain_missing_certificate,
     idle_settings,
@@ -87,6 +86,7 @@ from streamsvm.jobs.fit.notices import (
     threshold_notice,
     unscaled_notice,
 )
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import (
     EVENTS,
     list_outputs,
@@ -561,7 +561,7 @@ def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
         durable.make_directory(directory)
     if context.executor is None:
         return local_loop(context.job, seen, plan, directory, context.report)
-    from streamsvm.engine.distributed import DistributedTrainer
+    from streamsvm.engine.cluster_loop import DistributedTrainer
 
     return DistributedTrainer(_group_fit(context.job, plan, seen, directory), context.executor, context.report)
 

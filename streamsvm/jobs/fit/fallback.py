@@ -32,8 +32,8 @@ from itertools import accumulate
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
-from streamsvm.engine.training import Training
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.engine.fit_state import Training
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import ROOM, Plan, plan_with, start_where_ended, with_map
 from streamsvm.solvers.interior_point_multinomial import WORK, step_work
 from streamsvm.solvers.stalling import has_stalled

@@ -24,23 +24,23 @@ from typing import NamedTuple
 
 from streamsvm import __version__
 from streamsvm.aliases import JsonObject
-from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values, options_of
+from streamsvm.config.settings import format_command
 from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import DataError, ExistsError, StreamSVMError, UsageError, quote
+from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.job import EvaluateJob
+from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.fit.driver import FitResult, fit
-from streamsvm.jobs.fit.job import ERROR, HELD_OUT, INDICATOR, NO_PAGE, SKIP, FitFilesJob, FitJob
+from streamsvm.jobs.fit.options import ERROR, HELD_OUT, INDICATOR, NO_PAGE, SKIP, FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import path_names
-from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
+from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
-from streamsvm.regular import is_folder, is_there
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import SKIPPED

@@ -9,12 +9,12 @@ from pathlib import Path
 from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
+from streamsvm.input_files import is_folder
 from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import describe_task, warm_start_terms
 from streamsvm.model.measures import MEASURES, RANKS, choose_measure
-from streamsvm.regular import is_folder
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.machine import count_wanted_threads

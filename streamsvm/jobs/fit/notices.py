@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from streamsvm.config.options import build, field_values
 from streamsvm.config.units import percent
-from streamsvm.engine.training import Training
+from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
+from streamsvm.jobs.common_options import CRAMMER_SINGER
 from streamsvm.jobs.embed.plan import FLY
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.fit.problems import effective_nu, finds_C_by_nu
 from streamsvm.jobs.fit.solver_choice import solver_settings
-from streamsvm.jobs.options import CRAMMER_SINGER
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.model.measures import parse_measure

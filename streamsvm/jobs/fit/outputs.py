@@ -22,19 +22,19 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.training import Run, Training
+from streamsvm.engine.fit_state import Run, Training
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.input_files import is_file, open_regular
 from streamsvm.jobs.embed.plan import parameters_of
-from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.notices import not_calibrated
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.jobs.fit.resume import FREE, MANAGEMENT
 from streamsvm.jobs.fit.validate import best_cost, validation_facts
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model, load
 from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
-from streamsvm.regular import is_file, open_regular
 from streamsvm.rows import Float64, row_stack
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key

@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
-from streamsvm.engine.training import Training
+from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized, choose_scaling, typical_reach
 from streamsvm.jobs.embed.plan import (
@@ -37,14 +37,15 @@ from streamsvm.jobs.embed.plan import (
     undo_column_offsets,
     wants_landmarks,
 )
-from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import fit_to_memory, most_landmarks, remedy_for
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import (
     bias_value,
     build_problems,
     describe_task,
     effective_nu,
     start_from_model,
+    target_center,
     undo_offsets,
 )
 from streamsvm.jobs.fit.solver_choice import (
@@ -54,7 +55,6 @@ from streamsvm.jobs.fit.solver_choice import (
     choose_solver,
     is_short_of_rows,
     make_exact_kernel,
-    target_center,
 )
 from streamsvm.model import Model, load
 from streamsvm.model.measures import (

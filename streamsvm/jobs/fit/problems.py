@@ -32,9 +32,9 @@ import numpy as np
 from streamsvm.config.options import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.common_options import CRAMMER_SINGER, NU, OVO
 from streamsvm.jobs.embed.plan import wants_landmarks
-from streamsvm.jobs.fit.job import FitJob
-from streamsvm.jobs.options import CRAMMER_SINGER, NU, OVO
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES, Logistic, threshold
 from streamsvm.model.measures import PredictionTask
 from streamsvm.model.model import LINEAR, Model
@@ -43,7 +43,7 @@ from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
-from streamsvm.store.format.labels import REST, sort_key
+from streamsvm.store.format.labels import REST, TARGET, sort_key
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import SQUARED_NORM, AnySolver, Kind, Layout, Loss, Problem, Regularizer, Store, Term
 from streamsvm.types.problem import TWO, has_box
@@ -443,3 +443,8 @@ def digest_warm_start(problems: list[Problem]) -> str | None:
     """Return the sha256 of all weights to start from, which a resumed run must share; None without a warm start."""
     weights = [p.warm for p in problems if p.warm is not None]
     return hashlib.sha256(np.array(weights).tobytes()).hexdigest() if weights else None
+
+
+def target_center(solver: AnySolver, store: Store) -> float:
+    """Return what is subtracted from targets: their mean, where the intercept is free and the store knows it; else 0."""
+    return float(store.facts[TARGET]["mean"]) if solver.free_bias and TARGET in store.facts else 0.0

@@ -19,7 +19,7 @@ from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan, state_choices
 from streamsvm.jobs.fit.problems import digest_warm_start
 from streamsvm.schedule import budget

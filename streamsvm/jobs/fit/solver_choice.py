@@ -26,10 +26,10 @@ from streamsvm.config.options import build
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.common_options import OVO
 from streamsvm.jobs.embed.plan import NystromRequest, build_kernel, landmark_count, wants_landmarks
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import bias_value
-from streamsvm.jobs.options import OVO
 from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
@@ -38,7 +38,6 @@ from streamsvm.solvers.newton.preconditioner import most_explicit
 from streamsvm.solvers.newton.priority_sampling import least_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.problem_kinds import OneAgainstRest
-from streamsvm.store.format.labels import TARGET
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
 
 SAMPLED_COLUMNS = 1500
@@ -208,8 +207,3 @@ def make_exact_kernel(job: FitJob, solver: AnySolver, store: Store, inner: Raw |
         hint = "leave out the bias, or use the squared hinge"
         raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
     return build_kernel(job.kernel, job.kernel_options, str(job.gamma), store, inner)
-
-
-def target_center(solver: AnySolver, store: Store) -> float:
-    """Return what is subtracted from targets: their mean, where the intercept is free and the store knows it; else 0."""
-    return float(store.facts[TARGET]["mean"]) if solver.free_bias and TARGET in store.facts else 0.0

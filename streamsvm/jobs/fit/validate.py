@@ -17,15 +17,16 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task, local_executor
+from streamsvm.engine.fit_state import Training
 from streamsvm.engine.loop import FitLoop
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
-from streamsvm.engine.stores import OpenedStore, StoreReference, reference_to
-from streamsvm.engine.training import Training
+from streamsvm.engine.store_reference import OpenedStore, StoreReference, reference_to
 from streamsvm.errors import UsageError
+from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
 from streamsvm.jobs.calibrate import ChosenThreshold, choose_threshold, loss_probabilities
 from streamsvm.jobs.embed.plan import wants_landmarks
-from streamsvm.jobs.fit.job import FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, fold_rows
 from streamsvm.model import Model
 from streamsvm.model.measures import (
@@ -37,7 +38,6 @@ from streamsvm.model.measures import (
     MeasureCounts,
     says_nothing,
 )
-from streamsvm.regular import is_folder, is_there
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.solvers.evaluation import WeightEvaluation

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.config.job_file import format_command
+from streamsvm.config.settings import format_command
 from streamsvm.display.terminal import align_columns
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError, printable, quote
+from streamsvm.input_files import is_folder, is_there, open_regular
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
-from streamsvm.regular import is_folder, is_there, open_regular
 from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import BAD_LINES
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task
-from streamsvm.engine.stores import build_part, chunks_of, part_path
+from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.store.format.labels import Census, Numbers, labels_from
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.store.sources.files import with_rows

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, ByName
 from streamsvm.errors import UsageError
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
 from streamsvm.locks import scratch_beside, sweep_beside

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.without_effect import other_formats
 from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
 from streamsvm.store import open_store, read_chunk

@@ -20,8 +20,8 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
-from streamsvm.config.job_file import format_command
 from streamsvm.config.options import options_of
+from streamsvm.config.settings import format_command
 from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.signals import current, defer_signals
@@ -29,8 +29,8 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.hold_out import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
-from streamsvm.jobs.ingest.job import CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
+from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.jobs.tune.job import LossWeight
+from streamsvm.jobs.tune.options import LossWeight
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
 

@@ -31,24 +31,25 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
-from streamsvm.config.job_file import format_command
 from streamsvm.config.options import field_values
+from streamsvm.config.settings import format_command
 from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine.fit_state import Run
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.engine.training import Run
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.input_files import read_whole
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.fit.certify import check_finite
-from streamsvm.jobs.fit.job import FitJob
 from streamsvm.jobs.fit.memory import plan_memory
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import build_expansion
 from streamsvm.jobs.fit.plan import (
     EVENLY_DRAWN,
@@ -63,7 +64,7 @@ from streamsvm.jobs.fit.problems import check_cost, describe_task
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.run_record import frequent_classes, machine
-from streamsvm.jobs.tune.job import TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
 from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
@@ -77,7 +78,6 @@ from streamsvm.model.measures import (
     says_nothing,
 )
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
-from streamsvm.regular import read_whole
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan

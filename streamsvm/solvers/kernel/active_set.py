@@ -1,7 +1,7 @@
 """The active set method for the kernel machine with a free bias, SVM-QP: few rows, their Gram matrix in memory, exact.
 
 The first pass gathers the rows. When it ends, pairs of rows are optimized to about the optimum
-(``compute.passes.smo``), and rows are exchanged from there on (``svm_qp``). P and D are those of the rows
+(``compute.passes.smo``), and rows are exchanged from there on (``active_set_qp``). P and D are those of the rows
 gathered, in the arithmetic of certificates (``kernel/rounding.py``); the second pass writes the dual variables to their
 rows.
 """
@@ -14,15 +14,12 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
 from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
-from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
-from streamsvm.solvers.kernel.pool import Form, no_support_error
-from streamsvm.solvers.kernel.rounding import bound_rounding, certified_form, choose_form, error_of_values, extend_reach
-from streamsvm.solvers.kernel.smo import Interval, solve_box, system_bytes
-from streamsvm.solvers.svm_qp import (
+from streamsvm.solvers.active_set_qp import (
     ActiveSetMethod,
     DualTerms,
     GramSpace,
@@ -31,7 +28,10 @@ from streamsvm.solvers.svm_qp import (
     space_of_sides,
     split_sides,
 )
-from streamsvm.tags import saved_as
+from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
+from streamsvm.solvers.kernel.pool import Form, no_support_error
+from streamsvm.solvers.kernel.rounding import bound_rounding, certified_form, choose_form, error_of_values, extend_reach
+from streamsvm.solvers.kernel.smo import Interval, solve_box, system_bytes
 from streamsvm.types import (
     DUAL,
     Block,

@@ -38,6 +38,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
 from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
@@ -98,7 +99,6 @@ from streamsvm.solvers.kernel.smo import (
     working_size,
 )
 from streamsvm.solvers.stalling import has_stalled
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     DUAL,
     Block,

@@ -32,6 +32,7 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
 from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
@@ -57,7 +58,6 @@ from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState, Target
-from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 MIN_CACHE = 8 << 20

@@ -33,6 +33,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
@@ -71,7 +72,6 @@ from streamsvm.solvers.kernel.rounding import (
 )
 from streamsvm.solvers.kernel.smo import is_late, recompute_gradient
 from streamsvm.solvers.stalling import has_stalled
-from streamsvm.tags import saved_as
 from streamsvm.types import (
     Block,
     Certificate,

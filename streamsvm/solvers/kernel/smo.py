@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.aliases import Array
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
 from streamsvm.compute.kernel_values.rounding import SINGLE
@@ -43,7 +44,6 @@ from streamsvm.compute.passes.smo import smo
 from streamsvm.compute.threading import in_strips
 from streamsvm.rows import CSR, Float64, Int64, Rows
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, row_violations, select_rows, violation, worst_rows
-from streamsvm.tags import saved_as
 
 LEVEL_RATIO = 8
 """A level has at most this many times the rows of the one below."""

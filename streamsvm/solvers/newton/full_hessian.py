@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.rows import Float64
@@ -39,7 +40,6 @@ from streamsvm.solvers.newton.trust_region import (
     model_of_stored_rows,
     polish_dual,
 )
-from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 MOST_COMPONENTS = 128

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.interior_point import Interior, value_pass
 from streamsvm.compute.passes.newton import slopes_pass, trial_pass
@@ -52,7 +53,7 @@ from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import CSR, Float64
 from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
-from streamsvm.solvers.newton.coordinate_descent import (
+from streamsvm.solvers.newton.dual_and_proximal_descent import (
     CoordinateDescent,
     DescentState,
     ProximalDescent,
@@ -62,7 +63,6 @@ from streamsvm.solvers.newton.coordinate_descent import (
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.solvers.newton.row_products import NO_DUAL_POINT, DualValue, MemoryRows, OuterTerms, find_rare_columns
-from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import has_box
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.aliases import RowRecord
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import arrays_of, form_rows
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
 from streamsvm.solvers.newton.preconditioner import most_explicit
-from streamsvm.tags import saved_as
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import Smallest, Total, merge_states
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.passes.newton import squares
 from streamsvm.losses import round_corners
@@ -26,7 +27,6 @@ from streamsvm.solvers.newton.trust_region import (
     next_damping,
     smoothing_of,
 )
-from streamsvm.tags import saved_as
 from streamsvm.types import Problem
 
 DECREASE_SHARE, LEAST_GAP_SHARE = 0.1, 3e-4

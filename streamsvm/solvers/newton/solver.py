@@ -37,6 +37,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
 from streamsvm.compute.passes.newton import squares
@@ -45,7 +46,7 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_to_sum, block_hessian, slopes_at
-from streamsvm.solvers.newton.coordinate_descent import most_full
+from streamsvm.solvers.newton.dual_and_proximal_descent import most_full
 from streamsvm.solvers.newton.full_hessian import (
     FullHessianSteps,
     exact_sample_rows,
@@ -79,7 +80,6 @@ from streamsvm.solvers.newton.trust_region import (
     polish_dual,
 )
 from streamsvm.solvers.stalling import has_stalled
-from streamsvm.tags import saved_as
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem, Solver
 from streamsvm.types.problem import has_box
 from streamsvm.types.state import DriverOnly, FirstPassTotal, Seen, Total, begin_part, clear_totals, find_driver_fields

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares
@@ -38,7 +39,6 @@ from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, most_explicit
 from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
-from streamsvm.tags import saved_as
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import scale_dual
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from streamsvm.errors import DataError, StorageError, UsageError
-from streamsvm.regular import is_file, is_folder, open_regular
+from streamsvm.input_files import is_file, is_folder, open_regular
 
 if TYPE_CHECKING:
     from streamsvm.store.foreign.matrices import Foreign, Keys

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, ByName, DType, JsonObject
 from streamsvm.errors import DataError, SecurityError, quote
-from streamsvm.regular import read_whole
+from streamsvm.input_files import read_whole
 from streamsvm.store.foreign.matrices import (
     Foreign,
     Keys,

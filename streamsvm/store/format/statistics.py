@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import DataError
-from streamsvm.regular import read_whole
+from streamsvm.input_files import read_whole
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows
 from streamsvm.types import Statistics
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from streamsvm.durable import PARTIAL, write_stream
 from streamsvm.errors import DataError, MissingError, StorageError, UsageError, quote
+from streamsvm.input_files import open_regular
 from streamsvm.locks import scratch_beside
-from streamsvm.regular import open_regular
 
 PIECE = 1 << 18
 """Bytes read from disk at a time, and the most one step of decompression makes of them."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
-from streamsvm.regular import is_folder, is_there, what_is
+from streamsvm.input_files import is_folder, is_there, what_is
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
-from streamsvm.regular import open_regular
+from streamsvm.input_files import open_regular
 from streamsvm.store.sources.cell_parsing import as_stored, stored_type
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import TableWidth, check_width, shell_word, width_bytes

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, BytesLike, JsonObject
 from streamsvm.errors import StreamSVMError, quote
-from streamsvm.regular import open_regular
+from streamsvm.input_files import open_regular
 
 LARGEST_TABLE = 100 << 20
 """Bytes. What says of itself that its table is longer is refused before anything is read."""

@@ -9,7 +9,7 @@ from typing import Annotated
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Bounds, Option, field_values, option_group, options_of
 from streamsvm.errors import UsageError, quote
-from streamsvm.jobs.options import (
+from streamsvm.jobs.common_options import (
     CHUNK,
     CHUNK_BYTES,
     ClusterOptions,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from streamsvm.aliases import ByName
-from streamsvm.api.rows import (
+from streamsvm.api.inputs import (
     Action,
     model_options,
     place_evaluation_rows,
@@ -27,11 +27,11 @@ from streamsvm.api.rows import (
     place_ingest_rows,
     place_models,
 )
-from streamsvm.api.running import run_job
+from streamsvm.api.run_job import run_job
 from streamsvm.api.wording import python_words
-from streamsvm.config.job_file import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.config.settings import STEPS, make_job
 from streamsvm.display.html import shorten
 from streamsvm.errors import UsageError, quote
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, kind_of

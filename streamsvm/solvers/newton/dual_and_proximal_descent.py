@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.columns import column_counts
 from streamsvm.compute.passes.interior_point import Interior, value_pass
 from streamsvm.compute.passes.newton import squares
@@ -36,7 +37,6 @@ from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_products import MemoryRows
 from streamsvm.solvers.stalling import has_stalled
-from streamsvm.tags import saved_as
 
 if TYPE_CHECKING:
     from streamsvm.solvers.newton.in_memory import AllRows

@@ -10,8 +10,8 @@ from typing import Annotated
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group, options_of
 from streamsvm.errors import UsageError
-from streamsvm.jobs.ingest.job import IngestJob, RowsOptions
-from streamsvm.jobs.options import (
+from streamsvm.input_files import is_there
+from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
     OVO,
@@ -34,7 +34,7 @@ from streamsvm.jobs.options import (
     Tolerance,
     check_score,
 )
-from streamsvm.regular import is_there
+from streamsvm.jobs.ingest.options import IngestJob, RowsOptions
 from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE
 
 NO_CALIBRATION = "none"

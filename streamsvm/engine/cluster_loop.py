@@ -14,10 +14,10 @@ from typing import NamedTuple
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
+from streamsvm.engine.fit_state import Training, steps_between
 from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, Partial, Round, Work, sum_costs
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
-from streamsvm.engine.training import Training, steps_between
 from streamsvm.errors import ClusterError, DataError
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Problem, Report, State

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
-from streamsvm.jobs.options import ClusterOptions, MemoryOptions, OutputOptions
+from streamsvm.jobs.common_options import ClusterOptions, MemoryOptions, OutputOptions
 from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"

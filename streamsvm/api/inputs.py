@@ -22,13 +22,13 @@ from streamsvm.aliases import ByName
 from streamsvm.api.wording import python_words
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.ingest.job import IngestJob
+from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
 from streamsvm.model import Model
 from streamsvm.types import Report, StoredFiles
 
 if TYPE_CHECKING:
-    from streamsvm.jobs.fit.job import FitFilesJob
+    from streamsvm.jobs.fit.options import FitFilesJob
 
 
 def open_store(

@@ -17,8 +17,8 @@ from streamsvm.config.options import parse_named_numbers as named_numbers
 from streamsvm.config.options import parse_toml as from_toml
 from streamsvm.config.units import exact_size_text
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
+from streamsvm.input_files import open_regular
 from streamsvm.registry import did_you_mean, load
-from streamsvm.regular import open_regular
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -44,55 +44,55 @@ class JobStep(NamedTuple):
 STEPS = {
     "synth": JobStep(
         "Make a store of random rows from the generator NAME: any number of rows, the same for the same seed.",
-        "streamsvm.jobs.options:SynthJob",
+        "streamsvm.jobs.common_options:SynthJob",
         "streamsvm.jobs.synth:synth",
         ("name", "store"),
     ),
     "ingest": JobStep(
         "Read SOURCE files (CSV, svmlight, Parquet, npy, HDF5, Zarr) into a store.",
-        "streamsvm.jobs.ingest.job:IngestJob",
+        "streamsvm.jobs.ingest.options:IngestJob",
         "streamsvm.jobs.ingest.run:ingest",
         ("sources", "store"),
     ),
     "embed": JobStep(
         "Make a store of kernel (Nystrom) features of a store's rows, for several fits.",
-        "streamsvm.jobs.options:EmbedJob",
+        "streamsvm.jobs.common_options:EmbedJob",
         "streamsvm.jobs.embed.build:embed",
         ("store", "embedding"),
     ),
     "fit": JobStep(
         "Train a model on a store, or on files of rows, within a memory budget, with a certificate.",
-        "streamsvm.jobs.fit.job:FitFilesJob",
+        "streamsvm.jobs.fit.options:FitFilesJob",
         "streamsvm.jobs.fit.files:fit_files",
         ("store", "more", "model"),
     ),
     "tune": JobStep(
         "Cross-validate a grid of landmarks, gamma and C: tables and a heat map.",
-        "streamsvm.jobs.tune.job:TuneJob",
+        "streamsvm.jobs.tune.options:TuneJob",
         "streamsvm.jobs.tune.run:tune",
         ("store", "out"),
     ),
     "predict": JobStep(
         "Write a model's prediction for every row of a store or of files, in order.",
-        "streamsvm.jobs.apply.job:PredictJob",
+        "streamsvm.jobs.apply.options:PredictJob",
         "streamsvm.jobs.apply.predict:predict",
         ("model", "data", "out"),
     ),
     "evaluate": JobStep(
         "Compare a model's predictions with the labels of a store or of files.",
-        "streamsvm.jobs.apply.job:EvaluateJob",
+        "streamsvm.jobs.apply.options:EvaluateJob",
         "streamsvm.jobs.apply.evaluate:evaluate",
         ("model", "data"),
     ),
     "export": JobStep(
         "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
-        "streamsvm.jobs.options:ExportJob",
+        "streamsvm.jobs.common_options:ExportJob",
         "streamsvm.jobs.export.job:export",
         ("model", "out"),
     ),
     "report": JobStep(
         "Draw the page of a run, or a comparison of several: one HTML file with all that was recorded.",
-        "streamsvm.jobs.options:ReportJob",
+        "streamsvm.jobs.common_options:ReportJob",
         "streamsvm.jobs.report:report",
         ("runs", "out"),
     ),

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
-from streamsvm.jobs.options import (
+from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
     NU,
