@@ -102,7 +102,8 @@ def python_page() -> str:
     errors = [name for name in names if inspect.isclass(things[name]) and issubclass(things[name], Exception)]
     classes = [name for name in names if name not in functions and name not in errors]
     parts = [PYTHON_INTRODUCTION, "## Functions\n"]
-    parts += [f"### {name}\n\n{_literal(_signature(name, things[name]), things[name])}\n" for name in functions]
+    for name in functions:
+        parts += [f"### {name}\n", _show_call(name, things[name]), *_document(name, things[name])]
     parts.append("## Classes\n")
     for name in classes:
         parts += _class(name, things[name])
@@ -112,40 +113,89 @@ def python_page() -> str:
     parts += ["## Errors\n", "| error | exit code | what it is |", "|---|---|---|"]
     for name in errors:
         code = getattr(things[name], "exit_code", "")
-        first = (inspect.getdoc(things[name]) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-        parts.append(f"| `{name}` | {code} | {first} |")
+        parts.append(f"| `{name}` | {code} | {_first_paragraph(things[name]).replace('|', chr(92) + '|')} |")
     return "\n".join(parts) + "\n"
 
 
 def _class(name: str, kind: type) -> Iterator[str]:
     """What a class is, and its public members."""
-    yield f"### {name}\n\n{_literal('', kind)}\n"
-    yield from _members(name, kind)
+    document = "\n".join(_document(name, kind))
+    members = [text for key, text in _members(name, kind) if f"{{#{_anchor(name, key)}}}" not in document]
+    yield from (f"### {name}\n", document, *(["**Members**\n"] if members else []), *members)
 
 
-def _signature(name: str, thing: object) -> str:
-    found = inspect.signature(thing)  # type: ignore[arg-type]
-    shown = ",\n   ".join(re.sub(r": '([^']*)'", r": \1", str(parameter)) for parameter in found.parameters.values())
-    return f"sv.{name}(\n   {shown}\n)\n\n"
+def _show_call(name: str, function: object) -> str:
+    """How a function is called: the parameters that may be positional; the others are listed below it."""
+    given = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    shown = [_untyped(one) for one in given if one.kind is one.POSITIONAL_OR_KEYWORD]
+    more = ["*", "..."] if len(shown) < len(given) else []
+    return f"```text\nsv.{name}({', '.join([*shown, *more])})\n```\n"
 
 
-def _literal(before: str, thing: object) -> str:
-    return f"```text\n{before}{inspect.getdoc(thing) or ''}\n```"
+def _untyped(parameter: inspect.Parameter) -> str:
+    """A parameter with its default, without its type."""
+    return str(parameter.replace(annotation=inspect.Parameter.empty))
 
 
-def _members(name: str, kind: type) -> Iterator[str]:
-    """The public methods and properties of a class, those that it has of other classes of ours among them, a line each."""
+def _document(name: str, thing: object) -> Iterator[str]:
+    """A docstring as Markdown: its text, definition lists of parameters and of attributes, what it returns, and the example."""
+    parts = re.split(r"^(\w+)\n-{4,}\n", inspect.getdoc(thing) or "", flags=re.MULTILINE)
+    yield _escape(parts[0]).strip() + "\n"
+    for title, text in zip(parts[1::2], parts[2::2], strict=True):
+        if title == "Examples":
+            yield f"```pycon\n{text.strip()}\n```\n"
+        elif title in {"Parameters", "Attributes"}:
+            yield from [f"**{title}**\n", *_definitions(name, text)]
+        elif title == "Returns":
+            yield f"**Returns** `{text.strip()}`\n"
+
+
+def _definitions(owner: str, text: str) -> Iterator[str]:
+    """The parameters of a docstring as a definition list; each name has an anchor, such as ``fit-max-passes``."""
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        head, _, meaning = entry.partition("\n")
+        names, _, kind = head.partition(" : ")
+        shown = f" [{_escape(kind)}]{{.type}}" if kind else ""
+        yield ", ".join(_term(owner, one, one) for one in re.split(r",\s+", names)) + shown
+        yield f": {_escape(' '.join(meaning.split()))}\n"
+
+
+def _term(owner: str, name: str, shown: str) -> str:
+    """A name with an anchor, and a link to it."""
+    return f"[`{shown}`](#{_anchor(owner, name)}){{#{_anchor(owner, name)}}}"
+
+
+def _anchor(owner: str, name: str) -> str:
+    return f"{owner}-{name.strip('_')}".lower().replace("_", "-")
+
+
+def _escape(text: str) -> str:
+    """Text of a docstring as Markdown: what is not code has no markup."""
+    parts = re.split(r"(``.+?``)", text)
+    special = r"([\\*<\[\]{}`]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))"
+    return "".join(part if k % 2 else re.sub(special, r"\\\1", part) for k, part in enumerate(parts))
+
+
+def _first_paragraph(thing: object) -> str:
+    """The first paragraph of a docstring, on a line."""
+    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _members(name: str, kind: type) -> Iterator[tuple[str, str]]:
+    """The public methods and properties of a class by name, those that it has of other classes of ours among them."""
     ours = [one for one in reversed(kind.__mro__) if one.__module__.startswith("streamsvm")]
     names = dict.fromkeys(key for one in ours for key in vars(one) if not key.startswith(("_", "set_")))
     found = {key: getattr(kind, key) for key in names if hasattr(kind, key)}
-    rows = []
     for key, value in found.items():
         if isinstance(value, property) or callable(value):
-            first = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            shown = key if isinstance(value, property) else f"{key}()"
-            rows.append(f"| `{name}.{shown}` | {first} |")
-    if rows:
-        yield "\n".join(["| member | what it is |", "|---|---|", *rows]) + "\n"
+            shown = key if isinstance(value, property) else f"{key}({_arguments(value)})"
+            yield key, f"{_term(name, key, shown)}\n: {_escape(_first_paragraph(value))}\n"
+
+
+def _arguments(method: object) -> str:
+    """The arguments of a method, without types."""
+    given = inspect.signature(method).parameters.values()  # type: ignore[arg-type]
+    return ", ".join(_untyped(one) for one in given if one.name not in {"self", "cls"})
 
 
 # -- types of the public names -----------------------------------------------------------------------------------------

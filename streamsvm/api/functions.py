@@ -28,7 +28,7 @@ from streamsvm.api.inputs import (
     place_models,
 )
 from streamsvm.api.run_job import run_job
-from streamsvm.api.wording import python_words
+from streamsvm.api.wording import python_words, to_python
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
 from streamsvm.config.settings import STEPS, make_job
@@ -378,17 +378,18 @@ def make_docstring(step: str, summary: str, declared: inspect.Signature, example
         if name in SYNONYMS:
             text, default = f"The same as {SYNONYMS[name][0]}, in the word of scikit-learn.", ""
         else:
-            text, default = (special[name][2], "") if name in special else _describe_field(fields[name])
+            text, default = (special[name][2], "") if name in special else _describe_field(fields[name], step)
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
     lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
     lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]
     return "\n".join([*lines, "Examples", "--------", *(f">>> {line}" for line in example.splitlines())])
 
 
-def _describe_field(field: Field) -> tuple[str, str]:
-    """Return the help of an option with its range, and its default."""
+def _describe_field(field: Field, step: str) -> tuple[str, str]:
+    """Return the help of an option with its range, in words of Python, and its default."""
     bounds = field.option.bounds
-    return field.help() + ("" if bounds is None else f" ({bounds.describe()})"), field.default_text()
+    text = field.help() + ("" if bounds is None else f" ({bounds.describe()})")
+    return to_python(text, step), to_python(field.default_text(), step)
 
 
 def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ByName:

@@ -178,7 +178,7 @@ class Chart:
         self._marks.append(element("path", class_=f"{kind} s{series}", d=_path_data(places)))
         if dots:
             self._marks += [element("circle", class_=f"dot f{series}", cx=x, cy=y, r=2.6) for x, y in places]
-        self._name(series, name, "line")
+        self._name(series, name, kind)
 
     def scatter(self, points: Points, series: int, name: str = "") -> None:
         """Draw a dot at each point, through which those below can be seen."""

@@ -117,7 +117,7 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
         best = [
             "They were not all evaluated on the same rows, for the same positive class: none is marked as the best. "
         ]
-    kind = "verdict" if certified + chosen == len(runs) else "verdict open"
+    kind = "verdict" if certified + chosen == len(runs) else "verdict mild" if certified + chosen else "verdict open"
     return element("p", *best, said, class_=kind)
 
 
@@ -297,7 +297,7 @@ def _training_row(run: RunRecord, name: str, number: int) -> list[str]:
         solver,
         percent(end.gap) + how,
         str(end.passes),
-        seconds_text(max(0.0, end.seconds - (compiling or 0.0))),
+        seconds_text(end.seconds - (compiling or 0.0)) if end.seconds > (compiling or 0.0) else "–",
         "–" if compiling is None else seconds_text(compiling),
         f"{end.peak / MIB:.0f} MiB",
         size_text(end.bytes_read),

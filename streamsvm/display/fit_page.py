@@ -68,7 +68,8 @@ def summarize_fit(run: RunRecord) -> Markup:
         return _cut_short(run)
     quality = judge_quality(run)
     is_proven = run.is_certified or run.kept_pass is not None
-    kind = "verdict open" if not is_proven else "verdict" if quality.is_useful else "verdict mild"
+    by_use = {True: "verdict", False: "verdict mild", None: "verdict unknown"}
+    kind = by_use[quality.is_useful] if is_proven else "verdict open"
     verdict = element("p", *quality.sentence, *_certificate_sentence(run, run.end), class_=kind)
     return join(
         [verdict, *([build_tiles(quality.tiles)] if quality.tiles else []), *_drift_warning(run), *_warnings(run)]
@@ -84,17 +85,15 @@ def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
     """Return what is proven of the training: how far at most the objective is from the optimum."""
     gap = element("strong", percent(end.gap))
     if run.is_certified:
-        asked = f" of the optimum ({percent(end.tolerance)} asked for)."
-        return [element("strong", "Certified. "), "The objective is within ", gap, asked]
+        return [element("strong", "Certified"), ": within ", gap, " of the optimum."]
     if run.kept_pass is not None:
-        found = f"It is the model of reading {run.kept_pass} of {end.passes}; its objective is within "
-        return [element("strong", "Chosen on held-out rows. "), found, gap, " of the optimum."]
+        found = f": reading {run.kept_pass} of {end.passes}, within "
+        return [element("strong", "Chosen on held-out rows"), found, gap, " of the optimum."]
     return [
-        element("strong", "Not certified. "),
-        ENDS.get(end.status, f"It ended: {end.status}. "),
-        "The objective is known to be within ",
+        element("strong", "Not certified"),
+        ": within ",
         gap,
-        f" of the optimum only ({percent(end.tolerance)} asked for).",
+        f" of the optimum, {percent(end.tolerance)} was asked for. {ENDS.get(end.status, f'It ended: {end.status}.')}",
     ]
 
 
@@ -185,7 +184,7 @@ def _warnings(run: RunRecord) -> list[Markup]:
     if run.facts is None:
         return []
     found = [_warning(text, "warn") for text in run.facts.warnings]
-    notices = [_warning(text, "warn mild") for text in run.facts.notices]
+    notices = [_warning(text, "warn notice") for text in run.facts.notices]
     return found + (notices if len(notices) < 3 else [fold(f"{len(notices)} notices", *notices)])
 
 

@@ -7,7 +7,7 @@ what ``element`` has made is ``Markup``. A page has a policy that forbids everyt
 One style sheet serves light and dark, by the setting of the reader's system, and black on white in print. A color means one thing on
 the whole page: the colors of Okabe and Ito (2008), which people with any kind of color vision can tell apart, stand for classes, or for
 the runs that are compared; black for the model, gray for what it is compared with (chance, a bound, a budget); purple, from light to
-dark, for values that have an order. Green, yellow and orange are the edge of a verdict. In the dark all are lighter. Text has a contrast
+dark, for values that have an order. Green, yellow and red are the edge of a verdict, gray that of a notice. In the dark all are lighter. Text has a contrast
 of at least 4.5 to 1 with its background.
 """
 
@@ -29,13 +29,13 @@ LIGHT = """
 --paper:#ffffff;--panel:#f6f7f9;--ink:#1a1d21;--soft:#575e68;--rule:#d9dde3;--link:#0a5aa6;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#b0568f;--c4:#b07d00;--c5:#3a8fc7;
 --c8:#7d8590;--c10:#9b7ad6;--c11:#8560c4;--c12:#6f49b0;--c13:#5a3598;--c14:#45237e;--c15:#311463;
---good:#00704f;--mild:#8a6200;--bad:#b03a00;--heat:45,50,58;--deep:#ffffff;
+--good:#00704f;--mild:#8a6200;--bad:#b3123f;--heat:45,50,58;--deep:#ffffff;
 """.strip()
 DARK = """
 --paper:#14171b;--panel:#1d2127;--ink:#e8eaed;--soft:#a3abb6;--rule:#343a43;--link:#7cbcf0;
 --c0:#56b4e9;--c1:#ff9255;--c2:#3ccfa0;--c3:#e39bc8;--c4:#f0c24b;--c5:#9ad0f5;
 --c8:#8b94a0;--c10:#7b5fc0;--c11:#8f75d2;--c12:#a48de0;--c13:#b9a6ec;--c14:#cfc1f5;--c15:#e6defd;
---good:#4fd6ab;--mild:#e0b84a;--bad:#ff9b66;--heat:130,138,150;--deep:#e8eaed;
+--good:#4fd6ab;--mild:#e0b84a;--bad:#ff8299;--heat:130,138,150;--deep:#e8eaed;
 """.strip()
 
 
@@ -195,9 +195,9 @@ p{margin:6px 0 12px;max-width:72ch}
 a{color:var(--link)}
 a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{position:static}
-.verdict{font-size:1.12rem;line-height:1.5;max-width:none;margin:14px 0 8px;padding:14px 18px;background:var(--panel);border-left:5px solid var(--good);border-radius:0 6px 6px 0}
-.verdict.open{border-color:var(--bad)}.verdict.mild{border-color:var(--mild)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(162px,1fr));gap:10px;margin:16px 0 4px;padding:0}
+.verdict{font-size:1.05rem;line-height:1.5;max-width:none;margin:14px 0 8px;padding:14px 18px;background:var(--panel);border-left:5px solid var(--good);border-radius:0 6px 6px 0}
+.verdict.open{border-color:var(--bad)}.verdict.mild{border-color:var(--mild)}.verdict.unknown{border-color:var(--c8)}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(148px,1fr));gap:10px;margin:16px 0 4px;padding:0}
 .tiles div{background:var(--panel);border-radius:6px;padding:10px 12px}
 .tiles dt{font-size:.8rem;color:var(--soft)}
 .tiles dd{margin:0;font-size:1.16rem;white-space:nowrap;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
@@ -208,7 +208,7 @@ figure{margin:14px 0 6px;min-width:0}
 figcaption{font-weight:600;font-size:.95rem;margin-bottom:2px}
 .legend{display:flex;flex-wrap:wrap;gap:0 16px;list-style:none;margin:0 0 2px;padding:0;font-size:.84rem;color:var(--soft);overflow-wrap:anywhere}
 .key{display:inline-block;width:16px;height:3px;vertical-align:middle;margin-right:6px;border-radius:2px}
-.key.band,.key.bars,.key.stack{height:11px;opacity:.5}.key.stack{opacity:.45}
+.key.band,.key.bars,.key.stack{height:11px;opacity:.5}.key.stack{opacity:.45}.key.dashed{mask:repeating-linear-gradient(90deg,#000 0 5px,transparent 5px 8px)}.key.dotted{mask:repeating-linear-gradient(90deg,#000 0 2px,transparent 2px 5px)}
 svg{display:block;width:100%;height:auto;max-width:480px;font-family:inherit;overflow:visible}
 svg.wide{max-width:none}
 text{fill:var(--ink);font-size:12.5px}
@@ -219,7 +219,7 @@ text{fill:var(--ink);font-size:12.5px}
 .level{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:5 4}
 .line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
 .thin{fill:none;stroke-width:1;opacity:.55}
-.dashed{fill:none;stroke-width:1.6;stroke-dasharray:6 4}
+.dashed{fill:none;stroke-width:1.6;stroke-dasharray:6 4}.dotted{fill:none;stroke-width:2;stroke-dasharray:.1 4;stroke-linecap:round}
 .plot{overflow:hidden;max-width:none}.band{opacity:.25;stroke:none}.bars{opacity:.5;stroke:none}.stack{stroke:none;opacity:.45}
 .range{stroke-width:1.5}.cloud{opacity:.35}
 .scroll{overflow-x:auto;max-width:100%}
@@ -228,7 +228,7 @@ th,td{padding:3px 10px;text-align:right;border-bottom:1px solid var(--rule);whit
 th{font-weight:600;color:var(--soft)}
 th:first-child,td:first-child,.words td,.words th{text-align:left}
 .words td{white-space:normal;overflow-wrap:anywhere;vertical-align:top;min-width:6em}
-.bar{width:34%;min-width:110px;padding:3px 4px}
+.words.worst td:nth-child(-n+4){white-space:nowrap;min-width:0;overflow-wrap:normal}.points td:nth-child(2),.points th:nth-child(2){text-align:left}.bar{width:34%;min-width:110px;padding:3px 4px}
 .bar svg{max-width:none;height:14px}
 .full,.spread{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
@@ -244,7 +244,7 @@ details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{co
 .col>summary>span:last-child{text-align:right}
 .col>summary svg{max-width:none;height:14px}.col>div{margin:0 0 10px 18px}
 .warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
-.warn.mild{border-color:var(--mild)}
+.warn.mild{border-color:var(--mild)}.warn.notice{border-color:var(--c8)}
 .fill-good{fill:var(--good)}.fill-bad{fill:var(--bad)}.fill-kept{fill:var(--ink)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
 @media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,9em) 1fr 4em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4),.measures th:nth-child(4),.measures td:nth-child(4){display:none}.words td{min-width:4em}}

@@ -55,7 +55,8 @@ def draw_columns(run: RunRecord) -> PagePart | None:
     shown = [_draw_column(one, most, run) for one in known]
     parts = shown[:MAX_OPEN_COLUMNS]
     if len(shown) > MAX_OPEN_COLUMNS:
-        parts.append(fold(f"{len(shown) - MAX_OPEN_COLUMNS} columns more", *shown[MAX_OPEN_COLUMNS:]))
+        more = len(shown) - MAX_OPEN_COLUMNS
+        parts.append(fold(f"{more} more column{'' if more == 1 else 's'}", *shown[MAX_OPEN_COLUMNS:]))
     if coefficients is not None:
         parts.append(fold("Largest coefficients", element("p", COEFFICIENTS_LEAD, class_="lead"), coefficients))
     return PagePart("columns", "What matters", lead, element("div", *parts))

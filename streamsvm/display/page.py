@@ -51,13 +51,28 @@ def frame_page(page: str) -> Markup:
 
 def _describe_fit(run: RunRecord) -> str:
     """Return what was fitted, in a line."""
-    known = [str(run.job.get("loss", "")).replace("_", " "), str(run.job.get("kernel") or "linear")]
+    kernel = str(run.job.get("kernel") or "linear")
+    known = [_describe_loss(run), kernel + (f", {run.job['landmarks']} landmarks" if run.job.get("landmarks") else "")]
     if run.plan is not None:
-        costs = list(dict.fromkeys(run.plan.C))
-        known.append(f"C = {', '.join(f'{C:g}' for C in costs[:6])}" + (", …" if len(costs) > 6 else ""))
-        known.append(run.plan.solver)
+        known += [_describe_costs(run, list(dict.fromkeys(run.plan.C))), run.plan.solver]
     store = run.facts.store.path if run.facts is not None else str(run.job.get("store", ""))
     return " · ".join([text for text in known if text] + ([f"trained on {store}"] if store else []))
+
+
+def _describe_loss(run: RunRecord) -> str:
+    if run.job.get("one_class"):
+        positive = run.job.get("positive")
+        return "one class" + (f", ‘{shorten(str(positive), 24)}’" if positive else "")
+    return str(run.job.get("loss", "")).replace("_", " ")
+
+
+def _describe_costs(run: RunRecord, costs: list[float]) -> str:
+    """Return C, or nu where that was given; of several values of C that which held-out rows chose first."""
+    if run.job.get("nu") is not None:
+        return f"nu = {run.job['nu']}"
+    shown = ", ".join(f"{C:g}" for C in costs[:6]) + (", …" if len(costs) > 6 else "")
+    chosen = run.best_held_out.get("C")
+    return f"C = {chosen:g} of {shown}" if isinstance(chosen, float) and len(costs) > 1 else f"C = {shown}"
 
 
 def _keep_present(parts: Sequence[PagePart | None]) -> list[PagePart]:
@@ -93,7 +108,8 @@ def _origin_rows(run: RunRecord) -> list[tuple[str, str]]:
     if run.facts is not None:
         total = max(sum(n for _, n in run.facts.store.classes), 1)
         shares = ", ".join(f"{shorten(c, 20)} {100 * n / total:.1f} %" for c, n in run.facts.store.classes[:8])
-        found += [("store", run.facts.store.path), ("digest", run.facts.store.digest), ("classes", shares)]
+        found += [("store", run.facts.store.path), ("digest", run.facts.store.digest)]
+        found += [("classes", shares)] if shares else []
         points = run.facts.model.get("points")
         if points is not None:
             found.append(("model", f"a sum over {points} kernel values"))

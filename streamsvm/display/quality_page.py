@@ -14,7 +14,6 @@ from streamsvm.config.units import percent
 from streamsvm.display.chart import (
     ACROSS,
     INK,
-    ORDERED,
     REFERENCE,
     SERIES,
     UPWARDS,
@@ -56,8 +55,8 @@ class Quality(NamedTuple):
 
     sentence: list[str | Markup]
     """The sentence of the verdict."""
-    is_useful: bool
-    """Whether it is better than its baseline; True where that is unknown."""
+    is_useful: bool | None
+    """Whether it is better than its baseline; None where nothing is known of its quality."""
     tiles: list[tuple[str, str, str]]
     """The measures that people ask for first, with their baselines."""
 
@@ -76,11 +75,10 @@ def judge_quality(run: RunRecord) -> Quality:
 
 
 def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
-    explained = "" if n.R2 is None else f"; R2 {format_number(n.R2, '.4f')}"
+    explained = "" if n.R2 is None else f", R2 {format_number(n.R2, '.4f')}"
     sentence: list[str | Markup] = [
-        "Off by ",
-        element("strong", f"{n.RMSE:.4g}"),
-        f" (RMSE) on {group_digits(n.rows)} rows{_seen_before(n.data, run)}, always the mean by {n.target_spread:.4g}{explained}. ",
+        element("strong", f"RMSE {n.RMSE:.4g}"),
+        f" on {group_digits(n.rows)} rows{_seen_before(n.data, run)} (always the mean: {n.target_spread:.4g}){explained}. ",
     ]
     is_useful = n.RMSE < (1.0 - USEFUL) * n.target_spread
     tiles = [
@@ -95,10 +93,9 @@ def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
 def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
     base = find_baseline(e)
     sentence: list[str | Markup] = [
-        "Right on ",
-        element("strong", percent(e.accuracy, 4)),
-        f" of {group_digits(e.rows)} rows{_seen_before(e.data, run)}, always ‘{shorten(base.name, 24)}’ on {percent(base.share, 4)}",
-        ". " if e.AUC is None else f"; AUC {e.AUC:.4f}. ",
+        element("strong", f"{percent(e.accuracy, 4)} right"),
+        f" on {group_digits(e.rows)} rows{_seen_before(e.data, run)} (always ‘{shorten(base.name, 24)}’: {percent(base.share, 4)})",
+        ". " if e.AUC is None else f", AUC {e.AUC:.4f}. ",
     ]
     chance = 1.0 / max(base.classes, 1)
     is_useful = e.accuracy > base.share + USEFUL * (1.0 - base.share) or e.balanced_accuracy > chance + USEFUL
@@ -125,16 +122,14 @@ def _judge_held_out(run: RunRecord) -> Quality:
     """Return what held-out rows say, which chose the pass and C; else that nothing is known."""
     held, best = run.held_out_score(), run.best_held_out
     if held is None:
-        what = "Its quality is not known: it was not compared with rows that it has not seen (streamsvm evaluate). "
-        return Quality([what], True, [])
+        return Quality(["Not evaluated yet on rows that it has not seen (streamsvm evaluate). "], None, [])
     text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
     baseline = _held_out_baseline(run)
     base = "" if baseline is None else baseline.error_text
     is_useful = baseline is None or held < (1.0 - USEFUL) * baseline.error
     chosen = f"which chose reading {best.get('pass', '?')} and C = {best.get('C', '?')}"
     sentence: list[str | Markup] = [
-        f"Its {name} is ",
-        element("strong", text),
+        element("strong", f"{name[0].upper()}{name[1:]} {text}"),
         f" ({base}), {chosen}. " if base else f", {chosen}. ",
     ]
     tiles = [(name, text, base or f"C = {best.get('C', '?')}")]
@@ -347,7 +342,7 @@ def draw_worst_errors(run: RunRecord) -> PagePart | None:
         lead += "up or down." if run.is_regression else "towards what was predicted, or with − against it."
     if not has_ids:
         lead += " Rows are numbered from 0."
-    return PagePart("worst", "Worst errors", lead, table(head, rows, kind="words"))
+    return PagePart("worst", "Worst errors", lead, table(head, rows, kind="words worst"))
 
 
 def _worst_row(one: WorstError, run: RunRecord, *, has_ids: bool) -> list[str]:
@@ -356,7 +351,7 @@ def _worst_row(one: WorstError, run: RunRecord, *, has_ids: bool) -> list[str]:
     elif one.probability is not None:
         sure = percent(one.probability, 4)
     else:
-        sure = f"margin −{one.error:.3g}"
+        sure = f"margin\u00a0−{one.error:.3g}"
     name = (one.id or "–") if has_ids else group_digits(one.row)
     return [shorten(name, 24), shorten(one.truth, 24), shorten(one.predicted, 24), sure]
 
@@ -383,8 +378,8 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     says = f"Precision, recall and F1 over the threshold: F1 is largest, {F1:.4f}, at {best[0]:.4g}."
     labels = ("threshold of the decision value", "%")
     chart = Chart(f"Thresholds for class {shorten(e.positive or e.classes[-1], 24)}", says, x, y, labels)
-    chart.line([(t, r) for t, _, r in inner], REFERENCE, "recall")
-    chart.line([(t, p) for t, p, _ in inner], ORDERED + 1, "precision")
+    chart.line([(t, r) for t, _, r in inner], INK, "recall", kind="dotted")
+    chart.line([(t, p) for t, p, _ in inner], INK, "precision", kind="dashed")
     chart.line([(t, _harmonic_mean(p, r)) for t, p, r in inner], INK, "F1")
     if low < own < high:
         chart.upright(own)

@@ -66,7 +66,7 @@ def list_points(found: Search) -> PagePart:
         for s in ordered[:MAX_POINTS]
     ]
     head = (found.axis, *(["kernel"] if has_kernel else []), found.measure, "standard error", "passes", "gap")
-    parts = [table(head, rows)]
+    parts = [table(head, rows, kind="points" if has_kernel else "")]
     if found.best_folds:
         folds = ", ".join(found.text(value, 4) for value in found.best_folds)
         parts.append(element("p", f"The best point, fold by fold: {folds}.", class_="lead"))

@@ -37,7 +37,8 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     ----------
     kernel : str, default 'rbf'
         'rbf', 'laplacian', 'polynomial', 'sigmoid' or 'linear'.
-    gamma : float, 'scale' or 'mean-distance'
+    gamma : float, 'scale' or 'mean-distance', default 'scale'
+        Width of the kernel; 'scale' is 1 / (n_features X.var()), as in scikit-learn.
     kernel_options : dict, optional
         Settings of the kernel by name, such as degree and coef0.
     landmarks : int, default 100
@@ -45,6 +46,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     sampling : 'uniform', 'leverage' or 'kmeans++'
         How they are drawn.
     cutoff : float, default 1e-6
+        The smallest eigenvalue that is kept, as a share of the largest.
     standardize : bool, default False
         Give columns mean 0 and standard deviation 1 first.
     random_state : int, RandomState instance or None
@@ -57,6 +59,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     normalization_ : ndarray (n_landmarks, n_components)
         W.
     n_features_in_ : int
+        The number of columns of the rows of the fit.
 
     Examples
     --------

@@ -254,6 +254,7 @@ class StreamRows:
     Attributes
     ----------
     shape : tuple (n_samples, n_features)
+        Rows and columns.
     labels : ndarray (n_samples,)
         The labels of these rows; of a store read once, when they are first asked for.
 

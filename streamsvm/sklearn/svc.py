@@ -193,7 +193,8 @@ class StreamSVC(StreamClassifier):
     ----------
     C : float, default 1
         Weight of the losses.
-    loss : 'squared_hinge', 'hinge', 'huber' or 'logistic'
+    loss : 'squared_hinge', 'hinge', 'huber' or 'logistic', default 'squared_hinge'
+        What a row costs by its margin; 'logistic' is logistic regression.
     loss_options, kernel_options, options : dict, optional
         Settings of the loss, of the kernel and of the solver, by name.
     bias : float, default 1
@@ -204,7 +205,8 @@ class StreamSVC(StreamClassifier):
         Give columns mean 0 and standard deviation 1 first; ``coef_`` is in the units of X all the same.
     kernel : str, default 'linear'
         'linear', 'rbf', 'laplacian', 'polynomial' or 'sigmoid'.
-    gamma : float, 'scale' or 'mean-distance'
+    gamma : float, 'scale' or 'mean-distance', default 'scale'
+        Width of the kernel; 'scale' is 1 / (n_features X.var()), as in ``SVC``.
     landmarks : int, optional
         Approximate the kernel by so many Nystrom features; without, it is solved exactly.
     sampling : 'auto', 'uniform', 'leverage', 'kmeans++' or 'greedy', default 'auto'
@@ -212,9 +214,11 @@ class StreamSVC(StreamClassifier):
         'auto' is 'greedy', and 'uniform' with ``calibrate``, which learns from the same labels, or where memory is short;
         ``model_.provenance['settings']['sampling']`` says which.
     solver : str, default 'auto'
+        The algorithm; 'auto' decides from the data, the kernel and the memory.
     tolerance : float, default 1e-3
         The relative gap (primal - dual) / primal at which a fit may end. A small linear problem is solved exactly.
     max_passes : int, default 1000
+        How often the rows are read at most.
     time_limit : float or str, optional
         Seconds, or '1h30m'.
     memory : int or str, optional
@@ -257,6 +261,7 @@ class StreamSVC(StreamClassifier):
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
+        The labels, sorted.
     coef_, intercept_ : ndarray (n_problems, n_features), (n_problems,)
         Of a linear model.
     gap_, primal_, dual_ : float
@@ -272,6 +277,7 @@ class StreamSVC(StreamClassifier):
     rows_seen_ : int
         Rows that were fitted to, those of all portions together.
     n_features_in_ : int
+        The number of columns of the rows of the fit.
 
     Examples
     --------

@@ -29,8 +29,9 @@ DOCS = REPOSITORY / "tools" / "docs"
 DOCUMENTS = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 OLD = {"CHANGELOG.md"}
 """What tells of former times is not run."""
-KINDS = {"console", "python", "text", "sh", "{toctree}"}
-"""``text`` shows what no one types; ``sh`` is for a shell of one's own: files it is read by, clusters there are."""
+KINDS = {"console", "python", "pycon", "text", "sh", "{toctree}"}
+"""``text`` shows what no one types; ``sh`` is for a shell of one's own: files it is read by, clusters there are. ``pycon`` is the example
+of a docstring, which ``test_examples`` runs."""
 
 
 class Block(NamedTuple):
@@ -119,9 +120,12 @@ def test_docs_every_command_that_is_shown_can_be_given() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The headings of a document as links name them."""
-    heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    """The headings of a document as links name them, and its own anchors."""
+    text = path.read_text(encoding="utf-8")
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads} | set(
+        re.findall(r"\{#([\w-]+)\}", text)
+    )
 
 
 def test_docs_links_lead_somewhere() -> None:
@@ -141,7 +145,8 @@ def test_docs_every_document_is_in_the_contents() -> None:
     for path in DOCS.rglob("*.md"):
         for block in blocks(path.read_text(encoding="utf-8")):
             if block.kind == "{toctree}":
-                names = [line for line in block.text.splitlines() if line and not line.startswith(":")]
+                lines = [line for line in block.text.splitlines() if line and not line.startswith(":")]
+                names = [re.sub(r".* <(.*)>", r"\1", line) for line in lines]
                 listed |= {(path.parent / f"{name}.md").resolve() for name in names}
     assert {path.resolve() for path in DOCS.rglob("*.md")} - listed == {DOCS / "index.md"}
 

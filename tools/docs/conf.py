@@ -11,10 +11,17 @@ author = _DECLARED["authors"][0]["name"]
 release = (_ROOT / "streamsvm" / "__init__.py").read_text(encoding="utf-8").split('__version__ = "')[1].split('"')[0]
 extensions = ["myst_parser"]
 exclude_patterns = ["measured"]
+myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 3
 highlight_language = "text"
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
+html_css_files = ["style.css"]
 html_title = f"streamsvm {release}"
-html_theme_options = {"navigation_with_keys": True, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "header_links_before_dropdown": 7,
+}
 html_copy_source = False
