@@ -25,7 +25,7 @@ from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, Shared, Task, ignore_progress
-from streamsvm.engine.groups import Partial
+from streamsvm.engine.groups import PartialResult
 from streamsvm.engine.join_tree import spans_of, tree_reduce
 from streamsvm.engine.signals import check_time
 from streamsvm.engine.state_transfer import state_bytes
@@ -130,12 +130,12 @@ _LIMITS: list[threadpool_limits] = []
 """Kept as long as the process lives, because the limit ends with the object."""
 
 
-def _sizeof_partial(found: Partial) -> int:
+def _sizeof_partial(found: PartialResult) -> int:
     """Return the size by which the scheduler decides where two results are joined."""
     return state_bytes(found.states)
 
 
-sizeof.register(Partial, _sizeof_partial)
+sizeof.register(PartialResult, _sizeof_partial)
 
 
 def pass_through(value: Shared) -> Shared:
@@ -158,7 +158,7 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
     try:
         with PeakWatch() as watch:
             found = function(part, *shared)
-            return found.at_peak(watch.most) if isinstance(found, PeakAware) else found
+            return found.with_peak(watch.most) if isinstance(found, PeakAware) else found
     except MissingError as error:
         hint = "all workers must see the files under the same names as the program that starts the job"
         raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error

@@ -27,7 +27,7 @@ from streamsvm.array_file import open_container, pieces
 from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
-from streamsvm.engine.fit_state import Run, Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.signals import Interruption, check_time
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
@@ -50,8 +50,18 @@ GENERATIONS = ("ckpt-A", "ckpt-B")
 PAUSE_FACTOR = 20
 """The next checkpoint is made no sooner than this many times the seconds the last one took: they cost a twentieth of the time
 at most."""
-SAVED_FIELDS = ("passes", "index", "ending", "seconds", "waited", "bytes_read", "held", "gaps")
-"""The plain fields of a training that a checkpoint holds, beside its runs, its per-row state and its status."""
+SAVED_FIELDS = {
+    "passes": "passes",
+    "index": "chunks_visited",
+    "ending": "ending",
+    "seconds": "seconds",
+    "waited": "waited",
+    "bytes_read": "bytes_read",
+    "held": "validation_state",
+    "gaps": "gaps",
+}
+"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The runs, the per-row state and the status have keys of
+their own."""
 
 
 class Encoder:
@@ -141,7 +151,7 @@ def _is_transposed(array: Array) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class CheckpointFile:
     """A checkpoint file that was opened and whose header is intact. Its arrays stay in the file until ``content`` reads them."""
 
     number: int
@@ -162,7 +172,7 @@ class Saved:
             decoder = Decoder(array)
             return decoder.decode(self.tree) if part is None else decoder.entry(self.tree, part)
 
-    def verify(self) -> Saved:
+    def verify(self) -> CheckpointFile:
         """Read all arrays once. Raises DataError E-CHECKPOINT."""
         with _arrays(self.path, self.crcs) as array:
             for name in self.crcs:
@@ -195,13 +205,13 @@ def write_checkpoint(path: Path, number: int, identity: JsonObject, content: Any
     durable.write_stream(path, pieces(encoder.tensors, sealed))
 
 
-def read_checkpoint(path: Path) -> Saved:
+def read_checkpoint(path: Path) -> CheckpointFile:
     """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
     with open_container(path, lambda why: _unusable_error(path, why)) as file:
         return _check_seal(path, file.metadata() or {})
 
 
-def _check_seal(path: Path, metadata: dict[str, str]) -> Saved:
+def _check_seal(path: Path, metadata: dict[str, str]) -> CheckpointFile:
     text = metadata.get("header", "")
     if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
         raise _unusable_error(path, "the sha256 of its header does not match")
@@ -210,7 +220,7 @@ def _check_seal(path: Path, metadata: dict[str, str]) -> Saved:
         version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
         hint = "resume with the version that made it, or start again with --overwrite in place of --resume"
         raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
-    return Saved(header["number"], header["identity"], header["tree"], header["crcs"], path)
+    return CheckpointFile(header["number"], header["identity"], header["tree"], header["crcs"], path)
 
 
 def _unusable_error(path: Path, why: str) -> DataError:
@@ -228,16 +238,16 @@ class CheckpointDirectory:
     directory: Path
     number: int = 0
     """The number of the last checkpoint that was written or read."""
-    kept: bool = False
+    keep_after_success: bool = False
     """Whether the checkpoints stay after a normal end, because a resumed run could do more."""
 
     @contextmanager
-    def open(self, *, keep: bool) -> Iterator[None]:
+    def open(self, *, keep_existing: bool) -> Iterator[None]:
         """Create the directory for a run; without ``keep`` earlier checkpoints are removed.
 
         It is removed after a normal end, unless it is ``kept``, and after an error if there is no checkpoint in it.
         """
-        if not keep:
+        if not keep_existing:
             shutil.rmtree(self.directory, ignore_errors=True)
         durable.make_directory(self.directory)
         sweep(self.directory.parent)
@@ -247,7 +257,7 @@ class CheckpointDirectory:
             if not self.number:
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        if not self.kept:
+        if not self.keep_after_success:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def check_absent(self) -> None:
@@ -264,7 +274,7 @@ class CheckpointDirectory:
         write_checkpoint(path, self.number + 1, identity, content)
         self.number += 1
 
-    def read(self) -> list[Saved]:
+    def read(self) -> list[CheckpointFile]:
         """Return the intact checkpoints, newest first. Raises DataError if there are some and all are damaged."""
         found, errors = [], []
         for path in (self.directory / name for name in GENERATIONS):
@@ -287,7 +297,7 @@ class Checkpointer(Protocol):
         """Change ``training`` to where an earlier run was stopped, if there was one. Raises DataError."""
         ...
 
-    def between(self, training: Training) -> None:
+    def save_if_due(self, training: Training) -> None:
         """Save when it is time; called after every visit. Raises InterruptedRun when the run is to stop here."""
         ...
 
@@ -306,7 +316,7 @@ class NoCheckpoint:
     def resume(self, training: Training) -> None:
         """Leave the training at its beginning."""
 
-    def between(self, training: Training) -> None:
+    def save_if_due(self, training: Training) -> None:
         """Go on while there is time. Raises InterruptedRun."""
         check_time()
 
@@ -329,7 +339,7 @@ class RunCheckpointer:
     """Looks after the store that is read."""
     interruption: Interruption
     """Where a signal or the end of the time shows."""
-    every: float
+    interval_seconds: float
     """Seconds between two checkpoints; 0: only when the run is stopped."""
     command: str
     """What goes on with the run, as typed in a shell."""
@@ -337,7 +347,7 @@ class RunCheckpointer:
     """Takes the events ``resumed`` and ``checkpoint``."""
     deadline: float = float("inf")
     """When the run is to stop, by the clock of ``time.monotonic``."""
-    saved: list[Saved] = field(default_factory=list)
+    saved: list[CheckpointFile] = field(default_factory=list)
     """The checkpoints of an earlier run, newest first."""
     _last: float = field(init=False)
     """When the last checkpoint was complete."""
@@ -361,26 +371,30 @@ class RunCheckpointer:
             ) from error
         freed_memory.give_back()
         self.interruption.standing = self._standing(training)
-        self.report({"event": "resumed", "passes": training.passes, "visits": training.index})
+        self.report({"event": "resumed", "passes": training.passes, "visits": training.chunks_visited})
         self.saved = []
 
     def _restore(self, training: Training) -> None:
         newest, *others = self.saved
         content = newest.content()
-        for name in SAVED_FIELDS:
-            setattr(training, name, content[name])
+        for key, name in SAVED_FIELDS.items():
+            setattr(training, name, content[key])
         training.partials = content["partials"]
         training.status = Status(content["status"])
-        training.runs[:] = [Run(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)]
+        training.runs[:] = [
+            ProblemRun(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)
+        ]
         before = others[0].content("rows") if others and training.row_states else {}
         for name, rows in training.row_states.items():
             rows.restore(content["rows"].get(name), before.get(name))
 
-    def between(self, training: Training) -> None:
+    def save_if_due(self, training: Training) -> None:
         """Save if a checkpoint is due. Raises InterruptedRun, after saving, when the run was asked to stop."""
         if self.interruption.name or time.monotonic() >= self.deadline:
             raise self.save_interrupted(training)
-        if self.every and time.monotonic() - self._last >= max(self.every, PAUSE_FACTOR * self._cost):
+        if self.interval_seconds and time.monotonic() - self._last >= max(
+            self.interval_seconds, PAUSE_FACTOR * self._cost
+        ):
             self.save(training)
 
     def check_store(self) -> None:
@@ -390,9 +404,9 @@ class RunCheckpointer:
     def save(self, training: Training) -> None:
         """Write a checkpoint now. Raises StorageError."""
         began = time.monotonic()
-        with training.at_rest() as position:
-            training.index = position.visits
-            content: ByName = field_values(training, SAVED_FIELDS)
+        with training.lock_position() as position:
+            training.chunks_visited = position.chunks_visited
+            content: ByName = {key: getattr(training, name) for key, name in SAVED_FIELDS.items()}
             content["partials"] = position.partials
             content["status"] = training.status.value
             content["runs"] = [(run.state, run.certificate, run.done, run.witness) for run in training.runs]
@@ -420,4 +434,4 @@ class RunCheckpointer:
 
 def _position(training: Training) -> dict[str, int]:
     """Where the run is, as people count: epoch from 1, chunks done in it."""
-    return {"epoch": training.passes + 1, "chunk": training.index}
+    return {"epoch": training.passes + 1, "chunk": training.chunks_visited}

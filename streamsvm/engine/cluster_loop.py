@@ -15,7 +15,7 @@ from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
 from streamsvm.engine.fit_state import Training, steps_between
-from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, Partial, Round, Work, sum_costs
+from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, PartialResult, PassInput, Work, sum_costs
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.errors import ClusterError, DataError
@@ -23,8 +23,8 @@ from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Problem, Report, State
 
 
-class Closed(NamedTuple):
-    """A round that is over; states and certificates in the order of the problems it was begun with."""
+class PassResult(NamedTuple):
+    """A round that is over; states and certificates in the order of the problems it was pass_input with."""
 
     states: list[State]
     """Serialized, without what stays on disk."""
@@ -32,24 +32,24 @@ class Closed(NamedTuple):
     """What is now known of each problem."""
     witnesses: list[State | None]
     """Of each problem that takes part in no further pass, serialized, where that is wanted: see ``Work.witnesses``."""
-    spent: Partial
+    spent: PartialResult
     """What all groups took; its states are gone."""
     seconds: float = 0.0
     """How long it took to close the pass, steps in memory included."""
 
-    def at_peak(self, peak: int) -> Closed:
+    def with_peak(self, peak: int) -> PassResult:
         """The same, closed by a process that had as many bytes in use."""
-        return self._replace(spent=self.spent.at_peak(peak))
+        return self._replace(spent=self.spent.with_peak(peak))
 
 
-def close_round(found: Partial, work: Work, begun: Round) -> Closed:
+def close_pass(found: PartialResult, work: Work, pass_input: PassInput) -> PassResult:
     """Close the pass of every problem. Raises DataError, StorageError."""
-    began, numbers = time.perf_counter(), [k for k, _ in begun.states]
+    began, numbers = time.perf_counter(), [k for k, _ in pass_input.states]
     states = dict(zip(numbers, clone(found.states), strict=True))  # in one go: what they share stays shared
     if work.driver_state is not None:
-        work.driver_state.load(begun.version, states)
+        work.driver_state.load(pass_input.version, states)
     visitor = BlockVisitor(work.solver, work.features)
-    deadline = time.perf_counter() + (begun.deadline - time.time())
+    deadline = time.perf_counter() + (pass_input.deadline - time.time())
     visitor.join_gathered(list(states.values()))
     certificates = [visitor.finish(state, deadline) for state in states.values()]
     for (k, state), certificate in zip(states.items(), certificates, strict=True):
@@ -57,23 +57,23 @@ def close_round(found: Partial, work: Work, begun: Round) -> Closed:
             continue
         for _ in steps_between(work.solver, state, deadline):  # nobody saves a round before it is over
             pass
-    left, witnesses = list(states.values()), _witnesses(states, certificates, work, begun)
+    left, witnesses = list(states.values()), _witnesses(states, certificates, work, pass_input)
     if work.driver_state is not None:
-        work.driver_state.save(begun.version + 1, states, begun.drop)
+        work.driver_state.save(pass_input.version + 1, states, pass_input.drop)
         left = [work.driver_state.without(state) for state in left]
     spent = found._replace(states=[], peak=max(found.peak, anonymous_bytes()))
-    return Closed([serialize(state) for state in left], certificates, witnesses, spent, time.perf_counter() - began)
+    return PassResult([serialize(state) for state in left], certificates, witnesses, spent, time.perf_counter() - began)
 
 
 def _witnesses(
-    states: dict[int, State], certificates: list[Certificate], work: Work, begun: Round
+    states: dict[int, State], certificates: list[Certificate], work: Work, pass_input: PassInput
 ) -> list[State | None]:
     """What is sent of whole states, which are here alone, because the dual variables are read off it."""
     solver = work.solver
     if not (work.witnesses and solver.has_dual_witness):
         return [None] * len(states)
     return [
-        serialize(solver.witness(state)) if begun.ending or found.ends(work.problems[k]) else None
+        serialize(solver.witness(state)) if pass_input.ending or found.ends(work.problems[k]) else None
         for (k, state), found in zip(states.items(), certificates, strict=True)
     ]
 
@@ -92,15 +92,15 @@ class DistributedTrainer(GroupTrainer):
         self._versions = Versions()
         files = [one for one in work.state_files if isinstance(one, GroupStateFiles)]
         rows = {one.state.name: GroupRows(one, fit.layout, fit.groups, self._versions) for one in files}
-        self.result.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
+        self.training.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
 
-    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
+    def with_solver(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
         """Return a loop for another solver over the same groups."""
         work = replace(
             self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None, witnesses=False
         )
         other = DistributedTrainer(replace(self._fit, work=work), self._executor, self._report)
-        other.result.count_on(before)
+        other.training.continue_counts_from(before)
         return other
 
     def continue_pass(self) -> None:
@@ -108,67 +108,65 @@ class DistributedTrainer(GroupTrainer):
 
         Raises DataError for a pass that has changed what belongs to rows, StorageError.
         """
-        result, driver_state, versions = self.result, self._fit.work.driver_state, self._versions
-        if result.index and (self._solver.row_state or not result.partials):
-            found = (
-                f"the checkpoint was made in pass {result.passes + 1}, and the per-row state of that pass is incomplete"
-            )
+        training, driver_state, versions = self.training, self._fit.work.driver_state, self._versions
+        if training.chunks_visited and (self._solver.row_state or not training.partials):
+            found = f"the checkpoint was made in pass {training.passes + 1}, and the per-row state of that pass is incomplete"
             raise DataError(
                 found,
                 code="E-CHECKPOINT",
                 hint="go on without --cluster, or start again with --overwrite in place of --resume",
             )
-        result.index, result.partials = 0, []
+        training.chunks_visited, training.partials = 0, []
         if driver_state is not None and versions.to_write:
-            active = {one.number: one.state for one in result.active()}
+            active = {one.number: one.state for one in training.active()}
             driver_state.save(versions.version, active, ())
             for number, state in active.items():
-                result.runs[number].state = driver_state.without(state)
+                training.runs[number].state = driver_state.without(state)
             versions.to_write = False
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Make a round and take in what it came to. Raises ClusterError, with all that was known saved."""
-        result, driver_state = self.result, self._fit.work.driver_state
-        active = result.active()
+        training, driver_state = self.training, self._fit.work.driver_state
+        active = training.active()
         states = tuple(
             (one.number, serialize(driver_state.without(one.state) if driver_state else one.state)) for one in active
         )
         deadline = time.time() + (self._work_deadline() - time.perf_counter())
         on_disk = self._versions.version, self._versions.drop()
-        begun = Round(result.passes, states, *on_disk, {}, deadline, ending=result.ending)
-        with self.saving_on_loss(checkpointer):
-            closed = self._close_pass(begun, self._meanwhile(checkpointer))
+        pass_input = PassInput(training.passes, states, *on_disk, {}, deadline, ending=training.ending)
+        with self.saving_on_cluster_failure(checkpointer):
+            closed = self._close_pass(pass_input, self._meanwhile(checkpointer))
         self._own_seconds += closed.seconds
         self._versions.advance()
-        result.passes += 1
-        result.bytes_read += self._fit.layout.bytes_per_pass
+        training.passes += 1
+        training.bytes_read += self._fit.layout.bytes_per_pass
         self._count_costs(closed.spent)
-        result.reads_repeated += closed.spent.reads_repeated
+        training.reads_repeated += closed.spent.reads_repeated
         ended = zip(active, closed.states, closed.certificates, closed.witnesses, strict=True)
         for number, (one, state, certificate, witness) in enumerate(ended, 1):
             self._progress.closing(number, len(active))
-            run = result.runs[one.number]
+            run = training.runs[one.number]
             run.state, run.witness = clone(state), clone(witness)
             run.take_certificate(certificate)
             self._progress.certificate(one.number, run)
 
     @contextmanager
-    def saving_on_loss(self, checkpointer: Checkpointer) -> Iterator[None]:
+    def saving_on_cluster_failure(self, checkpointer: Checkpointer) -> Iterator[None]:
         """Save what there is when the cluster is lost, and say what a user of a fit can do besides."""
         try:
             yield
         except ClusterError as error:
-            checkpointer.save(self.result)
+            checkpointer.save(self.training)
             hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
             raise ClusterError(error.message, hint=hint, code=error.code) from error
 
-    def _close_pass(self, begun: Round, on_progress: OnProgress) -> Closed:
+    def _close_pass(self, pass_input: PassInput, on_progress: OnProgress) -> PassResult:
         """One pass over all groups. Nothing on the driver has changed if it fails."""
-        work, shared = self._fit.work, (self._shared, self._executor.share(begun))
+        work, shared = self._fit.work, (self._shared, self._executor.share(pass_input))
         if not work.solver.shuffled:
-            joins = Joins(Join(work.solver), close_round)
-            found: Closed = self._executor.reduce(self._task, self._fit.groups, joins, shared, on_progress)
+            joins = Joins(Join(work.solver), close_pass)
+            found: PassResult = self._executor.reduce(self._task, self._fit.groups, joins, shared, on_progress)
             return found
         parts = list(self._executor.map(self._task, self._fit.groups, shared, on_progress))
         joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
-        return close_round(sum_costs(parts, joined), work, begun)
+        return close_pass(sum_costs(parts, joined), work, pass_input)

@@ -56,7 +56,7 @@ Result: TypeAlias = Any
 class PeakAware(Protocol):
     """A result that records the peak memory of its computation, as measured by the executor."""
 
-    def at_peak(self, peak: int) -> Result:
+    def with_peak(self, peak: int) -> Result:
         """Return the same result with the peak in bytes of the process that computed it."""
         ...
 
@@ -65,7 +65,7 @@ class PeakAware(Protocol):
 class CarefulJoin(Protocol):
     """A join that does not modify its arguments, which costs copies that are unnecessary for temporary results."""
 
-    def of_own(self, *shared: Shared) -> Callable[[Result, Result], Result]:
+    def modifying_join(self, *shared: Shared) -> Callable[[Result, Result], Result]:
         """Return the join that may modify its arguments. ``shared``: the shared values of the tasks."""
         ...
 
@@ -107,7 +107,7 @@ class Joins(NamedTuple):
     def of_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
         """Compute the results of some neighboring parts and return them joined."""
         made: object = self.join
-        join = made.of_own(*shared) if isinstance(made, CarefulJoin) else self.join
+        join = made.modifying_join(*shared) if isinstance(made, CarefulJoin) else self.join
         tree = JoinTree(len(parts), join)
         with closing(task.results(iter(parts), shared)) as found:
             for number in range(len(parts)):

@@ -1,4 +1,4 @@
-"""The state of a fit while it trains: states and certificates of its problems, costs, and how it ends (``Training.over``)."""
+"""The state of a fit while it trains: states and certificates of its problems, costs, and how it ends (``Training.decide_end``)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SavedPartial: TypeAlias = tuple[int, int, list[State]]
 class Position(NamedTuple):
     """The position of a training."""
 
-    visits: int
+    chunks_visited: int
     """Number of visits made in the current pass."""
     partials: list[SavedPartial]
     """Partial results of the current pass."""
@@ -60,13 +60,13 @@ class Position(NamedTuple):
 class PassUnderWay(Protocol):
     """A pass that several threads may be making."""
 
-    def at_rest(self) -> AbstractContextManager[Position]:
+    def lock_position(self) -> AbstractContextManager[Position]:
         """Return a context with the position, during which nothing is added."""
         ...
 
 
 @dataclass(slots=True)
-class Run:
+class ProblemRun:
     """A problem with its solver's state and its last certificate."""
 
     problem: Problem
@@ -98,13 +98,13 @@ class Run:
 class Training:
     """The result of a training: state and certificate of each problem, and costs."""
 
-    runs: list[Run]
+    runs: list[ProblemRun]
     """One a problem, in the order of the fit."""
     status: Status = Status.CONVERGED
     """How the run ended, or is about to end."""
     passes: int = 0
     """Passes closed."""
-    index: int = 0
+    chunks_visited: int = 0
     """Visits made of the pass under way: with ``passes`` the position in the plan."""
     ending: bool = False
     """Whether the pass under way, or the next one, is the last."""
@@ -124,7 +124,7 @@ class Training:
     """The most bytes of anonymous memory that were seen in use."""
     row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
     """What lies in files beside the run, by name."""
-    held: ByName = field(default_factory=dict)
+    validation_state: ByName = field(default_factory=dict)
     """What the evaluator of held-out rows remembers, plain values and arrays."""
     gaps: list[float] = field(default_factory=list)
     """After every pass of this solver, the largest gap of a problem; where a certificate is not exact, an estimate."""
@@ -134,12 +134,12 @@ class Training:
     """What is found of it now; None between two passes."""
 
     @contextmanager
-    def at_rest(self) -> Iterator[Position]:
+    def lock_position(self) -> Iterator[Position]:
         """Say where the training is, while nothing of it changes."""
         if self.under_way is None:
-            yield Position(self.index, self.partials)
+            yield Position(self.chunks_visited, self.partials)
         else:
-            with self.under_way.at_rest() as position:
+            with self.under_way.lock_position() as position:
                 yield position
 
     def active(self) -> list[ActiveProblem]:
@@ -156,11 +156,11 @@ class Training:
             for one in self.active():
                 solver.certify(one.state)
 
-    def over(self, *, late: bool, asked: bool = False) -> bool:
+    def decide_end(self, *, late: bool, asked: bool = False) -> bool:
         """Whether the pass just closed was the last one; notes why. When it is ``late``, or it was ``asked`` for, another one certifies."""
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         if not self.active():
-            stopped = any(known["stopped"] for known in self.held.values())
+            stopped = any(known["stopped"] for known in self.validation_state.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED
             return True
         if self.ending:
@@ -169,7 +169,7 @@ class Training:
             self.ending, self.status = True, Status.ASKED if asked else Status.TIME
         return False
 
-    def count_on(self, before: Training) -> None:
+    def continue_counts_from(self, before: Training) -> None:
         """Begin with what another training has spent."""
         self.passes, self.seconds, self.waited = before.passes, before.seconds, before.waited
         self.bytes_read, self.peak = before.bytes_read, before.peak
@@ -181,6 +181,6 @@ def steps_between(solver: AnySolver, state: State, deadline: float) -> Iterator[
     A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``. Changes the state.
     """
     solver.set_deadline(state, deadline)
-    while solver.pending(state):
-        solver.proceed(state)
+    while solver.has_pending_steps(state):
+        solver.make_step(state)
         yield

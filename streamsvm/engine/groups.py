@@ -2,7 +2,7 @@
 
 The groups depend on the store only, so that the result is the same on one thread, on several, on a cluster, and after a resume.
 A thread that visits several groups reads ahead over their borders (``visit_groups``). The result of a group is a
-``Partial``; ``Join`` joins the results of neighboring groups, again into a ``Partial``.
+``PartialResult``; ``Join`` joins the results of neighboring groups, again into a ``PartialResult``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamsvm.config.options import field_values
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress, SerialExecutor, Task
-from streamsvm.engine.fit_state import Position, Run, Training
+from streamsvm.engine.fit_state import Position, ProblemRun, Training
 from streamsvm.engine.join_tree import JoinTree, PartSpan
 from streamsvm.engine.loop import FitLoop, RunSettings, StreamTrainer
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups, round_robin_groups, spans_in_group
@@ -82,7 +82,7 @@ class Work:
     """Unused copies of the map, one for each thread of this process: maps have buffers."""
 
 
-class Round(NamedTuple):
+class PassInput(NamedTuple):
     """The input of a pass."""
 
     number: int
@@ -94,7 +94,7 @@ class Round(NamedTuple):
     drop: tuple[int, ...] = ()
     """Versions of files that are no longer needed."""
     bounds: dict[int, Handle] | None = None
-    """Bounds by problem that tasks of this round in this process have found so far (``types.Solver.sample_bound``)."""
+    """Bounds by problem that tasks of this round in this process have found so far (``types.Solver.sampling_threshold``)."""
     deadline: float = float("inf")
     """Moment of the time limit, by ``time.time``, which all machines share."""
     ending: bool = False
@@ -105,12 +105,12 @@ class Round(NamedTuple):
         if self.bounds is None:
             return
         for (k, _), state in zip(self.states, states, strict=True):
-            bound = solver.sample_bound(state)
+            bound = solver.sampling_threshold(state)
             if bound is not None:
                 self.bounds[k] = bound
 
 
-class Partial(NamedTuple):
+class PartialResult(NamedTuple):
     """The result of visiting the groups [first, stop)."""
 
     first: int
@@ -118,7 +118,7 @@ class Partial(NamedTuple):
     stop: int
     """One beyond the number of the last group."""
     states: list[State]
-    """In the order of ``Round.states``."""
+    """In the order of ``PassInput.states``."""
     seconds: float = 0.0
     """Seconds of work, summed over groups."""
     waited: float = 0.0
@@ -130,7 +130,7 @@ class Partial(NamedTuple):
     rows: tuple[tuple[str, Array], ...] = ()
     """Per-row state of the group by name, if the driver saves it."""
 
-    def at_peak(self, peak: int) -> Partial:
+    def with_peak(self, peak: int) -> PartialResult:
         """Return the same result with the peak of the process that computed it."""
         return self._replace(peak=max(self.peak, peak))
 
@@ -141,28 +141,28 @@ class Join:
 
     solver: AnySolver
     """The solver, which merges states."""
-    begun: Round | None = None
+    pass_input: PassInput | None = None
     """The round, if the joined results may be modified; None: they are copied first."""
 
-    def of_own(self, _work: Work, begun: Round) -> Join:
+    def modifying_join(self, _work: Work, pass_input: PassInput) -> Join:
         """Return the join that may modify its arguments (``executor.CarefulJoin``)."""
-        return Join(self.solver, begun)
+        return Join(self.solver, pass_input)
 
-    def __call__(self, one: Partial, other: Partial) -> Partial:
+    def __call__(self, one: PartialResult, other: PartialResult) -> PartialResult:
         """Join two results; asserts that no group is missing or counted twice."""
         assert one.stop == other.first, f"groups up to {one.stop} are followed by {other.first}"
         firsts, seconds = one.states, other.states
-        if self.begun is None:
+        if self.pass_input is None:
             firsts, seconds = clone(firsts), clone(seconds)
         states = [self.solver.merge([a, b]) for a, b in zip(firsts, seconds, strict=True)]
-        if self.begun is not None:
-            self.begun.learn(self.solver, states)
+        if self.pass_input is not None:
+            self.pass_input.learn(self.solver, states)
         return sum_costs([one, other], states)
 
 
-def sum_costs(parts: list[Partial], states: list[State]) -> Partial:
+def sum_costs(parts: list[PartialResult], states: list[State]) -> PartialResult:
     """Return joined states with the summed costs of their parts."""
-    return Partial(
+    return PartialResult(
         parts[0].first,
         parts[-1].stop,
         states,
@@ -186,27 +186,27 @@ def lend_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[Feature
         unused.append(own)
 
 
-def visit_group(group: Group, work: Work, begun: Round) -> Partial:
+def visit_group(group: Group, work: Work, pass_input: PassInput) -> PartialResult:
     """Visit the chunks of a group. Raises DataError, StorageError."""
-    with closing(visit_groups(iter([group]), work, begun)) as found:
+    with closing(visit_groups(iter([group]), work, pass_input)) as found:
         return next(found)
 
 
-def visit_groups(groups: Iterator[Group], work: Work, begun: Round) -> Generator[Partial]:
+def visit_groups(groups: Iterator[Group], work: Work, pass_input: PassInput) -> Generator[PartialResult]:
     """Visit groups one after the other; what is read ahead may be of the next one. Raises DataError, StorageError."""
     store = work.store.open()
     with lend_map(work.features, work.maps) as features:
         if work.whole_groups:
             for group in groups:
-                yield _visit_whole(group, store, features, work, begun)
+                yield _visit_whole(group, store, features, work, pass_input)
             return
         visitor, known = BlockVisitor(work.solver, features), deque[Group]()
-        visits = _visits(groups, known, store, work, begun.number)
+        visits = _visits(groups, known, store, work, pass_input.number)
         under_way: _GroupVisit | None = None
         spent = _Spent.now(0.0)
         with Stream(store, visits, depth=work.depth, retain=work.retain) as stream:
             for loaded in stream:
-                under_way = under_way or _GroupVisit(known.popleft(), store, work, begun)
+                under_way = under_way or _GroupVisit(known.popleft(), store, work, pass_input)
                 under_way.visit(loaded, loaded.visit.chunk, visitor)
                 if loaded.visit.last:
                     before, spent = spent, _Spent.now(stream.waited)
@@ -226,14 +226,14 @@ def _visits(groups: Iterator[Group], known: deque[Group], store: Store, work: Wo
             yield Visit(number, chunk, visit_seed(work.seed, number, chunk), shuffled, chunk == order[-1])
 
 
-def _visit_whole(group: Group, store: Store, features: FeatureMap, work: Work, begun: Round) -> Partial:
+def _visit_whole(group: Group, store: Store, features: FeatureMap, work: Work, pass_input: PassInput) -> PartialResult:
     """Visit all rows of a group as one block."""
     assert isinstance(features, Raw | Standardized)
-    seed = visit_seed(work.seed, begun.number, group.chunks[0])
+    seed = visit_seed(work.seed, pass_input.number, group.chunks[0])
     rows = Resident(Section(store, group.chunks), features.apply)
     visitor = BlockVisitor(work.solver, Raw(features.bias))
-    visits = iter([Visit(begun.number, 0, seed, work.solver.shuffled, True)])
-    before, one = _Spent.now(0.0), _GroupVisit(group, store, work, begun)
+    visits = iter([Visit(pass_input.number, 0, seed, work.solver.shuffled, True)])
+    before, one = _Spent.now(0.0), _GroupVisit(group, store, work, pass_input)
     one.spans[group.chunks[0]] = slice(0, group.rows)
     with Stream(rows, visits, depth=work.depth, retain=work.retain) as stream:
         for loaded in stream:
@@ -264,12 +264,12 @@ class _Spent(NamedTuple):
 class _GroupVisit:
     """A group while it is visited: states and per-row state."""
 
-    def __init__(self, group: Group, store: Store, work: Work, begun: Round) -> None:
-        self._group, self._work, self._begun = group, work, begun
-        self._states = {k: work.solver.part(unpack(state)) for k, state in begun.states}
-        for k, bound in dict(begun.bounds or {}).items():
-            work.solver.set_bound(self._states[k], bound)
-        self._rows = {files.state.name: files.load(group, begun.version) for files in work.state_files}
+    def __init__(self, group: Group, store: Store, work: Work, pass_input: PassInput) -> None:
+        self._group, self._work, self._begun = group, work, pass_input
+        self._states = {k: work.solver.part(unpack(state)) for k, state in pass_input.states}
+        for k, bound in dict(pass_input.bounds or {}).items():
+            work.solver.set_sampling_threshold(self._states[k], bound)
+        self._rows = {files.state.name: files.load(group, pass_input.version) for files in work.state_files}
         self._starts = dict(zip(group.chunks, group.starts, strict=True))
         self.spans = spans_in_group(store.layout, group)
         """Row range of each chunk, counted from the first row of the group."""
@@ -282,16 +282,19 @@ class _GroupVisit:
         mine = {name: values[:, self.spans[chunk]] for name, values in self._rows.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, mine)
 
-    def result(self, spent: _Spent, before: _Spent) -> Partial:
+    def result(self, spent: _Spent, before: _Spent) -> PartialResult:
         """Save the group's per-row state, or put it into the result; return the result."""
-        begun, group, states = self._begun, self._group, list(self._states.values())
-        begun.learn(self._work.solver, states)
+        pass_input, group, states = self._begun, self._group, list(self._states.values())
+        pass_input.learn(self._work.solver, states)
         left = [
-            (files.state.name, files.leave(group, begun.version + 1, self._rows[files.state.name], begun.drop))
+            (
+                files.state.name,
+                files.leave(group, pass_input.version + 1, self._rows[files.state.name], pass_input.drop),
+            )
             for files in self._work.state_files
         ]
         rows = tuple((name, values) for name, values in left if values is not None)
-        return Partial(group.number, group.number + 1, states, *spent.since(before), anonymous_bytes(), rows)
+        return PartialResult(group.number, group.number + 1, states, *spent.since(before), anonymous_bytes(), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +342,7 @@ class ProcessDriverState:
 
     files: DriverState
     """Files written by a run on a cluster."""
-    runs: list[Run]
+    runs: list[ProblemRun]
     """The runs whose states are completed. (Not the whole training: it refers to this object, a reference cycle.)"""
     version: int = 0
     """The last version with files."""
@@ -390,17 +393,17 @@ class GroupTrainer(FitLoop):
         self._rows_before = [0, *accumulate(group.rows for group in fit.groups)]
         self._task = Task("fit", visit_group, fit.needs, visit_groups)
 
-    def _count_costs(self, spent: Partial) -> None:
+    def _count_costs(self, spent: PartialResult) -> None:
         """Add the costs of a round to the training."""
-        result = self.result
-        result.waited += spent.waited / self._executor.threads
-        result.peak = max(result.peak, spent.peak, anonymous_bytes())
+        training = self.training
+        training.waited += spent.waited / self._executor.threads
+        training.peak = max(training.peak, spent.peak, anonymous_bytes())
 
     def _meanwhile(self, checkpointer: Checkpointer) -> OnProgress:
         """Return the callback for the time while tasks run: it handles signals, makes checkpoints and reports progress."""
 
         def on_progress(done: int) -> None:
-            checkpointer.between(self.result)
+            checkpointer.save_if_due(self.training)
             self._progress.rows(self._rows_before[done], self._rows_before[-1])
 
         return on_progress
@@ -412,18 +415,18 @@ class LocalGroupTrainer(GroupTrainer):
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit, executor, report)
         self._row_states = {one.state.name: one for one in fit.work.state_files if isinstance(one, GroupRowStates)}
-        self.result.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
+        self.training.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
         if fit.work.driver_state is not None:
-            self.result.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.result.runs)
+            self.training.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.training.runs)
         self._retries = count_retries()
         self._in_memory: set[int] = set()
         """The groups that are in memory since an earlier pass of this run."""
 
-    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> LocalGroupTrainer:
+    def with_solver(self, solver: AnySolver, problems: list[Problem], before: Training) -> LocalGroupTrainer:
         """Return a loop for another solver over the same groups."""
         work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
         other = LocalGroupTrainer(replace(self._fit, work=work), self._executor, self._report)
-        other.result.count_on(before)
+        other.training.continue_counts_from(before)
         other._in_memory = self._in_memory
         return other
 
@@ -439,19 +442,26 @@ class LocalGroupTrainer(GroupTrainer):
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the remaining groups of a pass and close it."""
-        result = self.result
-        active = result.active()
+        training = self.training
+        active = training.active()
         states = tuple((one.number, one.state) for one in active)
-        begun = Round(result.passes, states, bounds={})
-        found = self._visit_groups(begun, checkpointer)
+        pass_input = PassInput(training.passes, states, bounds={})
+        found = self._visit_groups(pass_input, checkpointer)
         self._count_costs(found)
-        result.reads_repeated = count_retries() - self._retries  # counted for the process, so not the sum over threads
-        result.passes, result.index, result.partials, result.under_way = result.passes + 1, 0, [], None
+        training.reads_repeated = (
+            count_retries() - self._retries
+        )  # counted for the process, so not the sum over threads
+        training.passes, training.chunks_visited, training.partials, training.under_way = (
+            training.passes + 1,
+            0,
+            [],
+            None,
+        )
         visitor = BlockVisitor(self._solver, self._fit.work.features)
         visitor.join_gathered(found.states)
         for number, (one, state) in enumerate(zip(active, found.states, strict=True), 1):
             self._progress.closing(number, len(active))
-            run = result.runs[one.number]
+            run = training.runs[one.number]
             for name, value in field_values(run.state, self._solver.driver_fields).items():
                 setattr(state, name, value)
             run.state = state
@@ -460,22 +470,24 @@ class LocalGroupTrainer(GroupTrainer):
             run.take_certificate(certificate)
             self._progress.certificate(one.number, run)
 
-    def _visit_groups(self, begun: Round, checkpointer: Checkpointer) -> Partial:
+    def _visit_groups(self, pass_input: PassInput, checkpointer: Checkpointer) -> PartialResult:
         if self._solver.shuffled:
-            return self._merge_all_groups(begun, checkpointer)
-        known = {PartSpan(first, stop): Partial(first, stop, states) for first, stop, states in self.result.partials}
-        groups, join = self._fit.groups, Join(self._fit.work.solver, begun)
+            return self._merge_all_groups(pass_input, checkpointer)
+        known = {
+            PartSpan(first, stop): PartialResult(first, stop, states) for first, stop, states in self.training.partials
+        }
+        groups, join = self._fit.groups, Join(self._fit.work.solver, pass_input)
         tree = JoinTree(len(groups), join, self._accept, known)
-        self.result.under_way = _PassOfGroups(tree, groups)
+        self.training.under_way = _PassOfGroups(tree, groups)
         self._count(tree.missing())
-        found: Partial = self._executor.reduce(
-            self._task, groups, Joins(join, tree=tree), (self._fit.work, begun), self._meanwhile(checkpointer)
+        found: PartialResult = self._executor.reduce(
+            self._task, groups, Joins(join, tree=tree), (self._fit.work, pass_input), self._meanwhile(checkpointer)
         )
         return found
 
-    def _merge_all_groups(self, begun: Round, checkpointer: Checkpointer) -> Partial:
+    def _merge_all_groups(self, pass_input: PassInput, checkpointer: Checkpointer) -> PartialResult:
         """Make a pass of a solver that updates weights while it reads: all groups are merged at once, because results are not sums."""
-        shared, groups = (self._fit.work, begun), self._fit.groups
+        shared, groups = (self._fit.work, pass_input), self._fit.groups
         self._count(range(len(groups)))
         parts = list(self._executor.map(self._task, groups, shared, self._meanwhile(checkpointer)))
         for number, part in enumerate(parts):
@@ -483,7 +495,7 @@ class LocalGroupTrainer(GroupTrainer):
         merge = self._fit.work.solver.merge
         return sum_costs(parts, [merge(list(one)) for one in zip(*(part.states for part in parts), strict=True)])
 
-    def _accept(self, number: int, found: Partial) -> Partial:
+    def _accept(self, number: int, found: PartialResult) -> PartialResult:
         """Store the per-row state of a result."""
         for name, values in found.rows:
             self._row_states[name].take(self._fit.groups[number], values)
@@ -493,7 +505,9 @@ class LocalGroupTrainer(GroupTrainer):
         """Count the bytes read for these groups."""
         layout = self._fit.layout
         fresh = [k for k in numbers if k not in self._in_memory]
-        self.result.bytes_read += sum(layout.chunk_bytes(chunk) for k in fresh for chunk in self._fit.groups[k].chunks)
+        self.training.bytes_read += sum(
+            layout.chunk_bytes(chunk) for k in fresh for chunk in self._fit.groups[k].chunks
+        )
         if self._fit.cached:
             self._in_memory.update(fresh)
 
@@ -501,13 +515,13 @@ class LocalGroupTrainer(GroupTrainer):
 class _PassOfGroups:
     """The partial results of a pass under way (``fit_state.PassUnderWay``)."""
 
-    def __init__(self, tree: JoinTree[Partial], groups: list[Group]) -> None:
+    def __init__(self, tree: JoinTree[PartialResult], groups: list[Group]) -> None:
         self._tree, self._groups = tree, groups
 
     @contextmanager
-    def at_rest(self) -> Iterator[Position]:
+    def lock_position(self) -> Iterator[Position]:
         """Yield the joined results while none is added."""
-        with self._tree.at_rest() as nodes:
+        with self._tree.lock_nodes() as nodes:
             index = sum(len(group.chunks) for span in nodes for group in self._groups[slice(*span)])
             yield Position(index, [(*span, found.states) for span, found in nodes.items()])
 

@@ -82,7 +82,7 @@ class JoinTree(Generic[T]):
                     self._quiet.notify_all()
 
     @contextmanager
-    def at_rest(self) -> Iterator[dict[PartSpan, T]]:
+    def lock_nodes(self) -> Iterator[dict[PartSpan, T]]:
         """Yield the present nodes, while nothing is added or joined."""
         with self._quiet:
             self._quiet.wait_for(lambda: not self._joining)

@@ -22,7 +22,7 @@ from typing import Protocol, Self
 from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
-from streamsvm.engine.fit_state import Run, Training, steps_between
+from streamsvm.engine.fit_state import ProblemRun, Training, steps_between
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import RowStates
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
@@ -57,7 +57,7 @@ class PassEvaluator(Protocol):
     """Evaluates a training on held-out rows after every pass (``jobs.fit.validate``)."""
 
     def evaluate(self, training: Training) -> None:
-        """Evaluate the training after its certificates are known. May end runs; keeps its memory in ``training.held``."""
+        """Evaluate the training after its certificates are known. May end runs; keeps its memory in ``training.validation_state``."""
         ...
 
     def pending(self, training: Training) -> bool:
@@ -69,14 +69,14 @@ class FitLoop(ABC):
     """The loop of passes until every certificate is exact and small enough, or a limit is reached."""
 
     def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
-        self.result = Training([Run(problem, solver.start(problem)) for problem in problems])
+        self.training = Training([ProblemRun(problem, solver.start(problem)) for problem in problems])
         self.evaluator: PassEvaluator | None = None
-        self.leaves: Callable[[Training], bool] | None = None
+        self.should_fall_back: Callable[[Training], bool] | None = None
         """Returns whether to stop early so that the fallback solver continues."""
-        self.final_passes = 0.0
+        self.reserved_passes = 0.0
         """Number of passes whose time is reserved for work after the training."""
         self._solver, self._report = solver, report
-        self._progress = ProgressReporter(self.result, report)
+        self._progress = ProgressReporter(self.training, report)
         self._deadline = float("inf")
         """Moment of the time limit, by ``time.perf_counter``."""
         self._recent: deque[float] = deque(maxlen=RECENT)
@@ -91,7 +91,7 @@ class FitLoop(ABC):
         """Make one pass, or the rest of one, and close it. Counts the bytes read in ``result``."""
 
     @abstractmethod
-    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
+    def with_solver(self, solver: AnySolver, problems: list[Problem], before: Training) -> Self:
         """Return a loop over the same rows for another solver, whose counts start from those of ``before``."""
 
     def continue_pass(self) -> None:
@@ -100,7 +100,7 @@ class FitLoop(ABC):
 
     def close(self) -> None:
         """Close the files of per-row state."""
-        for rows in self.result.row_states.values():
+        for rows in self.training.row_states.values():
             rows.close()
 
     def train(self, stop: Stop, checkpointer: Checkpointer | None = None) -> Training:
@@ -108,12 +108,12 @@ class FitLoop(ABC):
 
         Raises InterruptedRun when the run was asked to stop, and what reading the store raises.
         """
-        result, checkpointer = self.result, checkpointer or NoCheckpoint()
-        checkpointer.resume(result)
+        training, checkpointer = self.training, checkpointer or NoCheckpoint()
+        checkpointer.resume(training)
         self.continue_pass()
         if self._has_ended(stop):
-            return result
-        before = result.seconds
+            return training
+        before = training.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
         with self.reading(), listen_for_end() as asked:
             while True:
@@ -121,21 +121,21 @@ class FitLoop(ABC):
                 self._next_pass(stop, checkpointer)
                 self._work_between(checkpointer)
                 if self.evaluator is not None:
-                    with self.saving_on_loss(checkpointer):
-                        self.evaluator.evaluate(result)
-                result.seconds = before + self._progress.stopwatch.seconds
+                    with self.saving_on_cluster_failure(checkpointer):
+                        self.evaluator.evaluate(training)
+                training.seconds = before + self._progress.stopwatch.seconds
                 self._recent.append(self._pass_seconds())
-                result.seconds_left, result.seconds_needed = self._deadline - time.perf_counter(), self._reserve()
-                if result.over(late=result.seconds_left < result.seconds_needed, asked=asked()):
-                    return result
-                if self.leaves is not None and not result.ending and self.leaves(result):
-                    result.status = Status.STALLED
-                    return result
-                checkpointer.between(result)
+                training.seconds_left, training.seconds_needed = self._deadline - time.perf_counter(), self._reserve()
+                if training.decide_end(late=training.seconds_left < training.seconds_needed, asked=asked()):
+                    return training
+                if self.should_fall_back is not None and not training.ending and self.should_fall_back(training):
+                    training.status = Status.STALLED
+                    return training
+                checkpointer.save_if_due(training)
 
     def _reserve(self) -> float:
         """Return the seconds reserved for another pass, the certifying pass and later work; 0 where a pass can be left."""
-        return 0.0 if self._solver.exact_kernel else (2.0 + self.final_passes) * min(self._recent)
+        return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent)
 
     def _pass_seconds(self) -> float:
         """Return the seconds of the current pass, excluding compilation and work in memory that ends at a deadline."""
@@ -146,7 +146,7 @@ class FitLoop(ABC):
         """Return the moment at which work in memory must end to leave time for a certifying pass and later work."""
         if self._solver.exact_kernel:
             return self._deadline
-        return self._deadline - (1.0 + self.final_passes) * min([*self._recent, self._pass_seconds()])
+        return self._deadline - (1.0 + self.reserved_passes) * min([*self._recent, self._pass_seconds()])
 
     @contextmanager
     def _working_in_memory(self) -> Iterator[float]:
@@ -161,7 +161,7 @@ class FitLoop(ABC):
         """Return a context in which the passes of a training can read."""
         return nullcontext()
 
-    def saving_on_loss(self, checkpointer: Checkpointer) -> AbstractContextManager[None]:
+    def saving_on_cluster_failure(self, checkpointer: Checkpointer) -> AbstractContextManager[None]:
         """Return a context that saves a checkpoint if its work is lost with another machine."""
         del checkpointer
         return nullcontext()
@@ -173,29 +173,29 @@ class FitLoop(ABC):
             for number, one in enumerate(pending, 1):
                 self._progress.closing(number, len(pending))
                 for _ in steps_between(self._solver, one.state, deadline):
-                    checkpointer.between(self.result)
+                    checkpointer.save_if_due(self.training)
 
     def _has_ended(self, stop: Stop) -> bool:
         """Return whether an earlier run was stopped after its training: everything is certified, or all passes were made."""
-        result = self.result
-        last = result.ending and result.passes >= stop.max_passes and not result.index
-        return result.passes > 0 and (not result.active() or (last and not self._to_evaluate()))
+        training = self.training
+        last = training.ending and training.passes >= stop.max_passes and not training.chunks_visited
+        return training.passes > 0 and (not training.active() or (last and not self._to_evaluate()))
 
     def _to_evaluate(self) -> bool:
         """Return whether the last pass is closed but its steps or its evaluation are not done."""
-        return bool(self._pending()) or (self.evaluator is not None and self.evaluator.pending(self.result))
+        return bool(self._pending()) or (self.evaluator is not None and self.evaluator.pending(self.training))
 
     def _pending(self) -> list[ActiveProblem]:
         """Return the problems whose solver has steps to make before the next pass."""
-        return [one for one in self.result.active() if self._solver.pending(one.state)]
+        return [one for one in self.training.active() if self._solver.has_pending_steps(one.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
         """Make the next pass, unless an earlier run made it and was stopped before its steps and evaluation were done."""
         if self._to_evaluate():
             return
         checkpointer.check_store()
-        if self.result.index == 0:
-            self.result.begin(stop, self._solver)
+        if self.training.chunks_visited == 0:
+            self.training.begin(stop, self._solver)
         self.run_pass(checkpointer)
         checkpointer.check_store()
 
@@ -255,46 +255,50 @@ class StreamTrainer(FitLoop):
             state.name: RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident)
             for state in solver.row_state
         }
-        self.result.row_states = dict(self._row_states)
+        self.training.row_states = dict(self._row_states)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Read ahead from the next chunk on, epoch after epoch."""
-        settings, result = self._settings, self.result
-        order = visits(self._store.layout, settings.seed, self._solver.shuffled, result.passes, result.index)
-        self._waited, self._retries = result.waited, count_retries()
+        settings, training = self._settings, self.training
+        order = visits(
+            self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
+        )
+        self._waited, self._retries = training.waited, count_retries()
         with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
             yield
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the remaining chunks of the pass and close it."""
         self.one_pass(self._stream, checkpointer)
-        self.result.reads_repeated = count_retries() - self._retries
+        self.training.reads_repeated = count_retries() - self._retries
 
-    def again(self, solver: AnySolver, problems: list[Problem], before: Training) -> StreamTrainer:
+    def with_solver(self, solver: AnySolver, problems: list[Problem], before: Training) -> StreamTrainer:
         """Return a loop for another solver over the same rows."""
         other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
-        other.result.count_on(before)
+        other.training.continue_counts_from(before)
         other._in_memory = self._in_memory
         return other
 
     def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
         """Visit the chunks of ``stream`` up to the end of the epoch, then close the pass."""
-        result = self.result
-        active = result.active()
+        training = self.training
+        active = training.active()
         rows = self._rows_before()
-        for loaded in stream.epoch() if result.index < len(self._store.layout.chunks) else ():
+        for loaded in stream.epoch() if training.chunks_visited < len(self._store.layout.chunks) else ():
             self._visit(loaded)
-            result.index += 1
-            result.waited = self._waited + stream.waited
+            training.chunks_visited += 1
+            training.waited = self._waited + stream.waited
             rows += len(loaded.chunk.codes)
             self._progress.rows(rows, self._store.layout.rows)
-            checkpointer.between(result)  # after the last visit too: to close a pass may take longer than to make it
-        result.passes, result.index = result.passes + 1, 0
+            checkpointer.save_if_due(
+                training
+            )  # after the last visit too: to close a pass may take longer than to make it
+        training.passes, training.chunks_visited = training.passes + 1, 0
         self._visitor.join_gathered([one.state for one in active])
         for number, one in enumerate(active, 1):
             self._progress.closing(number, len(active))
-            run = result.runs[one.number]
+            run = training.runs[one.number]
             with self._working_in_memory() as deadline:
                 certificate = self._visitor.finish(run.state, deadline)
             run.take_certificate(certificate)
@@ -302,17 +306,17 @@ class StreamTrainer(FitLoop):
 
     def _rows_before(self) -> int:
         """Return the number of rows of the pass that an earlier run visited."""
-        layout, result = self._store.layout, self.result
-        order = epoch_order(layout, self._settings.seed, result.passes, self._solver.shuffled)
-        return sum(layout.chunks[chunk] for chunk in order[: result.index])
+        layout, training = self._store.layout, self.training
+        order = epoch_order(layout, self._settings.seed, training.passes, self._solver.shuffled)
+        return sum(layout.chunks[chunk] for chunk in order[: training.chunks_visited])
 
     def _visit(self, loaded: Loaded) -> None:
         chunk = loaded.visit.chunk
         rows = {name: states.load(chunk) for name, states in self._row_states.items()}
-        self._visitor.visit(loaded, chunk, self._starts[chunk], self.result.active(), rows)
+        self._visitor.visit(loaded, chunk, self._starts[chunk], self.training.active(), rows)
         for name, values in rows.items():
             self._row_states[name].save(chunk, values)
         if chunk not in self._in_memory:
-            self.result.bytes_read += self._store.layout.chunk_bytes(chunk)
+            self.training.bytes_read += self._store.layout.chunk_bytes(chunk)
         if self._settings.cached:
             self._in_memory.add(chunk)

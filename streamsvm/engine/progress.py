@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.fit_state import Run, Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.schedule.memory_use import anonymous_bytes
 from streamsvm.types import Report
 
@@ -52,7 +52,7 @@ class ProgressReporter:
         if of > 1:
             self._event("progress", {"pass": self._training.passes, "closing": number, "problems": of})
 
-    def certificate(self, k: int, run: Run) -> None:
+    def certificate(self, k: int, run: ProblemRun) -> None:
         """Report the certificate of problem ``k``, fresh from a closed pass."""
         found = run.certificate
         assert found is not None

@@ -83,7 +83,7 @@ class Projection:
 
     @property
     def expansion(self) -> Expansion:
-        """The basis of the kernel machines that ``fold`` returns."""
+        """The basis of the kernel machines that ``to_input_space`` returns."""
         columns = self.points.columns
         points = Dense(np.ascontiguousarray(columns.T))
         return make_expansion(points, self.kernel, len(columns), self.inner)
@@ -113,7 +113,7 @@ class Projection:
         m = len(self.W)
         return map_bytes(m, self.rank, factored=True) + 2 * self.points.nbytes
 
-    def fold(self, solution: LinearSolution) -> KernelSolution:
+    def to_input_space(self, solution: LinearSolution) -> KernelSolution:
         """Return the same function as a kernel machine on the landmarks."""
         coefficients = self.W.astype(np.float64) @ solution.w[:-1]
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
@@ -250,9 +250,9 @@ class Nystrom:
         in_strips(fill, len(values), most, least=1)
         return values
 
-    def fold(self, solution: LinearSolution) -> KernelSolution:
+    def to_input_space(self, solution: LinearSolution) -> KernelSolution:
         """Return the same function as a kernel machine on the landmarks."""
-        return self.projection.fold(solution)
+        return self.projection.to_input_space(solution)
 
     def write_features(self, X: Rows, out: Float32) -> None:
         """Write to ``out`` (n, r) the features of rows that are already as the kernel sees them."""
@@ -297,6 +297,6 @@ class Embedded:
         """Return ``parts``: features are stored."""
         return self.parts(X)
 
-    def fold(self, solution: LinearSolution) -> KernelSolution:
+    def to_input_space(self, solution: LinearSolution) -> KernelSolution:
         """Return the same function as a kernel machine on the landmarks."""
-        return self.projection.fold(solution)
+        return self.projection.to_input_space(solution)

@@ -56,7 +56,7 @@ class Raw:
         """Return ``parts``: there is nothing to form."""
         return self.parts(X)
 
-    def fold(self, solution: LinearSolution) -> LinearSolution:
+    def to_input_space(self, solution: LinearSolution) -> LinearSolution:
         """Return the solution as it is: its columns are the stored ones."""
         return solution
 
@@ -92,7 +92,7 @@ class Standardized:
         """Return ``parts``: there is nothing to form."""
         return self.parts(X)
 
-    def fold(self, solution: LinearSolution) -> LinearSolution:
+    def to_input_space(self, solution: LinearSolution) -> LinearSolution:
         """Return the same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""
         raw = solution.w[:-1] * self.scale
         constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))

@@ -37,7 +37,7 @@ class ColumnPoolSolver(Solver[Any]):
         """Return the columns of the pool at most."""
         return min(self.pool, MAX_COLUMNS, problem.columns)
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """Return the solver with half as many columns at a time; None at the least."""
         half = self.columns(problem) // 2
         return None if half < MIN_COLUMNS else replace(self, pool=half)

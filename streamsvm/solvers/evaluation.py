@@ -137,7 +137,7 @@ class PointSums:
         v, lost = two_sum(self.v, other.v)
         for low in (self.low, other.low):
             lost = lost if low is None else lost + low
-        merge_states([self, other], but=("v", "low"))
+        merge_states([self, other], except_fields=("v", "low"))
         self.v, self.low = v, lost
 
     def vector(self) -> Float64:

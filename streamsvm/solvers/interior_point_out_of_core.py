@@ -524,7 +524,7 @@ class InteriorPoint(SegmentSolver):
             state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
         return solved.w
 
-    def keeping_dual_point(self) -> InteriorPoint:
+    def keep_dual_point(self) -> InteriorPoint:
         """Return the solver itself: it always knows the dual point behind its bound."""
         return self
 

@@ -428,11 +428,11 @@ class OnL1Ball(ColumnPoolSolver):
         allowed, agreements = Allowed(SHARE * self.epsilon, relative), agreements_to_stop(state.begun)
         state.work, state.begun = BallWork(method, allowed, self.iterations, self.sample, agreements), state.begun + 1
 
-    def pending(self, state: BallState) -> bool:
+    def has_pending_steps(self, state: BallState) -> bool:
         """Return whether iterations are to be made."""
         return state.work is not None
 
-    def proceed(self, state: BallState) -> None:
+    def make_step(self, state: BallState) -> None:
         """Make some iterations; when they have ended, let the next pass evaluate the weights they found."""
         work = state.work
         assert work is not None  # a step is pending

@@ -190,14 +190,14 @@ class SegmentSolver(Solver[Any]):
         """Return the least number that is of use."""
         raise NotImplementedError
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """Return the solver with half as many in memory; None at the least number, or where one was ``asked`` for."""
         half = self.count_kept(problem) // 2
         changed: dict[str, Any] = {self.halved: half}
         return None if self.halved in asked or half < self.min_kept(problem) else replace(self, **changed)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the setting that ``smaller`` halves."""
+        """Return the setting that ``shrink_memory`` halves."""
         return field_values(self, (self.halved,))
 
     def certify(self, state: SegmentState) -> None:

@@ -134,9 +134,9 @@ class NuClasses(Solver[NuState]):
             entries = 24 * (-(-sum(layout.nonzeros or ()) // max(1, layout.rows)) + 1)
         return replace(inner, per_block_row=inner.per_block_row + entries)
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> NuClasses | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> NuClasses | None:
         """Return the solver with half as many rows in memory."""
-        inner = self.inner.smaller(_build_signed_problem(problem), asked)
+        inner = self.inner.shrink_memory(_build_signed_problem(problem), asked)
         return None if inner is None else replace(self, inner=inner)
 
     def memory_settings(self) -> dict[str, int | None]:

@@ -21,7 +21,7 @@ from streamsvm.losses import threshold
 from streamsvm.rows import Float32, Float64, Targets
 from streamsvm.solvers.evaluation import Evaluation, MultinomialEvaluation, PointSums, margins_to_next
 from streamsvm.types import AnySolver, Block, Kind, Loss, Problem
-from streamsvm.types.problem import TWO
+from streamsvm.types.problem import BINARY
 
 
 class OneFunction(Kind):
@@ -140,7 +140,7 @@ class Multinomial(Kind):
 
     @property
     def positives(self) -> tuple[int, ...]:
-        return tuple(range(self.classes)) if self.classes > TWO else (self.positive,)
+        return tuple(range(self.classes)) if self.classes > BINARY else (self.positive,)
 
     def targets(self, codes: Array) -> Targets:
         return codes.astype(np.float32)
@@ -158,7 +158,7 @@ class Multinomial(Kind):
     def decision_weights(self, w: Float64) -> Float64:
         """Return the weights of all classes; of two, the difference of both."""
         rows = self.shape(w)
-        return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == TWO else rows
+        return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == BINARY else rows
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
         """Raises UsageError where the solver has settings that it has no use for in this form."""

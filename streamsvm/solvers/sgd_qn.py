@@ -102,7 +102,7 @@ class SGDQN(AveragedSolver):
     """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too
     soon."""
 
-    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {"t0 is given": ("sample",) if self.t0 else ()}
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

@@ -343,7 +343,7 @@ class SGD(AveragedSolver):
     """Losses with bounded slopes: the first steps are the longest, and must not grow with a row's distance from its
     margin."""
 
-    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
             f"it is for variant m, and this is variant {self.variant}": ("multiplicity",)
             if self.variant != "m"

@@ -13,7 +13,7 @@ from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
 
-TWO = 2
+BINARY = 2
 """The number of classes that one decision value tells apart."""
 
 

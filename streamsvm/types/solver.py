@@ -143,7 +143,7 @@ class FeatureMap(Protocol):
         """Yield the same parts as rows whose features can still be formed, where there are any to form; else ``parts``."""
         ...
 
-    def fold(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
+    def to_input_space(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
         """Return the same function in terms of stored rows: weights of columns, or coefficients of kernel points."""
         ...
 
@@ -238,15 +238,15 @@ class Solver(ABC, Generic[S]):
         """The fields of the state with the role ``DriverOnly`` (``types.state.find_driver_fields``): they are not sent to workers."""
         return ()
 
-    def sample_bound(self, state: S) -> Handle | None:
-        """Return what the rows visited so far say about all others of this pass, for ``set_bound``; None: nothing.
+    def sampling_threshold(self, state: S) -> Handle | None:
+        """Return what the rows visited so far say about all others of this pass, for ``set_sampling_threshold``; None: nothing.
 
         For solvers that keep a choice of the rows of a pass: what is known of other groups of rows saves work, and never
         changes what the joined pass comes to.
         """
 
-    def set_bound(self, state: S, bound: Handle) -> None:
-        """Begin a pass over some rows knowing what ``sample_bound`` said of others. Changes the state."""
+    def set_sampling_threshold(self, state: S, bound: Handle) -> None:
+        """Begin a pass over some rows knowing what ``sampling_threshold`` said of others. Changes the state."""
 
     # -- several problems at the same rows
 
@@ -280,7 +280,7 @@ class Solver(ABC, Generic[S]):
     def set_deadline(self, state: S, moment: float) -> None:
         """Stop work at ``moment``, one of ``time.perf_counter``. Called before ``finish`` and the steps after it."""
 
-    def pending(self, state: S) -> bool:
+    def has_pending_steps(self, state: S) -> bool:
         """Return whether there is a step to be made in memory before the next pass.
 
         ``finish`` says what the pass has shown; then come the steps, until none is pending; then the next pass. A run can be
@@ -288,7 +288,7 @@ class Solver(ABC, Generic[S]):
         """
         return False
 
-    def proceed(self, state: S) -> None:
+    def make_step(self, state: S) -> None:
         """Make the next step, a matter of seconds at most. Changes the state."""
 
     # -- weights on the way, and to start from
@@ -307,7 +307,7 @@ class Solver(ABC, Generic[S]):
         """Whether ``start`` begins at ``Problem.warm``: the first pass evaluates those weights, or goes on from them."""
         return False
 
-    def starting_at(self, problem: Problem, weights: Float64) -> Problem:
+    def with_start_weights(self, problem: Problem, weights: Float64) -> Problem:
         """Return the problem with the weights (columns + 1,) to start from, as the solver sees them."""
         return replace(problem, warm=weights)
 
@@ -315,10 +315,10 @@ class Solver(ABC, Generic[S]):
 
     @property
     def has_dual_witness(self) -> bool:
-        """Whether it can say the dual variables behind its bound (``keeping_dual_point``, ``witness``, ``dual_values``)."""
+        """Whether it can say the dual variables behind its bound (``keep_dual_point``, ``witness``, ``dual_values``)."""
         return False
 
-    def keeping_dual_point(self) -> Self:
+    def keep_dual_point(self) -> Self:
         """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
         return self
 
@@ -359,24 +359,24 @@ class Solver(ABC, Generic[S]):
 
     # -- settings
 
-    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Self:
+    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
         """Return the same solver with as many rows in memory as serve it on data of ``rows`` rows.
 
         ``asked``: names of the settings the user gave, which stay as they are.
         """
         return self
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """Return the same solver with less in memory, at the cost of more passes; None at the least that is of use.
 
         ``asked``: names of the settings the user gave, which a solver may insist on.
         """
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the settings that ``smaller`` changes, by name. Handed to another fit they give the same solver."""
+        """Return the settings that ``shrink_memory`` changes, by name. Handed to another fit they give the same solver."""
         return {}
 
-    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         """Return the names of settings that have no effect on this problem, by the reason, which ends a sentence."""
         return {}
 

@@ -136,7 +136,7 @@ def clear_totals(state: Any) -> None:
             setattr(state, name, _nothing(default, value))
 
 
-def merge_states(states: list[S], but: Collection[str] = ()) -> S:
+def merge_states(states: list[S], except_fields: Collection[str] = ()) -> S:
     """Return the first of several parts of a pass, merged with all others; fields ``but`` these are left as they are.
 
     Changes the first state. A list of one comes back as it is.
@@ -152,7 +152,7 @@ def merge_states(states: list[S], but: Collection[str] = ()) -> S:
     for name, role, _, merge in known:
         if role is Role.MEAN:
             setattr(first, name, sum(getattr(state, name) for state in states) / len(states))
-        if merge is None or name in but or (role is Role.FIRST_PASS_TOTAL and first.passes):  # type: ignore[attr-defined]
+        if merge is None or name in except_fields or (role is Role.FIRST_PASS_TOTAL and first.passes):  # type: ignore[attr-defined]
             continue
         value = getattr(first, name)
         for other in others:

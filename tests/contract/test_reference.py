@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.fit_state import Run, Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import StreamSVMError, UsageError
@@ -229,21 +229,21 @@ def test_reference_certificate_is_true(case: Case, known: dict[str, Optimum]) ->
 
 def test_reference_gap_below_zero_is_an_error_and_no_convergence() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
-    run = Run(problem, None)
+    run = ProblemRun(problem, None)
     run.take_certificate(Certificate(1.0, 1.0 + 1e-6))
     assert run.done
     with pytest.raises(StreamSVMError, match="contradicts itself") as caught:
         run.take_certificate(Certificate(1.0, 3.1))
     assert caught.value.code == "E-INTERNAL"
-    Run(problem, None).take_certificate(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
+    ProblemRun(problem, None).take_certificate(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
 
 
 def test_reference_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     with pytest.raises(UsageError, match="not positive semidefinite"):
-        Run(replace(problem, kernel=Sigmoid()), None).take_certificate(Certificate(1.0, 1.1))
+        ProblemRun(replace(problem, kernel=Sigmoid()), None).take_certificate(Certificate(1.0, 1.1))
     with pytest.raises(StreamSVMError, match="defect"):
-        Run(replace(problem, kernel=RBF()), None).take_certificate(Certificate(1.0, 1.1))
+        ProblemRun(replace(problem, kernel=RBF()), None).take_certificate(Certificate(1.0, 1.1))
 
 
 def test_reference_every_loss_and_solver_is_here() -> None:

@@ -37,10 +37,10 @@ def made(clock: Clock, every: float, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def training() -> Any:
-    position = SimpleNamespace(visits=7, partials=[])
-    fields = dict.fromkeys(SAVED_FIELDS, 0)
+    position = SimpleNamespace(chunks_visited=7, partials=[])
+    fields = dict.fromkeys(SAVED_FIELDS.values(), 0)
     return SimpleNamespace(
-        **fields, status=next(iter(Status)), runs=[], row_states={}, at_rest=lambda: nullcontext(position)
+        **fields, status=next(iter(Status)), runs=[], row_states={}, lock_position=lambda: nullcontext(position)
     )
 
 
@@ -53,6 +53,6 @@ def test_a_checkpoint_is_due_every_so_many_seconds(
     when: list[float] = []
     for _ in range(18):
         clock.now += 1.0
-        saves.between(training())
+        saves.save_if_due(training())
         when += [clock.now - 100.0] * (len(clock.written) - len(when))
     assert when == after

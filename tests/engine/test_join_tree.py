@@ -41,7 +41,7 @@ def test_join_tree_resumes_from_joined_parts(count: int, made: int, order: rando
     order.shuffle(numbers)
     for number in numbers[: min(made, count)]:
         before.add(number, f"{number}.")
-    with before.at_rest() as known:
+    with before.lock_nodes() as known:
         after = JoinTree(count, join, known=known)
     assert after.missing() == sorted(numbers[min(made, count) :])
     for number in after.missing():
@@ -65,7 +65,7 @@ def test_join_tree_holds_few_parts() -> None:
     tree: JoinTree[str] = JoinTree(100, join)
     for number in range(100):
         tree.add(number, "x")
-        with tree.at_rest() as known:
+        with tree.lock_nodes() as known:
             assert len(known) <= 7
 
 
@@ -80,7 +80,7 @@ def test_join_tree_many_threads_lose_nothing() -> None:
     for thread in threads:
         thread.start()
     while tree.missing():
-        with tree.at_rest() as known:
+        with tree.lock_nodes() as known:
             assert all(found == tuple(range(*span)) for span, found in known.items())
     for thread in threads:
         thread.join()

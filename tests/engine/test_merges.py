@@ -232,7 +232,7 @@ def test_merge_of_parts_has_every_number_of_one_pass(name: str, seed: int) -> No
         certificates = [solver.finish(state) for state in (merged, alone)]
         assert certificates[0].primal == pytest.approx(certificates[1].primal, rel=1e-9)
         assert certificates[0].dual == pytest.approx(certificates[1].dual, rel=1e-9, abs=1e-12)
-        if certificates[1].ends(problem) or solver.pending(alone):
+        if certificates[1].ends(problem) or solver.has_pending_steps(alone):
             break
         shared = merged
 
@@ -255,8 +255,8 @@ def test_part_changes_nothing_of_the_state_it_began_with(name: str) -> None:
             assert getattr(part, field_name) is None
             setattr(part, field_name, getattr(state, field_name))
         solver.finish(part)
-        while solver.pending(part):
-            solver.proceed(part)
+        while solver.has_pending_steps(part):
+            solver.make_step(part)
         state = part
 
 

@@ -376,7 +376,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def stepped(job: FitJob, stop: int = 0) -> int:
     """Fit until its solver has made ``stop`` steps, 0: to the end; how many were."""
-    with stopping(SOLVERS[job.solver], "proceed", stop) as calls:
+    with stopping(SOLVERS[job.solver], "make_step", stop) as calls:
         fit(job)
     return calls.made
 

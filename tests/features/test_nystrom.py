@@ -93,7 +93,7 @@ def test_nystrom_model_of_a_solution_has_its_margins(X):
     features = Nystrom(projection, 0.7, factored=True, exact=True)
     w = np.random.default_rng(2).normal(size=projection.rank + 1)
     expected = np.concatenate([operators.margins(p.X, w) for p in features.parts(Dense(X.copy()))])
-    found = features.fold(LinearSolution(w, 0.7))
+    found = features.to_input_space(LinearSolution(w, 0.7))
     weights = np.append(found.coefficients, found.intercept)[None]
     before = X.copy()
     decision = Model(weights, ("a", "b"), {}, features.expansion).decision(Dense(X))

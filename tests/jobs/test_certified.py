@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.evaluation import margins_apart
-from streamsvm.engine.fit_state import Run, Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.fit.certify import certify, row_weights, status_of, sum_of_terms
@@ -70,7 +70,7 @@ def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
 
 
 def training_of(*found: Certificate, status: Status = Status.CONVERGED, one: Problem | None = None) -> Training:
-    return Training([Run(one or problem(), None, certificate) for certificate in found], status, passes=5)
+    return Training([ProblemRun(one or problem(), None, certificate) for certificate in found], status, passes=5)
 
 
 SCALED = Standardized(np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32), 2.0)
@@ -162,9 +162,9 @@ def test_certificate_of_nu_counts_its_negative_term_by_size(regularizer: Regular
     one_class = isinstance(regularizer, FreeOffset)
     weights, w = RowWeights(16.0, 20.0, 2.0), np.array([1.0, -3.0, -2.0 if one_class else 0.25])
     one, primal = problem(Hinge(), regularizer=regularizer), square + losses - taken
-    run = Run(one, None, Certificate(primal, 0.0, facts={"rho": 2.0}))
+    run = ProblemRun(one, None, Certificate(primal, 0.0, facts={"rho": 2.0}))
     assert sum_of_terms(run, primal, w, weights) == square + losses + taken
     assert sum_of_terms(run, primal, w, None) == primal
-    below = Run(one, None, Certificate(-1.0, -2.0, facts={"rho": -2.0}))
+    below = ProblemRun(one, None, Certificate(-1.0, -2.0, facts={"rho": -2.0}))
     assert sum_of_terms(below, 1.0, w, weights) == (1.0 + 2.0 * taken if one_class else 1.0)
-    assert sum_of_terms(Run(problem(), None, Certificate(-3.0, -4.0)), 3.0, w, weights) == 3.0
+    assert sum_of_terms(ProblemRun(problem(), None, Certificate(-3.0, -4.0)), 3.0, w, weights) == 3.0

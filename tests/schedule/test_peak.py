@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm import __version__
 from streamsvm.cluster import executor
-from streamsvm.engine.groups import Partial
+from streamsvm.engine.groups import PartialResult
 from streamsvm.schedule.memory_use import PeakWatch, anonymous_bytes
 
 SIZE = 48 << 20
@@ -34,7 +34,7 @@ class Watch(PeakWatch):
         return self._most
 
 
-def _come_and_gone(size: int) -> Partial:
+def _come_and_gone(size: int) -> PartialResult:
     """Hold so many bytes until the last watch has seen them, and give them back."""
     held, until = np.ones(size, np.uint8), time.monotonic() + PATIENCE
     now = anonymous_bytes()
@@ -42,7 +42,7 @@ def _come_and_gone(size: int) -> Partial:
         time.sleep(0.005)
     del held
     assert anonymous_bytes() < now - size // 2
-    return Partial(0, 1, [], peak=1)
+    return PartialResult(0, 1, [], peak=1)
 
 
 def test_peak_memory_what_comes_and_goes_is_seen() -> None:

@@ -100,7 +100,7 @@ def train(task: Task, tolerance: float) -> None:
 
     def look(event: dict[str, Any]) -> None:
         if event["event"] == "pass":
-            state = trainer.result.runs[0].state
+            state = trainer.training.runs[0].state
             w = state.best if plan.solver_name == "newton" or event["exact"] else state.tail
             clock.point(task, w, dual=event["dual"], gap=event["gap"] if event["exact"] else 1.0)
 

@@ -215,7 +215,7 @@ def of_ours(data: Data, task: Primal, best: float, settings: Row, options: Any) 
         nonlocal looked
         if event["event"] != "pass" or trainer is None:
             return
-        now, state = time.process_time(), trainer.result.runs[0].state
+        now, state = time.process_time(), trainer.training.runs[0].state
         candidate = getattr(state, "averaged", None)
         w = (
             candidate.candidate

@@ -130,7 +130,7 @@ class Watch:
         if event["event"] != "pass" or self.seconds is not None:
             return
         now, task = time.process_time(), self._task
-        w = self._method.last(self.trainer.result.runs[0].state)
+        w = self._method.last(self.trainer.training.runs[0].state)
         if primal(task.data, w, task.C, "hinge") <= (1.0 + ACCURACY) * task.best:
             self.seconds, self.readings = now - self._began - self._looked, event["pass"]
         self._looked += time.process_time() - now

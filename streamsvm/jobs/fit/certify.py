@@ -43,7 +43,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.engine.block import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, margins_apart
-from streamsvm.engine.fit_state import RowNumbers, Run, Training
+from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.plan import Plan
@@ -149,7 +149,7 @@ def _count_weights(store: Store) -> RowWeights:
     return RowWeights(total, squares, largest)
 
 
-def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
+def weights_of_rows(run: ProblemRun, known: RowWeights | None) -> RowWeights | None:
     """Return what is known of the weights of the rows of a problem; a one-class problem with a free offset has summed
     them itself.
     """
@@ -159,7 +159,7 @@ def weights_of_rows(run: Run, known: RowWeights | None) -> RowWeights | None:
     return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
 
 
-def certificate_of(run: Run) -> Certificate:
+def certificate_of(run: ProblemRun) -> Certificate:
     """Return the certificate of a run: there is one after a pass."""
     assert run.certificate is not None
     return run.certificate
@@ -187,7 +187,9 @@ class Inexact(NamedTuple):
     """Returns the difference between a margin here and in the solver's float32; called only where it can matter."""
 
 
-def take_evaluation(plan: Plan, run: Run, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact) -> None:
+def take_evaluation(
+    plan: Plan, run: ProblemRun, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact
+) -> None:
     """Give a run the certificate of an evaluation with these errors.
 
     The dual value is recomputed from the slopes or from the solver's variables. Only where it is too small, and there
@@ -223,19 +225,19 @@ def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | No
     return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
 
 
-def sum_of_terms(run: Run, primal: float, w: Float64, weights: RowWeights | None) -> float:
+def sum_of_terms(run: ProblemRun, primal: float, w: Float64, weights: RowWeights | None) -> float:
     """Return a bound of the sum of the absolute values of the terms of P; ``primal`` is |P|."""
     if weights is None:
         return primal
     return primal + run.problem.regularizer.cancellation(w, weights.total, unit_of(run))
 
 
-def unit_of(run: Run) -> float:
+def unit_of(run: ProblemRun) -> float:
     """Return the unit of margins in the units of P."""
     return run.problem.regularizer.margin_unit(certificate_of(run).facts)
 
 
-def weights_of(plan: Plan, run: Run) -> Float64:
+def weights_of(plan: Plan, run: ProblemRun) -> Float64:
     """Return the weights of a problem, as the solver sees them."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)
@@ -313,7 +315,7 @@ def _margin_changes(
 
 def _fold_weights(features: Standardized, solution: LinearSolution) -> Float64:
     """Return the weights of raw columns, in the shape of the solution's."""
-    rows = [features.fold(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
+    rows = [features.to_input_space(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
 
 
@@ -351,7 +353,7 @@ def status_of(training: Training, plan: Plan) -> Status:
     return Status.SUPPORT if bounded else Status.STALLED
 
 
-def _meets_criterion(run: Run, plan: Plan) -> bool:
+def _meets_criterion(run: ProblemRun, plan: Plan) -> bool:
     """Return whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
     found = run.certificate
     if found is None or not found.exact:
@@ -359,7 +361,7 @@ def _meets_criterion(run: Run, plan: Plan) -> bool:
     return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= plan.solver.epsilon
 
 
-def check_finite(run: Run, plan: Plan) -> None:
+def check_finite(run: ProblemRun, plan: Plan) -> None:
     """Raise DataError unless primal and dual are finite numbers and the kernel's values may be too large for them, UsageError
     where the kernel is not positive semidefinite, else DefectError.
     """
@@ -471,7 +473,7 @@ def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Flo
     return _of_witness(store, plan.features, training.runs[k], plan.solver)
 
 
-def _of_witness(store: Store, features: FeatureMap, run: Run, solver: AnySolver) -> Iterator[Float64]:
+def _of_witness(store: Store, features: FeatureMap, run: ProblemRun, solver: AnySolver) -> Iterator[Float64]:
     """Yield the dual variables of every row, in another reading; 0 for held-out rows, and in a problem of a pair of
     classes for rows of others.
     """

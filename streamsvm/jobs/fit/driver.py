@@ -39,7 +39,7 @@ from streamsvm.config.options import Checked
 from streamsvm.config.settings import format_command
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.engine import signals
-from streamsvm.engine.checkpoint import CheckpointDirectory, RunCheckpointer, Saved
+from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
 from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
 from streamsvm.engine.fit_state import Training
 from streamsvm.engine.groups import GroupFit, Work, fit_groups, local_trainer
@@ -258,7 +258,7 @@ class FitContext:
     """The folder of per-row state; None: it is in memory and not saved."""
     checkpoints: CheckpointDirectory | None = None
     """Where the run keeps its checkpoints; None for rows in memory, which have none."""
-    saved: list[Saved] = field(default_factory=list)
+    saved: list[CheckpointFile] = field(default_factory=list)
     """The checkpoints a resumed run found, the newest first; empty for a run that begins."""
     notices: tuple[str, ...] = ()
     """Notices about an earlier run."""
@@ -323,7 +323,7 @@ def _plan_and_fit(
     earlier = read_finished_run(job, store, plan) if job.resume and not job.overwrite else None
     if earlier is not None:
         training, models = earlier
-        with hold_lock(target), checkpoints.open(keep=True):  # its end removes a checkpoint left behind
+        with hold_lock(target), checkpoints.open(keep_existing=True):  # its end removes a checkpoint left behind
             report(done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
@@ -332,7 +332,7 @@ def _plan_and_fit(
     held_out_path = job.validation if isinstance(job.validation, str) else None
     inputs = [job.store, job.landmark_file, job.warm_start, held_out_path]
     claim(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
-    with hold_lock(target), checkpoints.open(keep=bool(saved)):
+    with hold_lock(target), checkpoints.open(keep_existing=bool(saved)):
         for path in model_paths(job, plan.costs):
             sweep_beside(path)
         return _fit_planned(context)
@@ -482,12 +482,12 @@ def _train(
     if context.checkpoints is not None:
         evaluator = evaluator_for(job, plan, context.held_out, context.report, context.executor)
     with closing(_make_loop(context, seen, plan)) as loop:
-        loop.final_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
-        loop.evaluator, loop.leaves = evaluator, has_solver_stalled if until_stall else None
+        loop.reserved_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
+        loop.evaluator, loop.should_fall_back = evaluator, has_solver_stalled if until_stall else None
         if spent is not None:
-            loop.result.count_on(spent)
+            loop.training.continue_counts_from(spent)
         if checkpointer is None:
-            yield plan, loop.train(Stop(job.max_passes, max(0.0, job.time_limit - loop.result.seconds)))
+            yield plan, loop.train(Stop(job.max_passes, max(0.0, job.time_limit - loop.training.seconds)))
             return
         used, stops = time.monotonic() - context.began, job.at_limit == STOP
         limit = math.inf if stops else max(0.0, job.time_limit - used)
@@ -532,7 +532,7 @@ def _keep_checkpoint(context: FitContext, trained: TrainedFit) -> None:
     if context.job.validation is None and not trained.training.active():
         with _certificates_of_last_pass(trained.training, trained.closed):
             _checkpointer(replace(context, saved=[]), trained.plan).save(trained.training)
-        context.checkpoints.kept = True
+        context.checkpoints.keep_after_success = True
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def fit_to_memory(
             return plan_memory(job, store, solver, problems, request)
 
     memory = budget.with_most_threads(plan_with, count_wanted_threads(job.threads))
-    while memory.total > memory.limit and (less := solver.smaller(problems[0], job.options)) is not None:
+    while memory.total > memory.limit and (less := solver.shrink_memory(problems[0], job.options)) is not None:
         solver, memory = less, plan_with(1, less)
     return solver, memory
 

@@ -242,7 +242,10 @@ def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
     solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, usual = field_values(solver, job.options), field_values(kind(), job.options)
     stated = [name for name in job.options if values[name] != usual[name]]
-    found = {why: [name for name in stated if name in names] for why, names in solver.idle(plan.problems[0]).items()}
+    found = {
+        why: [name for name in stated if name in names]
+        for why, names in solver.ignored_settings(plan.problems[0]).items()
+    }
     return [
         f"without effect: {', '.join(f'--set solver.{name}' for name in names)}, because {why}"
         for why, names in found.items()

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.fit_state import Run, Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.input_files import is_file, open_regular
@@ -371,7 +371,7 @@ def _restore_training(record: JsonObject, plan: Plan) -> Training:
     """
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [
-        Run(problem, None, _certificate(found, facts), done=True)
+        ProblemRun(problem, None, _certificate(found, facts), done=True)
         for problem, found in zip(plan.problems, record["problems"], strict=True)
     ]
     training = Training(runs, Status(record["status"]))
@@ -381,5 +381,5 @@ def _restore_training(record: JsonObject, plan: Plan) -> Training:
     said = record["validation"]
     if said is not None:
         scores = said["errors"] if "errors" in said else said["scores"]
-        training.held = {repr(C): {"score": scores[f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
+        training.validation_state = {repr(C): {"score": scores[f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
     return training

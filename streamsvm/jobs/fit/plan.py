@@ -84,7 +84,7 @@ from streamsvm.types import (
     Store,
     StoredFiles,
 )
-from streamsvm.types.problem import TWO
+from streamsvm.types.problem import BINARY
 
 if TYPE_CHECKING:
     from streamsvm.features.nystrom import Embedded, Nystrom
@@ -179,7 +179,7 @@ class Plan:
     @property
     def positive(self) -> str | None:
         """The positive class of two, where the measure depends on it."""
-        of_two = self.predicts.outcomes == TWO and self.measure.has_positive
+        of_two = self.predicts.outcomes == BINARY and self.measure.has_positive
         return self.class_names[self.predicts.positive] if of_two else None
 
     def _score(self) -> JsonObject:
@@ -346,7 +346,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
         if center:
             problems = [replace(problem, kind=Regression(center)) for problem in problems]
-    solver = solver.fit_to_rows(layout.rows, job.options)
+    solver = solver.adapt_to_row_count(layout.rows, job.options)
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
@@ -421,7 +421,7 @@ def fold_rows(plan: Plan, w: Float64) -> Float64:
 
 def fold(plan: Plan, solution: LinearSolution) -> Float64:
     """Return a row of a model's weights: of stored columns, or of kernel points; the constant last."""
-    found = plan.features.fold(solution)
+    found = plan.features.to_input_space(solution)
     if isinstance(found, KernelSolution):
         return np.append(found.coefficients, found.intercept)
     return np.append(found.w[:-1], found.bias * found.w[-1])

@@ -46,7 +46,7 @@ from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.store.format.labels import REST, TARGET, sort_key
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import SQUARED_NORM, AnySolver, Kind, Layout, Loss, Problem, Regularizer, Store, Term
-from streamsvm.types.problem import TWO, has_box
+from streamsvm.types.problem import BINARY, has_box
 
 OUTCOMES = ("-1", "1")
 """Names of rows outside and inside where the store has none for them, as in scikit-learn."""
@@ -67,7 +67,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     _check_l1(job)
     positives, names = _choose_positives(job, layout)
     costs, together = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER
-    if job.multi_class == OVO and len(layout.classes) > TWO:
+    if job.multi_class == OVO and len(layout.classes) > BINARY:
         order = _sort_codes(layout)
         pairs = [_build_pair(job, layout, loss, *pair) for pair in combinations(order, 2)]
         return [replace(one, C=C) for C in costs for one in pairs], tuple(layout.classes[code] for code in order)
@@ -385,7 +385,7 @@ def start_from_model(  # noqa: PLR0917 (what a plan has at hand)
     from streamsvm.jobs.apply.rows import find_moved_offsets
 
     _check_start(model, where, store, names)
-    if problems[0].kind.classes == TWO:
+    if problems[0].kind.classes == BINARY:
         hint = "leave out --warm-start, or --multi-class"
         raise UsageError("a problem of two classes together does not start from a model", hint=hint)
     positives = list(dict.fromkeys(code for problem in problems for code in problem.kind.positives))
@@ -394,7 +394,10 @@ def start_from_model(  # noqa: PLR0917 (what a plan has at hand)
     rows = model.weights.copy()
     rows[:, -1] -= rows[:, moved.columns] @ moved.values
     weights = {p: unfold(rows[k], features, where) for p, k in zip(positives, order, strict=True)}
-    return [solver.starting_at(one, np.concatenate([weights[code] for code in one.kind.positives])) for one in problems]
+    return [
+        solver.with_start_weights(one, np.concatenate([weights[code] for code in one.kind.positives]))
+        for one in problems
+    ]
 
 
 def _check_start(model: Model, path: str, store: Store, names: tuple[str, ...]) -> None:
@@ -420,7 +423,7 @@ def _check_start(model: Model, path: str, store: Store, names: tuple[str, ...]) 
 
 
 def unfold(row: Float64, features: Raw | Standardized, path: str) -> Float64:
-    """Return the weights (columns + 1,) that ``features.fold`` maps to ``row``. Raises UsageError for a bias where
+    """Return the weights (columns + 1,) that ``features.to_input_space`` maps to ``row``. Raises UsageError for a bias where
     this fit has none.
     """
     scale = features.scale.astype(np.float64) if isinstance(features, Standardized) else 1.0

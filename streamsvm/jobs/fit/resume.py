@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.checkpoint import Saved
+from streamsvm.engine.checkpoint import CheckpointFile
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
@@ -77,7 +77,7 @@ def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
     }
 
 
-def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved]) -> JsonObject:
+def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[CheckpointFile]) -> JsonObject:
     """Return the identity with the digest of the features. Raises ConfigError when it is not that of the checkpoint."""
     identity = {**identity_of(job, store, plan), FEATURES: digest_features(plan)}
     if saved:
@@ -85,7 +85,9 @@ def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[Saved])
     return identity
 
 
-def plan_fit(job: FitJob, store: Store, saved: list[Saved], executor: Executor | None = None) -> tuple[FitJob, Plan]:
+def plan_fit(
+    job: FitJob, store: Store, saved: list[CheckpointFile], executor: Executor | None = None
+) -> tuple[FitJob, Plan]:
     """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its
     machine.
 

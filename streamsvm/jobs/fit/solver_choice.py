@@ -175,7 +175,7 @@ def _keep_dual_variables(solver: AnySolver, name: str) -> AnySolver:
     if any(state.name == DUAL for state in solver.row_state):
         return solver
     if solver.has_dual_witness:
-        return solver.keeping_dual_point()
+        return solver.keep_dual_point()
     hint = "--dual goes with --solver dcd, newton or interior_point"
     raise UsageError(f"solver '{name}' has no dual variables to write", hint=hint)
 

@@ -98,7 +98,7 @@ def count_rows_in(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class HeldOutValidation:
-    """Looks at a training after each pass. What it remembers is in ``Training.held``, by the text of each C."""
+    """Looks at a training after each pass. What it remembers is in ``Training.validation_state``, by the text of each C."""
 
     plan: Plan
     """Of the fit."""
@@ -116,7 +116,9 @@ class HeldOutValidation:
 
     def evaluate(self, training: Training) -> None:
         """Compare the weights each problem would answer with now; end those whose score has not improved for long."""
-        open_now = {C: ks for C, ks in self._groups.items() if not training.held.get(repr(C), {}).get("over")}
+        open_now = {
+            C: ks for C, ks in self._groups.items() if not training.validation_state.get(repr(C), {}).get("over")
+        }
         found = {C: [self._weights(training, k) for k in ks] for C, ks in open_now.items()}
         measure = self.plan.measure
         rank = measure.rank
@@ -124,13 +126,13 @@ class HeldOutValidation:
         for (C, weights), score in zip(found.items(), scores, strict=True):
             runs = [training.runs[k] for k in open_now[C]]
             over = training.ending or all(run.done for run in runs)
-            known = training.held.get(repr(C))
+            known = training.validation_state.get(repr(C))
             if known is None or rank(score) < rank(known["score"]) or (over and score == known["score"]):
                 known = {"score": score, "pass": training.passes, "weights": weights, "final": over}
             late = self.patience is not None and training.passes - known["pass"] >= self.patience
             known |= {"over": over or late, "stopped": late and not over, "looked": training.passes}
             known |= {"majority": majority}
-            training.held[repr(C)] = known
+            training.validation_state[repr(C)] = known
             for run in runs:
                 run.done = run.done or late
             said = {"pass": training.passes, "C": C, **name_score(measure, score)}
@@ -138,7 +140,7 @@ class HeldOutValidation:
 
     def pending(self, training: Training) -> bool:
         """Return whether the last pass has not been evaluated: a cluster may be lost in between."""
-        return max((known["looked"] for known in training.held.values()), default=0) < training.passes
+        return max((known["looked"] for known in training.validation_state.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
         """Return the weights problem ``k`` would answer with now: those of its last certificate once it has come to
@@ -179,20 +181,20 @@ class HeldOutValidation:
         """Return the training with the best weights in place of the last ones, certified by one pass more if they
         differ.
         """
-        held = training.held
+        held = training.validation_state
         if all(known["final"] for known in held.values()):
             return plan, training
         weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
         evaluation = WeightEvaluation()
-        problems = [evaluation.starting_at(problem, weights[k]) for k, problem in enumerate(plan.problems)]
-        again = loop.again(evaluation, problems, training)
+        problems = [evaluation.with_start_weights(problem, weights[k]) for k, problem in enumerate(plan.problems)]
+        again = loop.with_solver(evaluation, problems, training)
         status, evaluated = training.status, again.train(Stop(training.passes + 1))
         for run, before in zip(evaluated.runs, training.runs, strict=True):
             assert run.certificate is not None
             known = -np.inf if before.certificate is None else before.certificate.dual
             run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known))
         evaluated.reads_repeated += training.reads_repeated
-        evaluated.status, evaluated.held, evaluated.row_states = status, held, training.row_states
+        evaluated.status, evaluated.validation_state, evaluated.row_states = status, held, training.row_states
         return replace(plan, solver=evaluation), evaluated
 
 
@@ -285,16 +287,16 @@ def _unable(job: FitJob, plan: Plan) -> UsageError:
 
 def best_cost(plan: Plan, training: Training) -> float:
     """Return the C of the best score on the held-out rows, the smallest of several; without such rows the last one."""
-    if not training.held:
+    if not training.validation_state:
         return plan.costs[-1]
-    return min(plan.costs, key=lambda C: (plan.measure.rank(training.held[repr(C)]["score"]), C))
+    return min(plan.costs, key=lambda C: (plan.measure.rank(training.validation_state[repr(C)]["score"]), C))
 
 
 def unbalanced_notice(plan: Plan, training: Training) -> list[str]:
     """Return a notice where the error that chose pass and C is that of always predicting one class."""
-    if not training.held or plan.measure != ERROR:
+    if not training.validation_state or plan.measure != ERROR:
         return []
-    best = training.held[repr(best_cost(plan, training))]
+    best = training.validation_state[repr(best_cost(plan, training))]
     found = says_nothing(best["score"], best.get("majority"))
     return [] if found is None else [found]
 
@@ -303,7 +305,7 @@ def edge_of_costs_notice(plan: Plan, training: Training) -> list[str]:
     """Return a notice where the C that held-out rows chose is the least or the largest of several."""
     from streamsvm.jobs.tune.search import edge_notice, next_beyond  # only where there is a choice
 
-    if not training.held or len(plan.costs) < 2:
+    if not training.validation_state or len(plan.costs) < 2:
         return []
     best, tried = best_cost(plan, training), sorted(plan.costs)
     beyond = next_beyond(tried, best)
@@ -319,14 +321,14 @@ def name_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
 
 def validation_facts(plan: Plan, training: Training) -> JsonObject | None:
     """Return what the held-out rows said, as plain JSON."""
-    if not training.held:
+    if not training.validation_state:
         return None
-    scores = {f"{C:g}": training.held[repr(C)]["score"] for C in plan.costs}
+    scores = {f"{C:g}": training.validation_state[repr(C)]["score"] for C in plan.costs}
     best = best_cost(plan, training)
     found = {
         "C": best,
-        **name_score(plan.measure, training.held[repr(best)]["score"]),
-        "pass": training.held[repr(best)]["pass"],
+        **name_score(plan.measure, training.validation_state[repr(best)]["score"]),
+        "pass": training.validation_state[repr(best)]["pass"],
         **name_score(plan.measure, scores, "s"),
     }
     return found if plan.positive is None else found | {"positive": plan.positive}

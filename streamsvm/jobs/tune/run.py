@@ -36,7 +36,7 @@ from streamsvm.config.settings import format_command
 from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
-from streamsvm.engine.fit_state import Run
+from streamsvm.engine.fit_state import ProblemRun
 from streamsvm.engine.groups import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
@@ -228,7 +228,7 @@ class KernelFunctions:
         return out
 
 
-def collect_functions(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
+def collect_functions(plan: Plan, trials: Sequence[Sequence[ProblemRun]]) -> Functions:
     """Return the functions that trials have learned; each trial is given by the runs of its problems."""
     kernel, inner = plan.problems[0].kernel, plan.features
     if kernel is None:
@@ -241,7 +241,7 @@ def collect_functions(plan: Plan, trials: Sequence[Sequence[Run]]) -> Functions:
     return KernelFunctions(kernel, plan.layout.columns, inner, supports)
 
 
-def _weights(plan: Plan, run: Run) -> Float64:
+def _weights(plan: Plan, run: ProblemRun) -> Float64:
     """Return the weights of a solved problem, (decision values, columns + 1)."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other

@@ -328,11 +328,11 @@ class Decomposition(Solver[DecompositionState]):
             held = max(3 * pool + gram, 2 * pool + 2 * rows * row)
         return Cost(fixed=held + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
-    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Decomposition:
+    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Decomposition:
         """Return the solver with a pool of all rows, unless its size was ``asked`` for."""
         return self if "pool" in asked else replace(self, pool=max(self.pool, rows))
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Decomposition | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Decomposition | None:
         """Return the solver with half the pool; None where it would have fewer rows than are of use."""
         return None if self.pool < 2 * MIN_POOL else replace(self, pool=self.pool // 2)
 
@@ -400,11 +400,11 @@ class Decomposition(Solver[DecompositionState]):
         state.collecting = more and state.reduced is None and state.recompute_support is None
         return replace(found, exact=False) if more else found
 
-    def pending(self, state: DecompositionState) -> bool:
+    def has_pending_steps(self, state: DecompositionState) -> bool:
         """Return whether a pool is being solved."""
         return state.work is not None
 
-    def proceed(self, state: DecompositionState) -> None:
+    def make_step(self, state: DecompositionState) -> None:
         """Optimize a working set, or go to another level of the pool; after the last step note what has moved."""
         work = state.work
         assert work is not None  # a step is pending

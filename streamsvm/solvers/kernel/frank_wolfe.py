@@ -506,17 +506,17 @@ class FrankWolfe(SimplexSolver):
         """Return the bytes of kernel columns and gradients, or of the kernel values of the rows drawn."""
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 8 * self.sample * rows
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """Return the solver with half the cache of columns, and with half the pool once that has come to its least."""
         if self.cache >= 2 * MIN_CACHE:
             return replace(self, cache=self.cache // 2)
-        return super().smaller(problem, asked)
+        return super().shrink_memory(problem, asked)
 
     def memory_settings(self) -> dict[str, int | None]:
         """Return the rows of pool and support, and the bytes for kernel columns."""
         return {**super().memory_settings(), "cache": self.cache}
 
-    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         ball = not problem.regularizer.is_squared_norm
         return {
             "no rows are drawn without sample": ("seed", "away") if self.sample == 0 else (),

@@ -368,11 +368,11 @@ class SimplexSolver(Solver[SimplexState]):
             per_block_row=ROW_BYTES + 8,
         )
 
-    def fit_to_rows(self, rows: int, asked: Collection[str]) -> Self:
+    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
         """Return the solver with a pool of the ``share`` of all rows, unless its size was ``asked`` for."""
         return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
         """Return the solver with half the pool, and a support of at most twice the rows that then come in; None at the
         least.
         """
@@ -523,11 +523,11 @@ class SimplexSolver(Solver[SimplexState]):
             target = Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair)
         state.work = PoolWork(pool, target, state.f, self.rounds(pool))
 
-    def pending(self, state: SimplexState) -> bool:
+    def has_pending_steps(self, state: SimplexState) -> bool:
         """Return whether the method works on a pool."""
         return state.work is not None
 
-    def proceed(self, state: SimplexState) -> None:
+    def make_step(self, state: SimplexState) -> None:
         """Let the method take some steps; when it has stopped, keep what has weight."""
         work = state.work
         assert work is not None  # a step is pending

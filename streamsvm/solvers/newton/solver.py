@@ -224,7 +224,7 @@ class Newton(Solver[NewtonState]):
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
-    def idle(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
             "the elastic net is solved on all rows": ("sample", "polish")
             if not problem.regularizer.is_squared_norm
@@ -267,7 +267,7 @@ class Newton(Solver[NewtonState]):
             shared=max(matrix_bytes(q, entry), block_bytes(block, entry)) + (whole if once else 0),
         )
 
-    def smaller(self, problem: Problem, asked: Collection[str]) -> Newton | None:
+    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Newton | None:
         """Return the same with a sample, or a smaller one; None where that would be of no use, or a number was
         ``asked`` for.
         """
@@ -336,10 +336,10 @@ class Newton(Solver[NewtonState]):
         """Let problems that gather the same rows have one copy of them."""
         join_alike([state.sampler for state in states if not (state.gathered or state.whole)])
 
-    def sample_bound(self, state: NewtonState) -> float:
+    def sampling_threshold(self, state: NewtonState) -> float:
         return state.sampler.bound()
 
-    def set_bound(self, state: NewtonState, bound: float) -> None:
+    def set_sampling_threshold(self, state: NewtonState, bound: float) -> None:
         """Skip rows whose keys are beyond the bound."""
         state.sampler.threshold = min(state.sampler.threshold, bound)
 
@@ -468,7 +468,7 @@ class Newton(Solver[NewtonState]):
     def set_deadline(self, state: NewtonState, moment: float) -> None:
         state.deadline = moment
 
-    def pending(self, state: NewtonState) -> bool:
+    def has_pending_steps(self, state: NewtonState) -> bool:
         """Return whether the problem in memory is to be worked on before the next reading.
 
         As often as before the last one: what is solved soon is confirmed soon, and readings grow with the logarithm of
@@ -477,10 +477,10 @@ class Newton(Solver[NewtonState]):
         rows = state.all_rows
         return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
 
-    def proceed(self, state: NewtonState) -> None:
+    def make_step(self, state: NewtonState) -> None:
         """Work in memory for some seconds; where they bring no progress a reading comes next."""
         rows = state.all_rows
-        assert rows is not None  # ``pending`` says so
+        assert rows is not None  # ``has_pending_steps`` says so
         before = rows.progress_measure
         solve_in_memory(state, rows)
         state.pending = state.pending - 1 if rows.progress_measure < MIN_PROGRESS * before else 0
@@ -495,7 +495,7 @@ class Newton(Solver[NewtonState]):
         """Return the point of least primal that was evaluated."""
         return LinearSolution(state.best.copy(), state.problem.bias)
 
-    def keeping_dual_point(self) -> Newton:
+    def keep_dual_point(self) -> Newton:
         """Return the same without polish: the dual variables behind the bound are then known of every row."""
         return replace(self, polish=False)
 
