@@ -15,8 +15,9 @@ from streamsvm.errors import StreamSVMError, UsageError
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
 COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
 """A command at the end of a message."""
-COMMAND_NAME = re.compile(rf"'streamsvm ({'|'.join(STEPS)})( --help)?'")
-"""The name of a command in a sentence."""
+COMMAND_NAME = re.compile(rf"(?<!: )'?\bstreamsvm (plan|{'|'.join(STEPS)})( --help)?\b(?! -| \w+ [A-Z])'?")
+"""The name of a command in a sentence, and not a command to be typed."""
+HELP_OF_SETTINGS = "'streamsvm fit --help-solver', --help-loss, --help-kernel"
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -38,6 +39,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     """
     if (call := to_call(text)) is not None:
         return call
+    text = text.replace(HELP_OF_SETTINGS, "the settings of a solver, a loss and a kernel in the reference of options")
     text = COMMAND_NAME.sub(lambda found: f"help(sv.{found[1]})" if found[2] else f"sv.{found[1]}", text)
     text, command, rest = text.partition(": streamsvm ")
 

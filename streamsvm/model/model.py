@@ -24,6 +24,8 @@ from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from streamsvm.calibration.calibrators import Calibration
     from streamsvm.features.expansion import Expansion
     from streamsvm.model.explain import Explanation
@@ -261,7 +263,7 @@ class Model:
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
 
     @called_from_python
-    def coefficients(self, X: Any = None) -> Any:
+    def coefficients(self, X: Any = None) -> pd.DataFrame:
         """Return the coefficients as a data frame of pandas, a row for each column of the model, those of largest share first.
 
         Its columns: ``outcome``, the class whose decision value it is; ``column``, the column of the table; ``value``, what

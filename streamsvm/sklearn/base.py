@@ -24,12 +24,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
@@ -65,6 +66,17 @@ NO_MISSING = "error"
 """Value of ``missing`` that refuses missing values."""
 OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
 """Packages between a call of ``fit`` and the warning of its end."""
+KernelName: TypeAlias = Literal["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
+LossName: TypeAlias = Literal["hinge", "squared_hinge", "huber", "logistic"]
+RegressionLossName: TypeAlias = Literal["epsilon_insensitive", "squared_epsilon_insensitive", "squared", "pinball"]
+SolverName: TypeAlias = Literal[
+    "auto", "dcd", "mpu", "assg", "pegasos", "sgd", "sgd_qn", "active_set", "interior_point", "cutting_plane", "newton",
+    "decomposition", "kernel_active_set", "blended", "fw", "mfw", "swap", "partan",
+]  # fmt: skip
+SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
+FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]
+CalibrationName: TypeAlias = Literal["none", "sigmoid", "isotonic", "temperature"]
+MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer"]
 Kind = TypeVar("Kind", bound=type)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -98,6 +110,16 @@ def own(*, default: Any, kw_only: bool = True, synonym_of: str = "") -> Any:
     return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value), SYNONYM: synonym_of})
 
 
+def method_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+    """Return the decorator of a method that an estimator has only where ``check`` is true of it; its type stays that of the method."""
+
+    def decorate(method: Method) -> Method:
+        found: Method = available_if(check)(method)
+        return found
+
+    return decorate
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own))
 def estimator(kind: Kind) -> Kind:
     """Make a class an estimator whose parameters are its fields; comparison, repr and hash stay those of scikit-learn."""
@@ -108,6 +130,16 @@ def estimator(kind: Kind) -> Kind:
 @estimator
 class Parameters(BaseEstimator):
     """Parameters that are options of a command by their names, unless declared otherwise."""
+
+    if TYPE_CHECKING:  # inherited, from a class without types
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Return the parameters by name."""
+            raise NotImplementedError
+
+        def set_params(self, **params: Any) -> Self:
+            """Set parameters by name."""
+            raise NotImplementedError
 
     def _stated(self, name: str) -> Any:
         """Return the value of a parameter, given under its own or under its other name. Raises ValueError where the two differ."""
@@ -197,12 +229,12 @@ class FitParameters(Parameters):
 
     bias: float = 1.0
     standardize: bool = False
-    kernel: str = "linear"
+    kernel: KernelName = "linear"
     kernel_options: Mapping[str, float] | None = None
-    gamma: float | str = "scale"
+    gamma: float | Literal["scale", "mean-distance"] = "scale"
     landmarks: int | None = None
-    sampling: str = "auto"
-    solver: str = "auto"
+    sampling: SamplingName = "auto"
+    solver: SolverName = "auto"
     options: Mapping[str, Any] | None = None
     tolerance: float = 1e-3
     max_passes: int = 1000
@@ -211,7 +243,7 @@ class FitParameters(Parameters):
     seed: int | None = own(default=None, synonym_of="random_state")
     n_jobs: int | None = option(default=None, name="threads", value=count_threads)
     threads: int | None = own(default=None, synonym_of="n_jobs")
-    missing: str = own(default=NO_MISSING)
+    missing: FillingName = own(default=NO_MISSING)
     verbose: bool = own(default=False)
     progress: bool | None = own(default=None, synonym_of="verbose")
     on_pass: Callable[[dict[str, Any]], object] | None = own(default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -18,7 +18,7 @@ from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.landmarks import make_projection
 from streamsvm.jobs.embed.plan import GREEDY, request_features
 from streamsvm.rows import Dense, Float64, Rows, row_count
-from streamsvm.sklearn.base import Parameters, build_job, draw_seed, estimator, option, own
+from streamsvm.sklearn.base import KernelName, Parameters, SamplingName, build_job, draw_seed, estimator, option, own
 from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_small, merge_copies
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
@@ -69,15 +69,25 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     (4, 2)
     """
 
-    kernel: str = "rbf"
-    gamma: float | str = "scale"
+    kernel: KernelName = "rbf"
+    gamma: float | Literal["scale", "mean-distance"] = "scale"
     kernel_options: Mapping[str, float] | None = None
     landmarks: int = 100
-    sampling: str = "uniform"
+    sampling: SamplingName = "uniform"
     cutoff: float = 1e-6
     standardize: bool = False
     random_state: Any = option(default=None, name="seed", value=draw_seed)
     seed: int | None = own(default=None, synonym_of="random_state")
+
+    if TYPE_CHECKING:  # inherited, from classes without types
+
+        def fit_transform(self, X: Any, y: Any = None) -> Any:
+            """Fit to rows, and return their features, as ``set_output`` has it: an array or a frame."""
+            raise NotImplementedError
+
+        def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Self:
+            """Choose what ``transform`` returns."""
+            raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.

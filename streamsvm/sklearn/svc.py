@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.aliases import Array, ByName
@@ -24,7 +23,10 @@ from streamsvm.model import Model
 from streamsvm.model.model import LINEAR, count_votes
 from streamsvm.rows import Float64
 from streamsvm.sklearn.base import (
+    CalibrationName,
     Fitted,
+    LossName,
+    MultiClassName,
     StreamEstimator,
     class_weights,
     encode_classes,
@@ -32,6 +34,7 @@ from streamsvm.sklearn.base import (
     keep_fit,
     keep_model,
     label_model,
+    method_where,
     own,
     restore_labels,
     sort_codes,
@@ -105,9 +108,9 @@ def find_start(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
 class StreamClassifier(ClassifierMixin, StreamEstimator):
     """A classifier, and the parameters that all classifiers have."""
 
-    loss: str = "squared_hinge"
+    loss: LossName = "squared_hinge"
     loss_options: Mapping[str, float] | None = None
-    class_weight: Mapping[Any, float] | str | None = None
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
         classes, codes = encode_classes(y)
@@ -160,7 +163,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         """Return True where a fit gives probabilities, else raise AttributeError."""
         return check_calibrated(None, self.loss)
 
-    @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
+    @method_where(lambda self: self._check_probabilities())
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``.
 
@@ -171,7 +174,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
             check_probabilities(self.model_)
         return self.model_.probabilities(self.decision_function(X).reshape(-1, len(self.model_.weights)))
 
-    @available_if(lambda self: self._check_probabilities())  # type: ignore[untyped-decorator]
+    @method_where(lambda self: self._check_probabilities())
     def predict_log_proba(self, X: Any) -> Float64:
         """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
         with np.errstate(divide="ignore"):
@@ -291,11 +294,11 @@ class StreamSVC(StreamClassifier):
     C: float = field(default=1.0, kw_only=False)
     time_limit: float | str | None = None
     warm_start: bool = own(default=False)
-    calibrate: str | None = None
-    calibration: str | None = own(default=None, synonym_of="calibrate")
+    calibrate: CalibrationName | None = None
+    calibration: CalibrationName | None = own(default=None, synonym_of="calibrate")
     threshold: str | None = None
-    multi_class: str = own(default=OVR)
-    decision_function_shape: str = own(default=OVR)
+    multi_class: MultiClassName = own(default=OVR)
+    decision_function_shape: Literal["ovr", "ovo"] = own(default=OVR)
     l1: float | None = None
     nu: float | None = None
 
@@ -344,7 +347,7 @@ class StreamSVC(StreamClassifier):
             )
         return check_calibrated(self.calibrate or self.calibration, self.loss)
 
-    @available_if(lambda self: self._takes_portions())  # type: ignore[untyped-decorator]
+    @method_where(lambda self: self._takes_portions())
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Make one pass over a portion of rows in memory, from the weights that all rows so far have come to.
 

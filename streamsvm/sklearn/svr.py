@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.sklearn.base import StreamEstimator, estimator, keep_fit, label_model, own
+from streamsvm.sklearn.base import RegressionLossName, StreamEstimator, estimator, keep_fit, label_model, own
 from streamsvm.sklearn.rows import (
     StreamRows,
     as_value_errors,
@@ -73,7 +73,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
 
     C: float = field(default=1.0, kw_only=False)
     epsilon: float = own(default=0.1)
-    loss: str = "squared_epsilon_insensitive"
+    loss: RegressionLossName = "squared_epsilon_insensitive"
     quantile: float = own(default=0.5)
     loss_options: Mapping[str, float] | None = own(default=None)
     l1: float | None = None

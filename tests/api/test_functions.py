@@ -512,6 +512,9 @@ def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:
         ("pass --sort", "pass sort=True"),
         ("pass --index-base 0", "pass index_base=0"),
         ("more for --memory-limit of the worker", "more for --memory-limit of the worker"),
+        ("create one with 'streamsvm ingest' or 'streamsvm synth'", "create one with sv.ingest or sv.synth"),
+        ("choose settings by streamsvm tune", "choose settings by sv.tune"),
+        ("; see 'streamsvm fit --help'", "; see help(sv.fit)"),
     ],
 )  # fmt: skip
 def test_api_options_in_messages_are_spelled_as_parameters(said: str, spelled: str) -> None:

@@ -68,6 +68,7 @@ RUN = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:::mlflow", "ignore:::optuna", "ignore:::shap")  # of their own making
 @pytest.mark.parametrize("path", RUN, ids=name_of)
 def test_docs_every_block_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

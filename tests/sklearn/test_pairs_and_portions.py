@@ -54,7 +54,7 @@ def test_svc_pairs_of_stores_kernels_weights_and_two_classes(tmp_path: Path) -> 
     assert np.allclose(weighted.decision_function(X), copied.decision_function(X), atol=1e-9)
     assert StreamSVC(multi_class="ovo").fit(X, Y > 1).model_.kind == "linear"
     with pytest.raises(ValueError, match="multi_class must be"):
-        StreamSVC(multi_class="ava").fit(X, Y)
+        StreamSVC(multi_class="ava").fit(X, Y)  # type: ignore[arg-type]
 
 
 def two_classes() -> tuple[Any, Any]:
@@ -64,7 +64,7 @@ def two_classes() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("solver", ["sgd", "pegasos", "assg"])
-def test_svc_portions_come_near_the_optimum_and_prove_nothing(solver: str) -> None:
+def test_svc_portions_come_near_the_optimum_and_prove_nothing(solver: Any) -> None:
     rows, y = two_classes()
     found = StreamSVC(C=0.01, loss="hinge", solver=solver)
     for start in range(0, 3000, 500):
@@ -109,7 +109,7 @@ def test_svc_what_cannot_go_on_is_refused(options: dict[str, Any], said: str) ->
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_svc_partial_fit_finds_its_solver(loss: str) -> None:
+def test_svc_partial_fit_finds_its_solver(loss: Any) -> None:
     rows, y = two_classes()
     found = StreamSVC(C=0.01, loss=loss)
     for start in range(0, 3000, 500):

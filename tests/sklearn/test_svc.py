@@ -68,9 +68,10 @@ def test_svc_small_fit_is_exact_whatever_the_tolerance() -> None:
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "huber"])
-def test_svc_weights_are_copies_and_zero_is_absence(loss: str) -> None:
+def test_svc_weights_are_copies_and_zero_is_absence(loss: Any) -> None:
     weight = np.random.default_rng(0).integers(0, 4, len(X))
-    for balanced, error in ((None, 1e-10), ("balanced", 1e-6)):  # factors of classes are float32
+    cases: tuple[tuple[Any, float], ...] = ((None, 1e-10), ("balanced", 1e-6))  # factors of classes are float32
+    for balanced, error in cases:
         estimator = StreamSVC(loss=loss, class_weight=balanced)
         one = estimator.fit(X, Y, sample_weight=weight).decision_function(X)
         other = estimator.fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight)).decision_function(X)

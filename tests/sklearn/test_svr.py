@@ -38,7 +38,7 @@ def test_svr_least_squares_are_those_of_ridge() -> None:
 
 
 @pytest.mark.parametrize("loss", ["epsilon_insensitive", "squared_epsilon_insensitive"])
-def test_svr_tubes_are_those_of_liblinear(loss: str) -> None:
+def test_svr_tubes_are_those_of_liblinear(loss: Any) -> None:
     X, y = rows()
     ours = StreamSVR(C=0.5, epsilon=0.2, loss=loss, tolerance=1e-8).fit(X, y)
     dual = loss == "epsilon_insensitive"
@@ -146,7 +146,7 @@ def test_nystroem_estimator_features_are_named_and_sparse_rows_are_the_same() ->
     assert np.allclose(found.transform(scipy.sparse.csr_array(X)), found.transform(X), atol=1e-5)
     assert np.array_equal(pickle.loads(pickle.dumps(found)).transform(X), found.transform(X))
     assert found.components_.shape == (20, 5)
-    frame = found.set_output(transform="pandas").transform(X)
+    frame: Any = found.set_output(transform="pandas").transform(X)
     assert list(frame.columns) == found.get_feature_names_out().tolist()
 
 
@@ -168,6 +168,6 @@ def test_nystroem_estimator_rows_are_not_changed_and_wrong_parameters_are_said()
     StreamNystroem(standardize=True, landmarks=10).fit(given).transform(given)
     assert np.array_equal(given, before)
     with pytest.raises(ValueError, match="did you mean 'rbf'"):
-        StreamNystroem(kernel="rfb").fit(X)
+        StreamNystroem(kernel="rfb").fit(X)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="does not look at them"):
         StreamNystroem(sampling="greedy").fit(X)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +22,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm as sv
-from streamsvm.sklearn import TRUSTED_TYPES, StreamKFold, StreamNystroem, StreamSVC, StreamSVCCV, StreamSVR
+from streamsvm.calibration import CALIBRATIONS
+from streamsvm.config.settings import STEPS
+from streamsvm.jobs.common_options import MULTI_CLASS
+from streamsvm.kernels import KERNELS
+from streamsvm.losses import LOSSES
+from streamsvm.sklearn import TRUSTED_TYPES, StreamKFold, StreamNystroem, StreamSVC, StreamSVCCV, StreamSVR, base
+from streamsvm.solvers import SOLVERS
 
 X = np.random.default_rng(0).standard_normal((120, 4))
 Y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, "in", "out")
@@ -45,6 +51,22 @@ def test_sklearn_tools_weights_are_routed_through_pipelines_and_searches() -> No
             cross_validate(StreamSVC(), X, Y, cv=2, params={"sample_weight": WEIGHTS})
         portions = StreamSVC(solver="sgd").set_partial_fit_request(sample_weight=True, classes=True)
         assert portions.get_metadata_routing().partial_fit.requests["sample_weight"] is True
+
+
+def test_sklearn_tools_types_of_parameters_are_the_choices_there_are() -> None:
+    kinds: list[tuple[Any, set[str]]] = [
+        (base.KernelName, set(KERNELS)),
+        (base.SolverName, {"auto", *SOLVERS}),
+        (base.CalibrationName, {"none", *CALIBRATIONS}),
+        (base.MultiClassName, set(MULTI_CLASS)),
+        (base.LossName, {name for name in LOSSES if not LOSSES[name]().numeric()}),
+        (base.RegressionLossName, {name for name in LOSSES if LOSSES[name]().numeric()}),
+    ]
+    for named, there in kinds:
+        assert set(get_args(named)) == there
+    for name, named in (("sampling", base.SamplingName), ("missing", base.FillingName)):
+        field = next(field for field in STEPS["fit"].fields if field.name == name)
+        assert set(get_args(named)) == set(field.choices())
 
 
 def test_sklearn_tools_features_come_as_the_frames_that_were_asked_for() -> None:
@@ -200,7 +222,7 @@ def test_sklearn_callback_bar_and_the_monitor_of_scikit_learn_are_heard() -> Non
 def test_sklearn_callback_fit_that_fails_tears_callbacks_down_and_a_wish_to_stop_is_answered() -> None:
     heard = Heard()
     with pytest.raises(ValueError, match="did you mean 'hinge'"):
-        StreamSVC(loss="hing").set_callbacks(heard).fit(CALLBACK_X, CALLBACK_Y)
+        StreamSVC(loss="hing").set_callbacks(heard).fit(CALLBACK_X, CALLBACK_Y)  # type: ignore[arg-type]
     assert heard.told[-1] == ("teardown", "fit", 0)
     with pytest.warns(ConvergenceWarning, match="asked for the end"):
         found = StreamSVC(solver="dcd", tolerance=1e-12).set_callbacks(Heard(stop=True)).fit(CALLBACK_X, CALLBACK_Y)

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.datasets import load_svmlight_file
@@ -99,7 +99,7 @@ def main() -> None:
         X, y = rows_of(asked.data, name)
         chosen = np.sort(np.random.default_rng(0).permutation(X.shape[0])[: asked.rows])
         X, y = X[chosen], y[chosen]
-        several = ["ovr", "ovo"] if len(np.unique(y)) > 2 else ["ovr"]
+        several: list[Literal["ovr", "ovo"]] = ["ovr", "ovo"] if len(np.unique(y)) > 2 else ["ovr"]
         for peer, pairs in product(kernel_peers(), several):
             ours = StreamSVC(kernel="rbf", loss="hinge", multi_class=pairs)
             print(measured(f"{name}, rbf, {pairs},", ours, peer, (X, y), asked.pairs), flush=True)

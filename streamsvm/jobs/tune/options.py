@@ -142,7 +142,7 @@ class TuneJob(
             raise UsageError(
                 "a search of one class is judged by labels: it has to know which rows are of the class, and which are not",
                 hint="--positive LABEL, of a store that has other labels too; without labels choose nu as the share of rows you "
-                "take for outliers: streamsvm fit --one-class --nu 0.05",
+                "take for outliers, and fit with --one-class --nu 0.05",
             )
         if self.multi_class == OVO:
             hint = "search with --multi-class ovr, and fit the best C in pairs"
