@@ -34,7 +34,7 @@ class StreamSVMError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.code = code or self.default_code
+        self.code: str = code or self.default_code
 
     def __str__(self) -> str:
         return f"error[{self.code}]: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")

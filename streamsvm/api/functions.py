@@ -350,7 +350,8 @@ def describe_type(field: Field) -> str:
         found = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_place else kind)]
     if field.default is None:
         found.append("None")
-    return " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
+    text = " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
+    return text.replace("Mapping[Any, ", "Mapping[str, ") if field.option.settings_of else text
 
 
 def _type_names(kind: Kind) -> Iterator[str]:

@@ -94,7 +94,7 @@ class ProblemRun:
         return self.state if self.witness is None else self.witness
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Training:
     """The result of a training: state and certificate of each problem, and costs."""
 
@@ -132,6 +132,9 @@ class Training:
     """What an earlier run had found of the pass under way, where a pass is made group by group."""
     under_way: PassUnderWay | None = None
     """What is found of it now; None between two passes."""
+
+    def __repr__(self) -> str:
+        return f"<Training: {self.status.value}, {self.passes} passes, {len(self.runs)} problems, {self.seconds:.3g} s>"
 
     @contextmanager
     def lock_position(self) -> Iterator[Position]:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.registry import load
 from streamsvm.rows import Float64
 
 if TYPE_CHECKING:
     import pandas as pd
 
+CARD = "streamsvm.display.html:build_card"
+"""Function that makes what a notebook shows of an object."""
 COLUMNS_SHOWN = 10
 """Number of columns of each problem that the text lists."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Explanation:
     """Weights of columns in their own units, and what each column adds to the decision values of some rows."""
 
@@ -46,6 +49,19 @@ class Explanation:
             raise ValueError("no rows were explained: call model.explain(X)")
         parts = self.contributions[row, problem]
         return [(self.names[j], float(parts[j])) for j in np.argsort(-np.abs(parts), kind="stable")[:count]]
+
+    def __repr__(self) -> str:
+        rows = "" if self.contributions is None else f", {len(self.contributions)} rows"
+        largest = ", ".join(f"{name} {value:+.3g}" for name, value in self.largest(count=3))
+        return f"<Explanation: {len(self.names)} columns{rows}; for {self.outcomes[0]}: {largest}>"
+
+    def _repr_html_(self) -> str:
+        """Return the columns of largest weight of each problem, for a notebook."""
+        tables = [
+            load(CARD)(f"for {outcome}", {name: f"{value:+.6g}" for name, value in self.largest(k)})
+            for k, outcome in enumerate(self.outcomes)
+        ]
+        return "".join(tables)
 
     def __str__(self) -> str:
         lines = []

@@ -137,10 +137,17 @@ def as_numpy(X: Any) -> Any:
 
 
 def load_labels(X: Any, y: Any) -> Any:
-    """Return labels in memory: lazy ones computed, the column of X for its name, anything else unchanged."""
+    """Return labels in memory: lazy ones computed, the column of X for its name, those of pandas that may be missing and are not
+    in numpy's type; anything else unchanged.
+    """
     if isinstance(y, str) and is_frame(X):
         y = X.select(y) if kind_of(X) is RowKind.LAZY_FRAME else X[y]
-    return column_of(y) if is_lazy(y) else y
+    if is_lazy(y):
+        return column_of(y)
+    of_numpy = getattr(
+        getattr(y, "dtype", None), "numpy_dtype", None
+    )  # of boolean, Int64, ..., which scikit-learn reads as float64
+    return y if of_numpy is None or y.isna().any() else y.to_numpy(of_numpy)
 
 
 def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
@@ -292,6 +299,9 @@ class StreamRows:
         """Rows and columns."""
         layout = self._whole.store.layout
         return (layout.rows if self._numbers is None else len(self._numbers)), layout.columns
+
+    def __repr__(self) -> str:
+        return "<StreamRows: {} rows x {} columns>".format(*self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]

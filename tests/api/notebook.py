@@ -159,6 +159,8 @@ for y in (truth, truth.astype(int), np.where(truth, "yes", "no"), truth.astype(f
 worded = pd.Series(np.where(truth, "yes", "no"), dtype="category")
 assert set(StreamSVC().fit(X, worded).predict(X)) == {"yes", "no"}
 assert set(sv.fit(X, y=worded).model.predict(X)) == {"yes", "no"}
+for nullable in ("boolean", "Int64"):
+    assert StreamSVC().fit(X, pd.Series(truth, dtype=nullable)).predict(X).dtype.kind == nullable[0].lower()
 
 # %% It is a step of a pipeline, and is cross-validated as such
 numbers, words = ["age", "spent"], ["plan"]

@@ -29,7 +29,7 @@ from streamsvm.api.wording import to_python
 from streamsvm.cli import main as cli
 from streamsvm.config.settings import STEPS
 from streamsvm.jobs.apply import decision_values
-from streamsvm.sklearn import StreamSVC
+from streamsvm.sklearn import StreamRows, StreamSVC
 from tests.tables import NAMES, passengers, write_csv
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -78,7 +78,7 @@ def test_api_function_has_every_option_with_its_default(step: str) -> None:
     for name, field in declared.items():
         if (step, name) != ("fit", "model"):  # rows may be fitted without a place for the model
             assert parameters[name].default == (inspect.Parameter.empty if field.required else field.default)
-        assert name in of_rows or field.help() in (getattr(sv, step).__doc__ or "")
+        assert name in of_rows or to_python(field.help(), step) in (getattr(sv, step).__doc__ or "")
 
 
 @pytest.mark.parametrize("step", COMMANDS)
@@ -481,7 +481,9 @@ def test_api_results_are_a_line_and_a_table(tmp_path: Path) -> None:
         assert "\n" not in repr(result)
         assert len(repr(result)) < 500
     assert "<th>rows</th><td>200</td>" in ingested._repr_html_()
-    for result in results:
+    for shown in (fitted.training, fitted.model.explain(X), StreamRows(tmp_path / "s.zarr")):
+        assert len(repr(shown)) < 300
+    for result in (*results, fitted.model.explain()):
         assert "<table>" in result._repr_html_()
         assert "<b>" not in result._repr_html_().replace("srcdoc", "")
     drawn = sv.fit(tmp_path / "s.zarr", tmp_path / "d.ssvm", report=tmp_path / "d.html")
