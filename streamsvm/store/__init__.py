@@ -1,16 +1,16 @@
-"""READS: chunked stores and the sources data comes from; the only place that knows file formats.
+"""Chunked stores, and the sources that data is read from; no other package knows a file format.
 
-sources      files and objects of all formats, as batches of rows
-write        rows to chunks: shuffled, resumed, committed
+sources      read files and objects of all formats as batches of rows
+write        write rows as chunks: shuffle, resume, commit
 format       what a store consists of: manifest, arrays, labels, statistics
 zarr         the Zarr store
 hdf5         the HDF5 store
-hdf5_checks  HDF5 files of others: external data and filter plugins are refused
-foreign      Zarr and HDF5 of other programs, used in place as a store
-reader       a store on disk: chunks read and verified
-disk_reads   bytes of units on disk: past the page cache, retried, checked
-views        stores in memory, and some rows or chunks of another store
-generators   data sets made of random numbers
+hdf5_checks  open HDF5 files of other programs; refuse external data and filter plugins
+foreign      Zarr and HDF5 files of other programs, read in place as a store
+reader       read and verify the chunks of a store on disk
+disk_reads   read bytes of units from disk: bypass the page cache, retry, verify checksums
+views        stores in memory, and views of some rows or chunks of another store
+generators   data sets of random numbers
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ STORES = Registry(
         "memory": "streamsvm.store.views:MemoryStore",
     },
 )
-"""By format, what opens a store once its manifest is read; ``memory`` is the format of a store that is not on disk."""
+"""The function or class that opens a store whose manifest has been read, by format; ``memory``: a store in memory."""
 BACKENDS = Registry(
     "store format", {"zarr": "streamsvm.store.zarr:ZarrBackend", "hdf5": "streamsvm.store.hdf5:HDF5Backend"}
 )
-"""By format, what writes a store (``store.write.writer.StoreBackend``)."""
+"""The class that writes a store (a ``store.write.writer.StoreBackend``), by format."""
 SUFFIXES = {".h5": "hdf5", ".hdf5": "hdf5", ".h5store": "hdf5"}
-"""The file names that choose a format; every other name is a Zarr store."""
+"""The store format that a file name suffix chooses; every other name is a Zarr store."""
 
 
 def open_store(
@@ -52,11 +52,11 @@ def open_store(
     allow_fill: bool = False,
     memory_limit: int | None = None,
 ) -> StoredFiles:
-    """Open a committed store, or arrays that another program wrote, which are read in place.
+    """Open a committed store, or a Zarr or HDF5 file of another program, which is read in place.
 
-    ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` chunks of it that were
-    never written are taken for its fill value. ``memory_limit`` are the bytes there are; None asks nothing. Raises
-    MissingError, DataError, SecurityError, BudgetError.
+    ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` its chunks that were
+    never written are read as its fill value. ``memory_limit``: bytes that reading the manifest may take; None does not
+    limit it. Raises MissingError, DataError, SecurityError, BudgetError.
     """
     from streamsvm.store.foreign import foreign_format
     from streamsvm.store.format import manifest
@@ -84,9 +84,9 @@ def create(
 ) -> StoreWriter:
     """Return a writer for a new store at ``path``.
 
-    ``chunk_bytes`` is the size of a chunk before compression, ``store_format`` a name of ``BACKENDS`` (None goes by the
-    suffix). Raises ExistsError when something is there and ``overwrite`` is not set, or it is nothing that a store may
-    replace; SecurityError for a link.
+    ``chunk_bytes`` is the size of a chunk before compression, ``store_format`` a name of ``BACKENDS`` (None: chosen by
+    the suffix of ``path``). Raises ExistsError if ``path`` exists and ``overwrite`` is not set, or if it is not a store
+    and so must not be replaced; SecurityError if it is a symbolic link.
     """
     from streamsvm.outputs import ANY_STORE, refuse_foreign
     from streamsvm.store.format import manifest
@@ -106,6 +106,6 @@ def create(
 
 
 def read_chunk(store: Store, chunk: int, into: Handle) -> Chunk:
-    """Fetch and check one chunk, for callers that read without a reader thread. Raises DataError, StorageError."""
+    """Fetch and verify one chunk in the caller's thread. Raises DataError, StorageError."""
     store.fetch(chunk, into)
     return store.check(chunk, into)

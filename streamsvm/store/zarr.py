@@ -1,12 +1,12 @@
-"""The Zarr store: a reader and a writer for the layout that we write; neither imports zarr.
+"""The Zarr store: the reader and the writer of one fixed layout; neither imports zarr.
 
 STORE/manifest.json                       written last
 STORE/X/c.<i>.0                           dense: float32 rows
 STORE/X/{data,indices,indptr}/c.<i>       CSR in the AnnData encoding
 STORE/y/c.<i>  STORE/weight/c.<i>         int32 class codes or float64 numbers, float32 row weights
-STORE/zarr.json  STORE/X/zarr.json ...    for other clients; we never read them, and what they hold follows from the manifest
+STORE/zarr.json  STORE/X/zarr.json ...    for other programs; never read here, as they follow from the manifest
 
-A unit is a file: the values, then their crc32c.
+Each unit is a file: the values, then their crc32c.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ZARR_JSON = "zarr.json"
 def metadata_files(
     specs: Mapping[str, ArraySpec], items: Mapping[str, int], columns: int, version: int, packed: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """Return the ``zarr.json`` files of a store with ``items`` items (rows) in each array, by their path in it."""
-    found = {ZARR_JSON: _group_node({"streamsvm": {"format": version}})}
+    """Return the contents of the ``zarr.json`` files by their path in the store; ``items``: the items of each array."""
+    files = {ZARR_JSON: _group_node({"streamsvm": {"format": version}})}
     if INDPTR in specs:
         shape = [items[INDPTR] - 1, columns]
         csr = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
-        found[f"{MATRIX}/{ZARR_JSON}"] = _group_node(csr)
-    return found | {
+        files[f"{MATRIX}/{ZARR_JSON}"] = _group_node(csr)
+    return files | {
         f"{name}/{ZARR_JSON}": _array_node(spec, items[name], packed.get(name)) for name, spec in specs.items()
     }
 
@@ -52,15 +52,15 @@ def _group_node(attributes: JsonObject) -> bytes:
 
 
 def _array_node(spec: ArraySpec, items: int, packed: str | None) -> bytes:
-    """An array of Zarr v3 with the codecs bytes, blosc if it is packed, and crc32c."""
-    matrix = [spec.width] if spec.width else []
-    middle = [] if packed is None else [compression.describe_codec(spec)]
-    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *middle, {"name": "crc32c"}]
+    """Return the metadata of a Zarr v3 array with the codecs bytes, blosc if it is compressed, and crc32c."""
+    width = [spec.width] if spec.width else []
+    compressor = [] if packed is None else [compression.describe_codec(spec)]
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *compressor, {"name": "crc32c"}]
     return _encode_node(
         {
             "zarr_format": 3,
             "node_type": "array",
-            "shape": [items, *matrix],
+            "shape": [items, *width],
             "data_type": spec.dtype,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(spec.shape)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
@@ -77,13 +77,13 @@ def _encode_node(node: JsonObject) -> bytes:
 
 
 def unit_file_name(directory: Path, spec: ArraySpec) -> tuple[str, str]:
-    """Return the path of a unit's file before and after its number."""
+    """Return the parts of the path of a unit's file before and after the number of the unit."""
     return f"{directory / spec.name}/c.", ".0" if spec.width else ""
 
 
 @dataclass(slots=True)
 class ZarrBackend:
-    """Writes the arrays of a store to a Zarr v3 directory, one file a unit; a ``StoreBackend``."""
+    """Writes the arrays of a store to a Zarr v3 directory, one file per unit; a ``StoreBackend``."""
 
     packed: dict[str, str] = field(default_factory=dict)
     """The codec of each compressed array."""
@@ -94,13 +94,13 @@ class ZarrBackend:
     _stored: dict[str, list[int]] = field(default_factory=dict)
     _unsynced: list[Path] = field(default_factory=list)
     _known: dict[str, list[int]] = field(default_factory=dict)
-    """crc32c of units that are on disk already."""
+    """The crc32c of the units that are on disk already, by array."""
     _noted: dict[str, int] = field(default_factory=dict)
-    """Units of each array that were noted."""
+    """The number of units in the journal, by array."""
     _repair: bool = False
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
-        """Make the directories of the arrays; see ``StoreBackend.begin``."""
+        """Make the directories of the arrays."""
         self._directory = directory
         specs = compression.with_small_units(specs, self.packed)
         for name in specs:
@@ -113,23 +113,23 @@ class ZarrBackend:
         """Use these codecs, by array."""
         self.packed = packed
 
-    def turn(self, values: dict[str, Array]) -> bool:
-        """Return False: there are no files that could be full."""
+    def close_full_file(self, values: dict[str, Array]) -> bool:
+        """Return False: no file holds more than one unit."""
         return False
 
     def write(self, values: dict[str, Array]) -> None:
-        """Add what a chunk has of each array. Raises StorageError."""
-        self._begun_cutter.append(values)
+        """Write the arrays of a chunk. Raises StorageError."""
+        self._unit_cutter.append(values)
 
     def sync(self) -> bool:
-        """Make the units written so far durable, and return True."""
+        """Make the units written so far durable; return True, since a build can be resumed from here."""
         durable.sync(self._unsynced)
         self._unsynced.clear()
         return True
 
     def finish(self, columns: int) -> None:
         """Complete the last units and write the metadata of the arrays."""
-        cutter = self._begun_cutter
+        cutter = self._unit_cutter
         cutter.finish()
         metadata = metadata_files(cutter.specs, cutter.items, columns, manifests.FORMAT, self.packed)
         for name, content in metadata.items():
@@ -137,7 +137,7 @@ class ZarrBackend:
         self.sync()
 
     def manifest_fields(self) -> JsonObject:
-        """Return the manifest's fields ``units``, ``stored`` and ``packed``."""
+        """Return the fields ``units``, ``stored`` and ``packed`` of the manifest."""
         return {"units": self._crcs, "stored": self._stored, "packed": self.packed}
 
     def progress(self) -> Handle:
@@ -145,13 +145,13 @@ class ZarrBackend:
         return {"units": self._crcs, "stored": self._stored}
 
     def resume(self, saved: Handle, rows: int) -> None:
-        """Go on after ``rows`` rows whose units are those of ``saved``."""
+        """Continue after ``rows`` rows, whose units are those of ``saved``."""
         self._crcs = {name: list(crcs) for name, crcs in saved["units"].items()}
         self._stored = {name: list(sizes) for name, sizes in saved["stored"].items()}
-        self._begun_cutter.skip(rows)
+        self._unit_cutter.skip(rows)
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Take over the checksums of units that are on disk, so that equal ones are not written again."""
+        """Record the checksums of the units on disk, so that equal units are not written again."""
         self._known, self._repair = {}, repair
         for note in notes:
             for name, crcs in note["units"].items():
@@ -168,7 +168,7 @@ class ZarrBackend:
         """Do nothing: no file is open."""
 
     @property
-    def _begun_cutter(self) -> UnitCutter:
+    def _unit_cutter(self) -> UnitCutter:
         assert self._cutter is not None
         return self._cutter
 
@@ -180,14 +180,14 @@ class ZarrBackend:
         crc = crc32c(payload)
         before, after = unit_file_name(self._directory, spec)
         path = Path(f"{before}{index}{after}")
-        if not self._is_there(path, spec, index, payload, crc):
+        if not self._is_on_disk(path, spec, index, payload, crc):
             write = durable.write_file if self._repair else durable.write_part
             write(path, payload, crc.to_bytes(CRC_BYTES, "little"))
             self._unsynced.append(path)
         self._crcs[spec.name].append(crc)
 
-    def _is_there(self, path: Path, spec: ArraySpec, index: int, payload: Any, crc: int) -> bool:
-        """Whether an earlier build has written this unit, or the store that is repaired has it whole."""
+    def _is_on_disk(self, path: Path, spec: ArraySpec, index: int, payload: Any, crc: int) -> bool:
+        """Return whether an interrupted build has written this unit, or it is undamaged in the store to repair."""
         known = self._known.get(spec.name, [])
         if index >= len(known) or known[index] != crc:
             return False
@@ -207,11 +207,11 @@ def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     for name, spec in specs.items():
         units = -(-items[name] // spec.unit)
         if len(m.units.get(name, ())) != units or len(m.stored.get(name, range(units))) != units:
-            text = f"the manifest of {root} does not have the {units} units of '{name}'"
-            raise DataError(text, code="E-META", hint="restore manifest.json, or ingest again")
+            message = f"the manifest of {root} does not have the {units} units of '{name}'"
+            raise DataError(message, code="E-META", hint="restore manifest.json, or ingest again")
     arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
-    beside = metadata_files(specs, items, m.columns, m.format, m.packed)
-    return DiskStore(root, m, [Part(len(m.chunks), arrays)], beside)
+    metadata = metadata_files(specs, items, m.columns, m.format, m.packed)
+    return DiskStore(root, m, [Part(len(m.chunks), arrays)], metadata)
 
 
 def _array(root: Path, spec: ArraySpec, manifest: Manifest) -> UnitArray:

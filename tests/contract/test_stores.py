@@ -288,7 +288,7 @@ def _matrix(X: Any) -> Any:
 def _seal(path: Path) -> None:
     """Describe part 0 anew, as somebody who wants to be believed would."""
     from streamsvm.store.hdf5 import index_crc
-    from streamsvm.store.hdf5_checks import chunks_of, gaps
+    from streamsvm.store.hdf5_checks import chunks_of, find_gaps
     from streamsvm.store.hdf5_checks import open_h5 as opened
 
     part = path / "part-00000.h5"
@@ -298,7 +298,7 @@ def _seal(path: Path) -> None:
             if file.get(name, getlink=True).__class__ is h5py.HardLink and file[name].chunks:
                 units += chunks_of(file[name], part, allow_fill=True)
     found = manifests.read(path)
-    index = gaps(units, part.stat().st_size)
+    index = find_gaps(units, part.stat().st_size)
     entry = manifests.PartFile(part.name, found.files[0].chunks, part.stat().st_size, index, index_crc(part, index))
     fields = {name: getattr(found, name) for name in found.__struct_fields__} | {"files": [entry, *found.files[1:]]}
     manifests.write(path, manifests.Manifest(**fields))

@@ -166,7 +166,7 @@ def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
         return
     reader, names = rows.id_reader(), {}
     for row in sorted(one.row for one in samples.worst):
-        names[row] = reader.between(row, row + 1)[0]
+        names[row] = reader.read(row, row + 1)[0]
     samples.worst = [one._replace(id=names[one.row]) for one in samples.worst]
 
 

@@ -152,7 +152,7 @@ class RowBatches:
         if self.id_reader is None:
             return lambda ids, _first, _count: ids
         reader = self.id_reader()
-        return lambda _ids, first, count: reader.between(first, first + count)
+        return lambda _ids, first, count: reader.read(first, first + count)
 
     def parts(self) -> Iterable[RowPart]:
         """Return the units of work in order: numbers of chunks, or batches of files as they are parsed."""

@@ -1,10 +1,10 @@
-"""What a store consists of, whichever format holds its arrays.
+"""What a store consists of, in the Zarr and in the HDF5 format.
 
-manifest     written last: chunks, checksums, facts
+manifest     the file that is written last: chunks, checksums, facts
 arrays       names, types and units of the arrays
-compression  blosc-lz4 units
-labels       labels to class codes and back
+compression  units compressed with blosc-lz4
+labels       convert labels to class codes and back
 statistics   moments of columns
-row_ids      names of rows
+row_ids      ids of rows
 predictions  files of predictions
 """

@@ -1,10 +1,10 @@
-"""The arrays a store consists of: names, types and units, what of a chunk goes into which, and memory to read them into.
+"""The arrays of a store: their names, types and units, the part of each chunk they hold, and buffers to read them into.
 
-The numbers of a dense store may lie on disk as float16 or int8 (``Encoding``); what is read is float32 again.
+The features of a dense store may be stored as float16 or int8 (``Encoding``); they are decoded to float32 when read.
 
-X                               dense: rows as float32, or as an ``Encoding`` has them
+X                               dense: rows as float32, or encoded as float16 or int8
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
-y, weight                       int32 class codes, or float64 numbers; float32 row weights
+y, weight                       int32 class codes or float64 targets; float32 row weights
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from streamsvm.types import Chunk
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
-"""The arrays that have an item for each stored entry; all others have one for each row, INDPTR one more."""
+"""The arrays with one item per stored entry; all others have one item per row, and INDPTR one more."""
 NUMBERS = "y, of numbers"
-"""What stands for y in ``TYPES`` where the target is a number."""
+"""The key of y in ``TYPES`` for regression."""
 TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", NUMBERS: "float64", "weight": "float32"}
 FILL: ByName = {"float32": "NaN", "float64": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
-"""What a missing unit reads as for other programs: never something plausible."""
+"""The fill value of an array by dtype: what other programs read for a missing unit. It is never a valid value."""
 LEAST_UNIT = 1024
 PAGE = 4096
 
 
 class Encoding(NamedTuple):
-    """How numbers of a dense store are written: float16 as it is, int8 times a scale for each column."""
+    """The encoding of the features of a dense store: float16, or int8 with a scale factor per column."""
 
     dtype: str
     """'float16' or 'int8'."""
     scale: Float32
-    """The scale of each column (columns,); empty for float16."""
+    """The scale factor of each column (columns,); empty for float16."""
 
     @property
     def kind(self) -> str:
-        """The kind of store, as its manifest names it."""
+        """The kind of store, as written in its manifest."""
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> Array:
-        """Return what is written of rows (n, columns)."""
+        """Return rows (n, columns) as they are stored, in float16 or int8."""
         if self.dtype == "float16":
             return values.astype(np.float16)
         from streamsvm.compute.blocks.column_scaling import to_int8
@@ -59,7 +59,7 @@ class Encoding(NamedTuple):
         return stored
 
     def decode(self, stored: Array, out: Float32) -> None:
-        """Write the rows as float32 to ``out`` (n, columns)."""
+        """Decode stored rows into ``out`` (n, columns) float32."""
         if self.dtype == "float16":
             out[:] = stored
             return
@@ -69,7 +69,9 @@ class Encoding(NamedTuple):
 
 
 def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
-    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError for an unusable scale."""
+    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError E-META if the recorded
+    scale factors are not finite, positive and one per column.
+    """
     if kind not in KINDS or kind == "dense":
         return None
     dtype = KINDS[kind]
@@ -80,16 +82,16 @@ def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
 
 
 class ArraySpec(NamedTuple):
-    """The form of one array of a store."""
+    """Name, type and unit size of one array of a store. An *item* is a number, or a row of the 2-D array X."""
 
     name: str
-    """Its name in the store: 'X', 'y', 'weight', or a part of a CSR matrix."""
+    """The name in the store: 'X', 'y', 'weight', or a part of a CSR matrix."""
     dtype: str
-    """The type of its items as numpy writes it, such as '<f4'."""
+    """The numpy name of the dtype, such as 'float32'."""
     width: int
-    """Items in a row of a matrix; 0 for a 1-D array."""
+    """Numbers per item of a 2-D array; 0 for a 1-D array."""
     unit: int
-    """Items (rows for a matrix) in a unit, which is one Zarr or HDF5 chunk."""
+    """Items per unit; a unit is one Zarr or HDF5 chunk."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,37 +100,37 @@ class ArraySpec(NamedTuple):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of an item, or of a row of a matrix."""
+        """Bytes of an item."""
         return np.dtype(self.dtype).itemsize * (self.width or 1)
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes of a whole unit."""
+        """Bytes of a full unit before compression."""
         return self.unit * self.item_bytes
 
 
 def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, numeric: bool) -> dict[str, ArraySpec]:
-    """Return the arrays of a store by name, in the order of writing; ``numeric``: the target is a number."""
+    """Return the arrays of a store by name, in the order of writing; ``numeric``: a store for regression."""
     types = TYPES | ({"y": TYPES[NUMBERS]} if numeric else {})
-    rest = ["y", "weight"] if weighted else ["y"]
+    row_arrays = ["y", "weight"] if weighted else ["y"]
     if kind in KINDS:
-        found = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
-        found += [ArraySpec(name, types[name], 0, chunk_rows) for name in rest]
+        specs = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
+        specs += [ArraySpec(name, types[name], 0, chunk_rows) for name in row_arrays]
     else:
         unit = max(LEAST_UNIT, chunk_rows)
-        found = [ArraySpec(name, types[name], 0, unit) for name in (DATA, INDICES, INDPTR, *rest)]
-    return {spec.name: spec for spec in found}
+        specs = [ArraySpec(name, types[name], 0, unit) for name in (DATA, INDICES, INDPTR, *row_arrays)]
+    return {spec.name: spec for spec in specs}
 
 
 def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
-    """Return how many items (rows of a matrix) an array has of these chunks."""
+    """Return the number of items that an array has for these chunks."""
     if name in ENTRIES:
         return sum(chunk.nonzeros or 0 for chunk in chunks)
     return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
 def values_of(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array]:
-    """Return what of a chunk goes into each array, by name; the indptr begins at 0."""
+    """Return the part of a chunk that goes into each array, by array; the indptr begins at 0."""
     X = chunk.X
     if isinstance(X, Dense):
         parts: ByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
@@ -139,7 +141,7 @@ def values_of(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array
 
 
 def entry_of(chunk: Chunk, values: dict[str, Array]) -> ChunkEntry:
-    """Return what the manifest says of a chunk."""
+    """Return the manifest's entry of a chunk, whose parts are ``values``."""
     counts = class_counts(chunk.codes)
     crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
     nonzeros = len(chunk.X.data) if isinstance(chunk.X, CSR) else None
@@ -148,18 +150,18 @@ def entry_of(chunk: Chunk, values: dict[str, Array]) -> ChunkEntry:
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory for one chunk: a flat array of bytes for each array of the store."""
+    """Memory for one chunk: a flat array of bytes per array of the store."""
 
     arrays: ByName
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all arrays together."""
         return sum(a.nbytes for a in self.arrays.values())
 
 
 def page_aligned(nbytes: int) -> Any:
-    """Return uninitialized bytes that begin on a page: the kernel copies whole pages faster than pieces of two."""
+    """Return uninitialized bytes that begin on a page boundary: the kernel copies whole pages faster than parts of two."""
     spare = np.empty(nbytes + PAGE, np.uint8)
     start = -spare.ctypes.data % PAGE
     return spare[start : start + nbytes]

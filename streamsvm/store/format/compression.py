@@ -1,7 +1,8 @@
-"""Compressed units: blosc-lz4 with byte shuffle, inside the crc32c; read whole, checked, then unpacked.
+"""Compressed units: blosc-lz4 with byte shuffle, followed by the crc32c of the compressed bytes. A unit is read whole,
+verified, then unpacked.
 
-It pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); of measured numbers it saves a
-tenth and costs more time than that saves. ``try_compression`` decides by one chunk.
+Compression pays for indices and for features that are 0 or 1 (half to a fifth of the bytes); for measured numbers it
+saves a tenth of the bytes and costs more time than that. ``try_compression`` decides by compressing one chunk.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ LZ4 = "lz4"
 CHOICES = ("auto", "none", LZ4)
 LEVEL = 5
 SHUFFLE = 1
-"""Blosc's number for a shuffle of bytes."""
+"""Blosc's code for byte shuffle."""
 LEAST_RATIO = 1.4
-"""The least ratio of compression that saves time: a disk of 1.5 GB/s against unpacking at 2.5 GB/s."""
-SMALLER = 8
-"""The factor by which units of compressed CSR arrays are smaller: a chunk begins and ends inside units, and these two
-are unpacked whole.
+"""The least compression ratio that saves time, for a disk of 1.5 GB/s and unpacking at 2.5 GB/s."""
+UNIT_DIVISOR = 8
+"""The factor by which units of compressed CSR arrays are smaller than others: a chunk begins and ends inside a unit, and
+both units have to be unpacked whole.
 """
 LEAST_UNIT = 1024
 SCRATCH = "unpacked"
@@ -34,7 +35,7 @@ HINT_CORRUPT = "restore the file, or ingest again"
 
 
 def packed_name(name: str) -> str:
-    """Return the name of the buffer for the compressed units of an array."""
+    """Return the name of the buffer that holds the compressed units of an array."""
     return f"{name} packed"
 
 
@@ -45,15 +46,17 @@ def describe_codec(spec: ArraySpec) -> JsonObject:
 
 
 def with_small_units(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
-    """Return the arrays with smaller units where compressed units and chunks do not coincide."""
+    """Return the specs with smaller units for compressed CSR entries, whose units do not coincide with chunks."""
     return {
-        name: spec._replace(unit=max(LEAST_UNIT, spec.unit // SMALLER)) if name in packed and name in ENTRIES else spec
+        name: spec._replace(unit=max(LEAST_UNIT, spec.unit // UNIT_DIVISOR))
+        if name in packed and name in ENTRIES
+        else spec
         for name, spec in specs.items()
     }
 
 
 def pack(values: Array) -> bytes:
-    """Return one unit, compressed."""
+    """Compress the values of one unit."""
     from numcodecs import blosc
 
     blosc.use_threads = False
@@ -62,13 +65,13 @@ def pack(values: Array) -> bytes:
 
 
 def try_compression(values: Mapping[str, Array]) -> dict[str, str]:
-    """Compress the arrays of one chunk; return the codecs of those that become small enough."""
+    """Compress the arrays of one chunk and return the codecs of those whose ratio is at least ``LEAST_RATIO``."""
     names = [name for name in (MATRIX, *ENTRIES) if name in values and values[name].nbytes]
     return {name: LZ4 for name in names if values[name].nbytes >= LEAST_RATIO * len(pack(values[name]))}
 
 
 def choose_codecs(compression: str, values: Mapping[str, Array]) -> dict[str, str]:
-    """Return the codecs by array for an option of ``CHOICES``. Raises UsageError."""
+    """Return the codec of each array to compress, for an option of ``CHOICES``. Raises UsageError."""
     if compression not in CHOICES:
         raise UsageError(f"there is no compression '{compression}'", hint=f"choose from {', '.join(CHOICES)}")
     if compression == "auto":
@@ -77,49 +80,52 @@ def choose_codecs(compression: str, values: Mapping[str, Array]) -> dict[str, st
 
 
 def read_units(array: UnitArray, start: int, stop: int, into: Array) -> None:
-    """Read the units in which items [start, stop) lie, one after the other. Raises DataError, StorageError."""
-    at = 0
+    """Read the compressed units that hold items [start, stop) into ``into``, without gaps. Raises DataError,
+    StorageError.
+    """
+    filled = 0
     for place in _places(array, start, stop):
-        read_place(place, 0, memoryview(into.data)[at : at + place.nbytes], bytearray(CRC_BYTES))
-        at += place.nbytes
+        read_place(place, 0, memoryview(into.data)[filled : filled + place.nbytes], bytearray(CRC_BYTES))
+        filled += place.nbytes
 
 
 def buffer_bytes(array: UnitArray, start: int, stop: int) -> dict[str, int]:
-    """Return the bytes that unpacking items [start, stop) needs beside the items, by buffer."""
+    """Return the bytes that unpacking items [start, stop) needs in addition to the items, by buffer."""
     packed = sum(place.nbytes for place in _places(array, start, stop))
     return {packed_name(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
 
 
 def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any]) -> None:
-    """Unpack items [start, stop). ``buffers``: the bytes that ``read_units`` read, scratch for one unit, the items.
-    Raises DataError E-CRC.
+    """Unpack items [start, stop). Raises DataError E-CRC.
+
+    ``buffers``: the bytes that ``read_units`` read, scratch memory of one unit, and the array for the items.
     """
     packed, scratch, into = buffers
-    at = out = 0
+    packed_start = item_start = 0
     for segment in find_segments(array.spec, start, stop):
         place = array.place(segment.unit)
-        unit = packed[at : at + place.nbytes]
+        unit = packed[packed_start : packed_start + place.nbytes]
         if segment.nbytes == array.spec.unit_bytes:
-            _unpack_unit(place, unit, into[out : out + segment.nbytes])
+            _unpack_unit(place, unit, into[item_start : item_start + segment.nbytes])
         else:
             _unpack_unit(place, unit, scratch[: array.spec.unit_bytes])
-            into[out : out + segment.nbytes] = scratch[segment.offset : segment.offset + segment.nbytes]
-        at, out = at + place.nbytes, out + segment.nbytes
+            into[item_start : item_start + segment.nbytes] = scratch[segment.offset : segment.offset + segment.nbytes]
+        packed_start, item_start = packed_start + place.nbytes, item_start + segment.nbytes
 
 
 def _unpack_unit(place: Place, packed: Array, into: Array) -> None:
-    """Unpack one unit, after its checksum and its size were checked."""
+    """Verify the checksum and the size of one unit, then unpack it."""
     from numcodecs import blosc
 
-    found = crc32c(packed.data)
-    if found != place.crc:
-        text = f"{place.path} is corrupt: crc32c {found:08x}, expected {place.crc:08x}"
-        raise DataError(text, code="E-CRC", hint=HINT_CORRUPT)
+    crc = crc32c(packed.data)
+    if crc != place.crc:
+        message = f"{place.path} is corrupt: crc32c {crc:08x}, expected {place.crc:08x}"
+        raise DataError(message, code="E-CRC", hint=HINT_CORRUPT)
     blosc.use_threads = False
-    size = int.from_bytes(packed[4:8].tobytes(), "little")  # what blosc's header says it will write
+    size = int.from_bytes(packed[4:8].tobytes(), "little")  # the unpacked size in blosc's header
     if size != into.nbytes:
-        text = f"{place.path} unpacks to {size} bytes, expected {into.nbytes}"
-        raise DataError(text, code="E-CRC", hint=HINT_CORRUPT)
+        message = f"{place.path} unpacks to {size} bytes, expected {into.nbytes}"
+        raise DataError(message, code="E-CRC", hint=HINT_CORRUPT)
     try:
         blosc.decompress(packed, into)
     except (ValueError, RuntimeError) as error:

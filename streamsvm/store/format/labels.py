@@ -1,5 +1,5 @@
-"""Labels: how they are written, and coders that turn them into class codes, or check and summarize them where they are
-numbers to predict.
+"""Labels: their canonical text, and coders, which convert them to class codes (classification) or check and summarize
+them as numbers (regression).
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from streamsvm.rows import Float64, Int32
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
 
 MOST_CLASSES = 1000
-"""The largest number of classes: a column with more different values is taken for a number to predict."""
+"""The largest number of classes; a label column with more distinct values is refused, as it looks like regression."""
 LARGEST_LABEL = 2.0**53
-"""From here on a float64 may stand for several whole numbers."""
+"""From this size on, a float64 may be the nearest one to several integers."""
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
-"""The usual codings of two classes; files with different codings do not mean the same by '1'."""
+"""The usual codings of two classes; in files with different codings, '1' means different classes."""
 TARGET = "target"
-"""The name of the facts of a store about the numbers to predict."""
+"""The key in the facts of a store for the summary of the numbers to predict."""
 HINT_REGRESSION = "to predict numbers pass --task regression, to split them in two classes --label-threshold"
 
 
 def label_text(label: Any) -> str:
-    """Return the one way in which a label is written: '2' for 2, 2.0, '2.0' and '+2', other text as it is.
+    """Return the canonical text of a label: '2' for 2, 2.0, '2.0' and '+2'; other text unchanged.
 
-    Whole numbers are exact whatever their size; a float that may stand for several is written as it is.
+    Integers of any size are exact; a float above ``LARGEST_LABEL``, which may stand for several integers, is written
+    by ``str``.
     """
     if isinstance(label, int | np.integer):
         return str(int(label))
@@ -50,7 +51,7 @@ def label_text(label: Any) -> str:
 
 
 def sort_key(label: str) -> tuple[int, float, str]:
-    """Return the sort key of a class: numbers by value, before text; 'rest' before all."""
+    """Return the sort key of a class label: 'rest' first, then numbers by value, then text."""
     if label == REST:
         return -1, 0.0, label
     try:
@@ -60,36 +61,36 @@ def sort_key(label: str) -> tuple[int, float, str]:
 
 
 def label_type(kind: str) -> str:
-    """Return 'bool', 'int', 'float' or 'text' for the kind of an array of labels; '' for any other kind."""
+    """Return 'bool', 'int', 'float' or 'text' for numpy's kind of a label array; '' for any other kind."""
     return {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}.get(kind, "")
 
 
 def convert_labels(texts: Sequence[str], kind: str = "") -> Array:
-    """Return class labels, which are written as text, as an array of the type they were given in.
+    """Convert the texts of class labels back to the type in which the labels were given.
 
-    ``kind``: what ``label_type`` returned for them; without one they are int64 or float64 where all of them are such
-    numbers, else text.
+    ``kind``: the type that ``label_type`` returned for the labels; if it is empty, the result is int64 or float64 if
+    all texts are such numbers, else text.
     """
-    truths = {"0": False, "1": True, "false": False, "true": True}
-    if kind == "bool" and set(texts) <= set(truths):
-        return np.array([truths[text] for text in texts])
+    booleans = {"0": False, "1": True, "false": False, "true": True}
+    if kind == "bool" and set(texts) <= set(booleans):
+        return np.array([booleans[text] for text in texts])
     if kind not in ("text", "float") and all(map(WHOLE_NUMBER.fullmatch, texts)):
-        whole = np.array([int(text) for text in texts])
-        if whole.dtype.kind in "iu":
-            return whole
+        integers = np.array([int(text) for text in texts])
+        if integers.dtype.kind in "iu":
+            return integers
     elif kind != "text" and all(map(_is_number, texts)):
         return np.array([float(text) for text in texts])
     return np.array(texts)
 
 
 def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
-    """Return the record of the type of labels, {'type': kind}, empty where the texts alone say it."""
-    known = convert_labels(texts, kind)
-    return {} if not kind or known.dtype.kind == convert_labels(texts).dtype.kind else {"type": kind}
+    """Return the record of the type of labels, {'type': kind}; empty if the type follows from the texts alone."""
+    typed = convert_labels(texts, kind)
+    return {} if not kind or typed.dtype.kind == convert_labels(texts).dtype.kind else {"type": kind}
 
 
 def _is_number(text: str) -> bool:
-    """Return whether a label is a finite number, written as ``label_text`` writes it."""
+    """Return whether a label is the canonical text of a finite number."""
     try:
         return bool(np.isfinite(float(text))) and label_text(text) == text
     except ValueError:
@@ -108,7 +109,7 @@ def as_labels(values: Array, name: str) -> Array:
 
 
 def labels_from(texts: Sequence[str], kind: str) -> Array:
-    """Return labels written as ``label_text`` writes them as an array of a kind that ``as_labels`` makes."""
+    """Convert canonical texts of labels to an array of the numpy ``kind``, as ``as_labels`` returns them."""
     if kind in "biu":
         return np.array([int(text) for text in texts], {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind])
     return np.array(texts, np.float64 if kind == "f" else np.str_)
@@ -116,31 +117,31 @@ def labels_from(texts: Sequence[str], kind: str) -> Array:
 
 @dataclass(slots=True)
 class Census:
-    """A coder that gives class codes in the order of first appearance, and counts the rows of each."""
+    """A coder that numbers the classes in the order of first appearance and counts the rows of each."""
 
     classes: list[str] = field(default_factory=list)
-    """The labels seen so far; a label's code is its index."""
+    """The labels seen so far; the code of a label is its index."""
     counts: list[int] = field(default_factory=list)
     """Rows of each class so far."""
     _known: dict[str, tuple[Array, Int32]] = field(default_factory=dict)
-    """By kind of array, the labels met so far, sorted, and the code of each."""
+    """The sorted labels seen so far and their codes, by numpy's kind of the label array."""
 
     def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
         if not self._all_known(labels):
             self._learn(labels)
         known, codes = self._known[labels.dtype.kind]
-        found = codes[np.searchsorted(known, labels)]
-        self.counts = add_counts(self.counts, found)
-        return found
+        row_codes = codes[np.searchsorted(known, labels)]
+        self.counts = add_counts(self.counts, row_codes)
+        return row_codes
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of the arrays that labels were in."""
+        """Numpy's kinds of the label arrays seen so far."""
         return set(self._known)
 
     def table(self) -> tuple[str, ...]:
-        """Return what each code stands for. Raises DataError E-LABEL when there is only one class."""
+        """Return the label of each code. Raises DataError E-LABEL if there is only one class."""
         if len(self.classes) == 1:
             hint = "check --label; a classifier needs at least two classes"
             raise DataError(
@@ -155,8 +156,8 @@ class Census:
         if kind not in self._known:
             return False
         known, _ = self._known[kind]
-        at = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-        return bool(np.all(known[at] == labels))
+        places = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+        return bool(np.all(known[places] == labels))
 
     def _learn(self, labels: Array) -> None:
         values, first = np.unique(labels, return_index=True)
@@ -164,9 +165,9 @@ class Census:
         known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
         new = ~np.isin(values, known)
         values, first = values[new], first[new]
-        appeared = values[np.argsort(first)]
-        found = np.array([self._code(value) for value in appeared.tolist()], np.int32)
-        known, codes = np.concatenate([known, appeared]), np.concatenate([codes, found])
+        values = values[np.argsort(first)]
+        new_codes = np.array([self._code(value) for value in values.tolist()], np.int32)
+        known, codes = np.concatenate([known, values]), np.concatenate([codes, new_codes])
         order = np.argsort(known)
         self._known[labels.dtype.kind] = known[order], codes[order]
 
@@ -174,8 +175,8 @@ class Census:
         text = label_text(value)
         if text not in self.classes:
             if len(self.classes) == MOST_CLASSES:
-                many = f"more than {MOST_CLASSES} distinct labels ({_some(self.classes)}): looks like regression"
-                raise DataError(many, code="E-LABEL", hint=HINT_REGRESSION)
+                message = f"more than {MOST_CLASSES} distinct labels ({_some(self.classes)}): looks like regression"
+                raise DataError(message, code="E-LABEL", hint=HINT_REGRESSION)
             self.classes.append(text)
         return self.classes.index(text)
 
@@ -189,7 +190,7 @@ class Positive:
 
     @property
     def classes(self) -> list[str]:
-        """The labels seen so far, those of the rest included."""
+        """The labels seen so far, including those that are coded as 'rest'."""
         return self._all.classes
 
     def codes(self, labels: Array) -> Int32:
@@ -210,7 +211,7 @@ class Positive:
 
 @dataclass(slots=True)
 class Threshold:
-    """A coder of two classes of numbers: code 1 from ``threshold`` on, 0 below."""
+    """A coder that splits numbers into two classes: code 1 from ``threshold`` on, 0 below."""
 
     threshold: float
     """The smallest label of the positive class."""
@@ -250,49 +251,50 @@ class Numbers:
     most: float = float("-inf")
 
     def codes(self, labels: Array) -> Float64:
-        """Return the numbers (n,) float64. Raises DataError E-LABEL, naming the first row that has none."""
+        """Return the numbers (n,) float64. Raises DataError E-LABEL, naming the first row without a finite number."""
         if labels.dtype.kind == "U":
             labels = self._parse(labels)
-        found = labels.astype(np.float64)
-        self._check(~np.isnan(found), labels, "the label is missing or NaN", "remove the rows without a label")
-        self._check(np.isfinite(found), labels, "the label is infinite", "correct or remove such rows")
-        self._count(found)
-        return found
+        numbers = labels.astype(np.float64)
+        self._check(~np.isnan(numbers), "the label is missing or NaN", "remove the rows without a label")
+        self._check(np.isfinite(numbers), "the label is infinite", "correct or remove such rows")
+        self._add_moments(numbers)
+        return numbers
 
     def table(self) -> tuple[str, ...]:
-        """Return no classes."""
+        """Return the empty tuple: there are no classes."""
         return ()
 
     def facts(self) -> JsonObject:
-        """Return a summary of the numbers as plain JSON; spread: their standard deviation."""
+        """Return a summary of the numbers as plain JSON; ``spread`` is their standard deviation."""
         spread = float(np.sqrt(self.M2 / max(1, self.rows)))
         return {"mean": self.mean, "spread": spread, "least": self.least, "most": self.most}
 
     def _parse(self, labels: Array) -> Float64:
-        found = np.full(len(labels), np.nan)
+        numbers = np.full(len(labels), np.nan)
         for k, text in enumerate(labels.tolist()):
             try:
-                found[k] = float(text)
+                numbers[k] = float(text)
             except ValueError:
-                said = f"the label {quote(text)} is no number" if text.strip() else "the label is empty"
-                self._check(np.arange(len(labels)) != k, labels, said, "correct the row, or check --label")
-        return found
+                fault = f"the label {quote(text)} is no number" if text.strip() else "the label is empty"
+                self._check(np.arange(len(labels)) != k, fault, "correct the row, or check --label")
+        return numbers
 
-    def _check(self, right: NDArray[np.bool_], labels: Array, said: str, hint: str) -> None:
-        if not right.all():
-            row = self.rows + int(np.argmin(right)) + 1
-            raise DataError(f"row {row} of all rows read: {said}", code="E-LABEL", hint=hint)
+    def _check(self, valid: NDArray[np.bool_], fault: str, hint: str) -> None:
+        """Raise DataError E-LABEL for the first row of a batch that is not ``valid``."""
+        if not valid.all():
+            row = self.rows + int(np.argmin(valid)) + 1
+            raise DataError(f"row {row} of all rows read: {fault}", code="E-LABEL", hint=hint)
 
-    def _count(self, found: Float64) -> None:
+    def _add_moments(self, numbers: Float64) -> None:
         """Merge the moments of a batch (Chan, Golub and LeVeque)."""
-        if not len(found):
+        if not len(numbers):
             return
-        n, mean = len(found), float(found.mean())
+        n, mean = len(numbers), float(numbers.mean())
         delta, total = mean - self.mean, self.rows + n
-        self.M2 += float(np.square(found - mean).sum()) + delta * delta * self.rows * n / total
+        self.M2 += float(np.square(numbers - mean).sum()) + delta * delta * self.rows * n / total
         self.mean += delta * n / total
         self.rows = total
-        self.least, self.most = min(self.least, float(found.min())), max(self.most, float(found.max()))
+        self.least, self.most = min(self.least, float(numbers.min())), max(self.most, float(numbers.max()))
 
 
 Labels = Census | Positive | Threshold | Numbers
@@ -315,46 +317,45 @@ def label_coder(positive: str | None, threshold: float | None, task: str = CLASS
 
 
 def add_counts(counts: Sequence[int], codes: Array) -> list[int]:
-    """Return ``counts`` of each code with those of ``codes`` added; the list is longer when there are new codes."""
-    found = np.array(class_counts(codes, len(counts)))
-    found[: len(counts)] += np.array(counts, found.dtype)
-    return found.tolist()
+    """Return the sum of ``counts`` and the counts of ``codes``; the list grows when there are new codes."""
+    total = np.array(class_counts(codes, len(counts)))
+    total[: len(counts)] += np.array(counts, total.dtype)
+    return total.tolist()
 
 
 def class_counts(codes: Array, classes: int = 1) -> list[int]:
-    """Return the rows of each class, of ``classes`` at least; of numbers to predict, float64, how many there are."""
+    """Return the number of rows of each class, of at least ``classes`` classes; for float64 targets, of all rows."""
     return [len(codes)] if codes.dtype.kind == "f" else np.bincount(codes, minlength=classes).tolist()
 
 
 def similar_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts that differ from another only by case or blanks, next to each other."""
+    """Return the texts that differ from another one only by case or blanks; similar ones are adjacent."""
     groups: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         groups[" ".join(text.casefold().split())].append(text)
     return [text for group in groups.values() if len(group) > 1 for text in group]
 
 
-def note_labels(labels: Array, found: set[str]) -> None:
-    """Add the distinct labels of one batch to ``found``, unless it has more than two already."""
-    if len(found) <= 2:
-        known = labels[0] == labels
-        others = labels[~known]
-        found.update(label_text(label) for label in (labels[0], *others[:1], *others[others != others[:1]][:1]))
+def note_labels(labels: Array, distinct: set[str]) -> None:
+    """Add up to three distinct labels of one batch to ``distinct``, unless it has more than two already."""
+    if len(distinct) <= 2:
+        others = labels[labels[0] != labels]
+        distinct.update(label_text(label) for label in (labels[0], *others[:1], *others[others != others[:1]][:1]))
 
 
 def check_codings(files: Mapping[str, set[str]]) -> None:
-    """Raise DataError E-LABEL for files that code two classes differently, by the labels of each file."""
+    """Raise DataError E-LABEL for files that code two classes differently; ``files``: the labels of each file."""
     coded = {name: labels for name, labels in files.items() if labels in BINARY_CODINGS}
     for name, labels in coded.items():
         first = next(iter(coded))
         if labels != coded[first]:
-            here, there = (f"{{{', '.join(sorted(found, key=float))}}}" for found in (labels, coded[first]))
-            found = f"{name} has the labels {here}, {first} has {there}"
-            raise DataError(found, code="E-LABEL", hint="number the classes alike, or join files of one table first")
+            here, there = (f"{{{', '.join(sorted(texts, key=float))}}}" for texts in (labels, coded[first]))
+            message = f"{name} has the labels {here}, {first} has {there}"
+            raise DataError(message, code="E-LABEL", hint="number the classes alike, or join files of one table first")
 
 
 def _check_values(values: Array, rows: NDArray[np.int64]) -> None:
-    """Raise DataError E-LABEL for a value that is no label, naming the first of the ``rows``, from 0, that has one."""
+    """Raise DataError E-LABEL for a value that is no label; ``rows``: the row of each value, counted from 0."""
     hint = "remove the rows without a label"
     if values.dtype.kind == "U":
         _refuse(~np.char.strip(values).astype(bool), rows, "the label is empty", hint)
@@ -362,14 +363,15 @@ def _check_values(values: Array, rows: NDArray[np.int64]) -> None:
         _refuse(np.isnan(values), rows, "the label is NaN", hint)
         _refuse(np.isinf(values), rows, "the label is infinite", "correct or remove such rows")
         large = np.abs(values) >= LARGEST_LABEL
-        found = f"the label {''.join(map(str, values[large][:1]))} is a float that stands for several whole numbers"
-        _refuse(large, rows, found, f"give such labels as integers or text; {HINT_REGRESSION}")
+        fault = f"the label {''.join(map(str, values[large][:1]))} is a float that stands for several whole numbers"
+        _refuse(large, rows, fault, f"give such labels as integers or text; {HINT_REGRESSION}")
 
 
-def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.int64], found: str, hint: str) -> None:
-    if wrong.any():
-        row = int(rows[wrong].min()) + 1
-        raise DataError(f"row {row} of all rows read: {found}", code="E-LABEL", hint=hint)
+def _refuse(invalid: NDArray[np.bool_], rows: NDArray[np.int64], fault: str, hint: str) -> None:
+    """Raise DataError E-LABEL, naming the first of the ``rows`` that are ``invalid``, if any is."""
+    if invalid.any():
+        row = int(rows[invalid].min()) + 1
+        raise DataError(f"row {row} of all rows read: {fault}", code="E-LABEL", hint=hint)
 
 
 def _some(labels: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The manifest of a store: written last, so that a store without one is a store that was never finished."""
+"""The manifest of a store. It is written last: a directory without a manifest is a store that was never finished."""
 
 from __future__ import annotations
 
@@ -19,82 +19,82 @@ from streamsvm.types.data import check_recorded
 
 FILE = "manifest.json"
 JOURNAL_FILE = "ingest.journal"
-"""Lies in a store that is being written, and is gone when it is committed."""
+"""The journal of a store that is being written; the commit removes it."""
 FORMAT = 1
 KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8"}
-"""By kind of dense store, the type of its numbers on disk."""
+"""The dtype of the features on disk, by kind of dense store."""
 LARGEST_MANIFEST = 256 << 20
-"""The largest manifest that is read, in bytes: some two million chunks."""
-READ_BYTES = 9
-"""Bytes of memory for each byte of the file while it is read and made into objects (measured: 4.3 to 8.2)."""
+"""The largest manifest that is read, in bytes: that of some two million chunks."""
+MEMORY_PER_BYTE = 9
+"""Bytes of memory per byte of the file while the manifest is read and decoded (measured: 4.3 to 8.2)."""
 SMALL_MANIFEST = 1 << 20
-"""Bytes of a file for which nobody is asked: the least a job needs covers what is made of it."""
+"""Bytes of a manifest up to which the memory limit is not checked: the minimum memory of every job covers decoding it."""
 MOST_COLUMNS = 2**31 - 1
-"""The most columns a store can have: their numbers are int32."""
+"""The most columns a store can have: column indices are int32."""
 MOST_CHUNK_BYTES = 2**50
-"""More than any machine has for a chunk; sizes made of it do not overflow."""
+"""A bound on the bytes of a chunk, above the memory of any machine, below which products of sizes do not overflow."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says of one chunk."""
+    """The entry of one chunk in the manifest."""
 
     rows: int
     nonzeros: int | None
-    """Its stored entries; None in a dense store."""
+    """Stored entries of the chunk; None in a dense store."""
     counts: list[int]
-    """Rows of each class, up to the last class that occurs; where the target is a number, of all rows."""
+    """Rows of each class, up to the last class that occurs; for regression, one number: all rows."""
     crc: dict[str, int]
-    """By array, the crc32c of its range in that array."""
+    """The crc32c of the chunk's values in each array, by array."""
 
 
 class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several files a store consists of."""
+    """One of the part files of an HDF5 store."""
 
     name: str
     chunks: int
     nbytes: int
     index: list[tuple[int, int]]
-    """Where what is not payload lies, as (offset, length)."""
+    """The byte ranges, as (offset, length), that hold HDF5 metadata and no unit of an array."""
     crc: int
-    """The crc32c of those bytes."""
+    """The crc32c of the bytes of ``index``."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known of a store; the file ``manifest.json`` holds it and its sha256."""
+    """The description of a store; the file ``manifest.json`` holds it and its sha256."""
 
     format: int
     """The version of the format, ``FORMAT``."""
     store: str
-    """A name of ``STORES``: how the arrays lie on disk."""
+    """The format of the arrays on disk: a name of ``STORES``."""
     kind: str
     """'dense', 'csr', or a kind of dense store with encoded columns (``KINDS``)."""
     columns: int
     classes: list[str]
-    """The label each class code stands for; empty where the target is a number, and y an array of float64."""
+    """The label of each class code; empty for regression, where y is an array of float64."""
     chunk_rows: int
     """Rows of a full chunk."""
     chunks: list[ChunkEntry]
     units: dict[str, list[int]]
-    """By array, the crc32c that follows each unit in its file; empty where a unit is not a file of its own."""
+    """The crc32c at the end of each unit's file, by array; empty lists in a store whose units are not files (HDF5)."""
     statistics: str
     """The sha256 of the file of column statistics."""
     digest: str
-    """The sha256 of the content; see ``content_digest``."""
+    """The sha256 of the content, as ``content_digest`` computes it."""
     uuid: str
-    """A random name of this very store."""
+    """The name of this copy of the store: random, or derived from ``digest``."""
     versions: dict[str, str]
-    """The versions of the programs that wrote it, by name, for people to read."""
+    """The versions of the programs that wrote the store, by program, for people to read."""
     facts: JsonObject
-    """What ingest recorded of the sources: names of columns, encoding, index base."""
+    """What ingest recorded about the sources: names of columns, encoding, index base."""
     stored: dict[str, list[int]] = {}
-    """By compressed array, the bytes of each unit."""
+    """The bytes of each compressed unit, by compressed array."""
     packed: dict[str, str] = {}
-    """By compressed array, the name of its codec."""
+    """The name of the codec, by compressed array."""
     files: list[PartFile] = []
-    """The files of a store that is not one file for each unit."""
+    """The part files of an HDF5 store; empty in a Zarr store, which has one file per unit."""
 
     def layout(self) -> Layout:
-        """Return the layout that solvers and plans go by."""
+        """Return the layout, which solvers and plans are given."""
         nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
         counts = [0] * max(1, len(self.classes))
         for chunk in self.chunks:
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
-    """Return the sha256 of the content: equal for equal data in equal chunks, whatever its path or age."""
+    """Return the sha256 of the content; equal data in equal chunks has equal digests, independent of path and time."""
     return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
 
 
@@ -114,47 +114,47 @@ def write(root: Path, manifest: Manifest) -> None:
     try:
         body = msgspec.json.encode(manifest)
     except UnicodeEncodeError:
-        body = msgspec.json.encode(msgspec.structs.replace(manifest, facts=_text(manifest.facts)))
-    before, after = _around(body)
-    durable.write_file(root / FILE, before, body, after)
+        body = msgspec.json.encode(msgspec.structs.replace(manifest, facts=_escape_bytes(manifest.facts)))
+    head, tail = _envelope(body)
+    durable.write_file(root / FILE, head, body, tail)
 
 
-def _text(value: Any) -> Any:
-    """The same with names of files that are not UTF-8 as people would write them: JSON has no other bytes."""
+def _escape_bytes(value: Any) -> Any:
+    r"""Return the value with bytes of file names that are not UTF-8 escaped as ``\xNN``, because JSON is UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
-        return {_text(key): _text(item) for key, item in value.items()}
-    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_escape_bytes(key): _escape_bytes(item) for key, item in value.items()}
+    return [_escape_bytes(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _around(body: bytes) -> tuple[bytes, bytes]:
-    """What is in the file before and after the manifest: the sha256 of it."""
+def _envelope(body: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes of the file before and after the manifest; the bytes before it hold its sha256."""
     return b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":', b"}\n"
 
 
 def manifest_file(body: bytes) -> bytes:
-    """Return the whole file of a manifest."""
-    before, after = _around(body)
-    return before + body + after
+    """Return the content of ``manifest.json`` for an encoded manifest."""
+    head, tail = _envelope(body)
+    return head + body + tail
 
 
 class _Versioned(msgspec.Struct):
-    """The part of a manifest that decides how the rest is read."""
+    """The version of a manifest, which is read before all other fields."""
 
     format: Any = None
 
 
-class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
     manifest: msgspec.Raw
 
 
 def read(root: Path, memory_limit: int | None = None) -> Manifest:
-    """Read and verify a manifest, for which there are ``memory_limit`` bytes; None asks nothing.
+    """Read and verify a manifest.
 
-    Raises MissingError (no such store), DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION), and
-    BudgetError before anything is read.
+    ``memory_limit``: bytes that reading it may take; None does not limit it. Raises MissingError (no such store),
+    DataError (E-INCOMPLETE: never committed; E-META: damaged; E-VERSION), and BudgetError before anything is read.
     """
     if not is_folder(root):
         raise MissingError(
@@ -165,7 +165,7 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
             _check_memory(root / FILE, memory_limit)
         raw = read_whole(root / FILE, LARGEST_MANIFEST)
     except FileNotFoundError as error:
-        if not _is_begun(root):
+        if not _looks_unfinished(root):
             hint = "if it holds files of rows, ingest them first: streamsvm ingest DIRECTORY STORE"
             raise DataError(f"{root} is a directory and no store", code="E-INCOMPLETE", hint=hint) from error
         raise DataError(
@@ -182,15 +182,15 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
 
 def _check_memory(path: Path, limit: int) -> None:
     size = path.stat().st_size
-    needed = READ_BYTES * size
-    if SMALL_MANIFEST < size <= LARGEST_MANIFEST and limit < needed:  # more is refused when it is opened
-        found = f"{path} has {size_text(size)}: about {mib(needed, up=True)} are needed to read it"
+    needed = MEMORY_PER_BYTE * size
+    if SMALL_MANIFEST < size <= LARGEST_MANIFEST and limit < needed:  # read_whole refuses a larger file
+        message = f"{path} has {size_text(size)}: about {mib(needed, up=True)} are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
-        raise BudgetError(f"{found}, there are {mib(limit)}", hint=hint)
+        raise BudgetError(f"{message}, there are {mib(limit)}", hint=hint)
 
 
-def _is_begun(root: Path) -> bool:
-    """Whether a directory looks like a store that was never finished, or has lost its manifest."""
+def _looks_unfinished(root: Path) -> bool:
+    """Return whether a directory looks like a store that was never finished or has lost its manifest."""
     names = {"ingest.journal", "journal.json", "zarr.json", "statistics.safetensors", "X", "y"}
     return not any(root.iterdir()) or any((root / name).exists() for name in names) or any(root.glob("part-*.h5"))
 
@@ -198,47 +198,49 @@ def _is_begun(root: Path) -> bool:
 def _parse(raw: bytes, root: Path) -> Manifest:
     hint = "restore manifest.json, or ingest again"
     try:
-        sealed = msgspec.json.decode(raw, type=_Sealed)
-        body = bytes(sealed.manifest)
-        found = hashlib.sha256(body).hexdigest()
-        if found != sealed.sha256:
-            message = f"the manifest of {root} is damaged: sha256 {found[:12]}, expected {quote(sealed.sha256[:12])}"
+        envelope = msgspec.json.decode(raw, type=_Envelope)
+        body = bytes(envelope.manifest)
+        sha256 = hashlib.sha256(body).hexdigest()
+        if sha256 != envelope.sha256:
+            message = f"the manifest of {root} is damaged: sha256 {sha256[:12]}, expected {quote(envelope.sha256[:12])}"
             raise DataError(message, code="E-META", hint=hint)
-        before, after = _around(body)
-        if not (raw.startswith(before) and raw.endswith(after) and len(raw) == len(before) + len(body) + len(after)):
-            raise DataError(f"the manifest of {root} is damaged around what is sealed", code="E-META", hint=hint)
+        head, tail = _envelope(body)
+        if not (raw.startswith(head) and raw.endswith(tail) and len(raw) == len(head) + len(body) + len(tail)):
+            raise DataError(
+                f"the manifest of {root} is damaged outside the part that its sha256 covers", code="E-META", hint=hint
+            )
         _check_version(body, root)
         manifest = msgspec.json.decode(body, type=Manifest)
         check_recorded(manifest.facts, manifest.columns)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
-    if not _adds_up(manifest):
+    if not _is_consistent(manifest):
         raise DataError(f"the manifest of {root} describes no store", code="E-META", hint=hint)
     return manifest
 
 
-def _adds_up(m: Manifest) -> bool:
-    """Whether a manifest, whoever sealed it, can be that of a store; everything that is read from it relies on this."""
+def _is_consistent(m: Manifest) -> bool:
+    """Return whether a manifest describes a possible store. A valid sha256 does not prove it, and readers rely on it."""
     if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
         return False
     if m.chunk_rows * (8 if m.kind == "csr" else 4 * m.columns + 8) > MOST_CHUNK_BYTES:
         return False
-    counted = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
-    coded = max(len(c.counts) for c in m.chunks) <= max(1, len(m.classes))
-    whole = all(c.nonzeros is None if m.kind != "csr" else (c.nonzeros or 0) >= 0 for c in m.chunks)
-    return counted and coded and whole and all(map(_whole_file, m.files))
+    counts_match_rows = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
+    classes_known = max(len(c.counts) for c in m.chunks) <= max(1, len(m.classes))
+    nonzeros_match_kind = all(c.nonzeros is None if m.kind != "csr" else (c.nonzeros or 0) >= 0 for c in m.chunks)
+    return counts_match_rows and classes_known and nonzeros_match_kind and all(map(_has_valid_index, m.files))
 
 
-def _whole_file(file: PartFile) -> bool:
-    """Whether what is not payload lies inside of the file, one piece after the other."""
-    at = 0
+def _has_valid_index(file: PartFile) -> bool:
+    """Return whether the byte ranges of the index are in order, do not overlap and lie inside the file."""
+    end = 0
     for offset, nbytes in file.index:
-        if offset < at or nbytes < 0:
+        if offset < end or nbytes < 0:
             return False
-        at = offset + nbytes
-    return file.chunks >= 1 and at <= file.nbytes
+        end = offset + nbytes
+    return file.chunks >= 1 and end <= file.nbytes
 
 
 def _check_version(body: bytes, root: Path) -> None:

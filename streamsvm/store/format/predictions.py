@@ -1,7 +1,7 @@
-"""Files of predictions: columns as lines of text, by several threads at once, or as Parquet.
+"""Files of predictions: columns as lines of text, which several threads can format at once, or as Parquet.
 
-pyarrow writes the columns of large blocks as text: it gives up the interpreter's lock, and numbers take a sixth of the time
-that ``repr`` takes. Of few rows its import would cost more than it saves. The text is the same either way.
+Columns of at least ``MANY`` rows are formatted by pyarrow, which releases the interpreter's lock and takes a sixth of the
+time of ``repr``. For fewer rows, importing it would cost more than it saves. The text is the same either way.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from streamsvm.aliases import Array, JsonMapping
 from streamsvm.store.format.row_ids import GROUP_ROWS
 
 MANY = 1 << 15
-"""From this number of rows on pyarrow is worth its import."""
+"""Rows from which on pyarrow formats a column."""
 PREDICTIONS = b"streamsvm.predictions"
-"""The mark in the metadata of a Parquet file of predictions."""
+"""The metadata key that marks a Parquet file as predictions."""
 Texts: TypeAlias = Any
-"""The text of each of some rows: a list of str or, of many rows, an array of strings of pyarrow."""
+"""One text per row: a list of str or, of at least ``MANY`` rows, a pyarrow array of strings."""
 LEAST, MOST = 1e-4, 1e10
-"""Between these, numbers that are not whole look alike in Python and in pyarrow."""
+"""Bounds of the absolute values that Python and pyarrow write alike, unless they are whole numbers."""
 
 
 def texts_of(column: Array) -> Texts:
-    """Return a column (n,) as fields: numbers as ``repr`` writes them, objects as text, in quotes where needed."""
+    """Return the CSV fields of a column (n,): numbers as ``repr`` writes them, objects as text, quoted if necessary."""
     if column.dtype == object:
         return _of_objects(column)
     if len(column) < MANY:
@@ -39,7 +39,7 @@ def texts_of(column: Array) -> Texts:
 
 
 def join_columns(columns: Sequence[Texts]) -> Texts:
-    """Return the fields of each row with commas between them, (n,); all columns are of the same rows."""
+    """Return the fields of each row, joined by commas, (n,)."""
     if len(columns) == 1:
         return columns[0]
     if isinstance(columns[0], list):
@@ -50,7 +50,7 @@ def join_columns(columns: Sequence[Texts]) -> Texts:
 
 
 def line_bytes(rows: Texts) -> bytes:
-    """Return rows as lines of UTF-8, each with its end."""
+    r"""Return rows as lines of UTF-8, each ended by ``\n``."""
     if isinstance(rows, list):
         return "".join([f"{row}\n" for row in rows]).encode()
     import pyarrow.compute as pc
@@ -62,7 +62,7 @@ def line_bytes(rows: Texts) -> bytes:
 
 
 def quote_field(text: str) -> str:
-    """Return a field of CSV."""
+    """Return a text as a field of CSV, quoted if necessary."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow([text])
     return line.getvalue()
@@ -96,34 +96,34 @@ def _of_numbers(column: Array) -> Texts:
 
 
 class GrowingFile(RawIOBase):
-    """Takes what is written to it and hands it out again."""
+    """A stream in memory whose content can be taken out while it is written."""
 
     def __init__(self) -> None:
         super().__init__()
         self.content, self._position = bytearray(), 0
 
     def writable(self) -> bool:
-        """Return True: it is a stream for writing."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """Add bytes."""
+        """Append bytes and return their number."""
         self.content += data
         self._position += len(data)
         return len(data)
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written so far."""
         return self._position
 
     def take_content(self) -> bytes:
-        """Return what was written since the last call."""
-        found, self.content = bytes(self.content), bytearray()
-        return found
+        """Return the bytes written since the last call."""
+        taken, self.content = bytes(self.content), bytearray()
+        return taken
 
 
 def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of predictions from tables, each columns by name."""
+    """Yield the pieces of a Parquet file of predictions; ``tables``: batches of rows, as columns by name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -140,7 +140,7 @@ def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
 
 
 def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
-    """Yield what ``parquet_pieces`` made a file of, a row group at a time; nothing of an empty file.
+    """Yield the row groups of a file that ``parquet_pieces`` made, as columns by name; of an empty file, none.
 
     Raises StorageError when it cannot be read.
     """

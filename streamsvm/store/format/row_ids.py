@@ -1,7 +1,7 @@
-"""The names of the rows of a store: ``ids.parquet`` beside its arrays, one column, in the order of the rows.
+"""The ids of the rows of a store: ``ids.parquet`` in its directory, one column, in the order of the rows.
 
-pyarrow is imported by those who use ids, because it takes memory that a fit has other uses for. The file belongs to a
-store whose manifest has a fact ``ids``; programs that do not know of it pass it over.
+pyarrow is imported only when ids are read or written, because it takes memory that a fit can use otherwise. A store has
+the file if its manifest has a fact ``ids``; programs that do not know the file ignore it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ GROUP_ROWS = 1 << 16
 
 
 class IdWriter:
-    """Writes the ids of rows as they come, into the directory of a store that is being built."""
+    """Writes the ids of rows, batch by batch, into the directory of a store that is being built."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
         self._writer: Any = None
 
     def append(self, ids: Array) -> None:
-        """Add the ids of some rows: integers, or text as an array of objects. Raises StorageError."""
+        """Add the ids of a batch of rows: integers, or text as an array of objects. Raises StorageError."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -50,37 +50,39 @@ class IdWriter:
 
 
 class IdReader:
-    """Reads the ids of a store forward."""
+    """Reads the ids of a store in the order of its rows."""
 
     def __init__(self, store: Path) -> None:
         self._path = store / FILE
-        self._rows = 0
+        self._next_row = 0
+        """The row of the first id in ``_pending``."""
         self._batches: Iterator[Any] = iter(())
-        self._waiting: Array = np.empty(0, np.int64)
+        self._pending: Array = np.empty(0, np.int64)
+        """Ids of the current batch that were not returned or skipped yet."""
 
-    def between(self, start: int, stop: int) -> Array:
-        """Return the ids of rows [start, stop), which must not lie before those that were read.
+    def read(self, start: int, stop: int) -> Array:
+        """Return the ids of rows [start, stop); ``start`` must not be less than the ``stop`` of the previous call.
 
         Raises DataError when the file is missing, damaged or too short.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found: list[Array] = []
+        parts: list[Array] = []
         try:
-            if self._rows == 0 and not len(self._waiting):
+            if self._next_row == 0 and not len(self._pending):
                 file = pq.ParquetFile(self._path, page_checksum_verification=True)
                 self._batches = file.iter_batches(GROUP_ROWS, use_threads=False)
             while start < stop:
-                if not len(self._waiting):
-                    self._waiting = next(self._batches).column(0).to_numpy(zero_copy_only=False)
-                skipped = min(max(start - self._rows, 0), len(self._waiting))
-                self._rows, self._waiting = self._rows + skipped, self._waiting[skipped:]
-                taken = self._waiting[: stop - start] if self._rows == start else self._waiting[:0]
-                found.append(taken)
+                if not len(self._pending):
+                    self._pending = next(self._batches).column(0).to_numpy(zero_copy_only=False)
+                skipped = min(max(start - self._next_row, 0), len(self._pending))
+                self._next_row, self._pending = self._next_row + skipped, self._pending[skipped:]
+                taken = self._pending[: stop - start] if self._next_row == start else self._pending[:0]
+                parts.append(taken)
                 start += len(taken)
-                self._rows, self._waiting = self._rows + len(taken), self._waiting[len(taken) :]
+                self._next_row, self._pending = self._next_row + len(taken), self._pending[len(taken) :]
         except (StopIteration, OSError, pa.ArrowException) as error:
             hint = "ingest again, or predict from the files"
             raise DataError(f"the ids in {self._path} cannot be read", code="E-CRC", hint=hint) from error
-        return np.concatenate(found) if len(found) != 1 else found[0]
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]

@@ -1,4 +1,4 @@
-"""Column statistics that are gathered while a store is written, and the small file that holds them."""
+"""Column statistics, which are accumulated while a store is written, and the small file that holds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.types import Statistics
 
 FILE = "statistics.safetensors"
 STATISTICS_HEADER = 4096
-"""Bytes, at most, of the file beside its arrays."""
+"""The most bytes of the file without its arrays."""
 
 
 def _zeros() -> Float64:
@@ -26,34 +26,34 @@ def _zeros() -> Float64:
 
 @dataclass(slots=True)
 class Moments:
-    """Merges the moments of one chunk after another; columns may appear as it goes (svmlight)."""
+    """Accumulates the moments of columns, chunk by chunk; later chunks may have more columns (svmlight)."""
 
     rows: int = 0
     counts: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Stored entries of each column of CSR rows."""
     mean: Float64 = field(default_factory=_zeros)
-    """The mean of each column; of CSR rows the sum, until ``result``."""
+    """The mean of each column; for CSR rows the sum of (entry - shift)."""
     M2: Float64 = field(default_factory=_zeros)
-    """The sum of squared differences from the mean; of CSR rows the sum of squares, until ``result``."""
+    """The sum of squared differences from the mean; for CSR rows the sum of (entry - shift)^2."""
     minimum: Float64 = field(default_factory=_zeros)
-    """The smallest value of each column; of CSR rows, the smallest stored one."""
+    """The smallest value of each column; for CSR rows the smallest stored one."""
     maximum: Float64 = field(default_factory=_zeros)
-    """The largest value of each column; of CSR rows, the largest stored one."""
+    """The largest value of each column; for CSR rows the largest stored one."""
     shift: Float64 = field(default_factory=_zeros)
-    """Of sparse columns, the first entry: mean and M2 hold the sums of entries from there, until ``result``."""
+    """The first stored entry of each CSR column, which is subtracted so that the sums do not lose digits."""
 
     def add(self, X: Rows) -> None:
-        """Count the rows of one chunk."""
+        """Add the rows of one chunk."""
         if isinstance(X, Dense):
             self._add_dense(X)
         else:
             self._add_sparse(X)
 
     def grow(self, columns: int) -> None:
-        """Make room for ``columns`` columns."""
+        """Make room for at least ``columns`` columns."""
         more = columns - len(self.mean)
         if more > 0:
-            more = max(more, len(self.mean) // 2)  # doubling keeps the cost of growing linear
+            more = max(more, len(self.mean) // 2)  # growth by half keeps the total cost of copying linear
             self.counts = np.append(self.counts, np.zeros(more, np.int64))
             self.mean, self.M2 = np.append(self.mean, np.zeros(more)), np.append(self.M2, np.zeros(more))
             self.minimum = np.append(self.minimum, np.full(more, np.inf))
@@ -93,12 +93,16 @@ class Moments:
         return Statistics(mean, M2, low, high)
 
     def _with_zeros(self, counts: Int64, shift: Float64, sums: Float64, squares: Float64) -> tuple[Float64, Float64]:
-        """Mean and M2 over all rows from the sums over the entries, by parts none of which can cancel."""
-        some = np.maximum(counts, 1)
-        stored = shift + sums / some
-        mean = counts / self.rows * stored
-        within = np.maximum(squares - sums * (sums / some), 0.0)
-        M2 = within + counts * np.square(stored - mean) + (self.rows - counts) * np.square(mean)
+        """Return mean and M2 over all rows from the shifted sums over the stored entries.
+
+        M2 is the sum of three nonnegative terms, so that nothing cancels: of the entries around their own mean, of that
+        mean around the mean of all rows, and of the absent zeros around the mean of all rows.
+        """
+        divisor = np.maximum(counts, 1)
+        stored_mean = shift + sums / divisor
+        mean = counts / self.rows * stored_mean
+        within = np.maximum(squares - sums * (sums / divisor), 0.0)
+        M2 = within + counts * np.square(stored_mean - mean) + (self.rows - counts) * np.square(mean)
         return mean, np.asarray(M2, np.float64)
 
 
@@ -112,7 +116,7 @@ def write(root: Path, statistics: Statistics) -> str:
 
 
 def read(root: Path, sha256: str, columns: int) -> Statistics:
-    """Read and verify the file, four float64 a column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
+    """Read and verify the file, which holds four float64 per column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
     from safetensors.numpy import load
 
     path = root / FILE
@@ -122,9 +126,9 @@ def read(root: Path, sha256: str, columns: int) -> Statistics:
         raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise DataError(f"{path} is missing or damaged", code="E-CRC", hint="restore the file, or ingest again")
-    found: dict[str, Any] = load(raw)
-    if found.keys() != set(Statistics._fields) or any(array.shape != (columns,) for array in found.values()):
+    arrays: dict[str, Any] = load(raw)
+    if arrays.keys() != set(Statistics._fields) or any(array.shape != (columns,) for array in arrays.values()):
         raise DataError(
             f"{path} does not hold the statistics of {columns} columns", code="E-META", hint="ingest the source again"
         )
-    return Statistics(**found)
+    return Statistics(**arrays)

@@ -1,7 +1,7 @@
-"""Write stores: nothing that could be taken for a store is there before the end.
+"""Write stores. A directory becomes a readable store only by the commit at the end.
 
-writer    chunks to units, checksums and statistics; the journal; the commit
-chunking  rows to chunks, chunks to units
-shuffle   an exact shuffle of more rows than memory holds
-resume    one writer at a time, room on the disk, builds that were interrupted, repairs
+writer    write chunks as units, with checksums and statistics; the journal; the commit
+chunking  cut rows into chunks and chunks into units
+shuffle   shuffle more rows than memory holds, exactly
+resume    locks, disk space, interrupted builds, repairs
 """

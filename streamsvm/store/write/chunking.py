@@ -1,8 +1,9 @@
-"""Rows cut into the chunks of a store, and the arrays of chunks into its units; the cuts depend on the rows alone, not on how they come.
+"""Cut rows into the chunks of a store, and the arrays of the chunks into its units.
 
-A chunk is a number of rows or, of CSR rows, as many as have a number of entries. A unit is a number of items of one
-array. Of dense rows each chunk is one unit of each array, and passes through without a copy. The entries of CSR rows
-are cut wherever a unit is full, inside of a chunk or across several.
+The cuts depend on the rows alone, not on the batches in which they arrive. A chunk of dense rows has a fixed number of
+rows; a chunk of CSR rows has as many rows as fit a fixed number of entries. A unit has a fixed number of items of one
+array. In a dense store each chunk is one unit of each array, and is not copied. The arrays of CSR rows are cut wherever
+a unit is full: a unit may end inside a chunk or span several.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from streamsvm.store.format.arrays import INDPTR, ArraySpec
 from streamsvm.types import Chunk
 
 Emit = Callable[[ArraySpec, int, Array, int], None]
-"""Takes a full unit: its array and number, its values, and the items of the array up to its end without padding."""
+"""Writes a full unit, given its array, its number, its values, and the number of items of the array up to the end of the
+unit, without padding.
+"""
 
 
 class Chunker:
-    """Collects rows into chunks of ``rows`` rows or, of CSR rows, of at most ``nonzeros`` entries.
+    """Collects rows into chunks of ``rows`` rows; chunks of CSR rows have at most ``nonzeros`` entries, too.
 
-    ``before_joining`` is called before the parts of a chunk are copied into one, so that the chunk before can be freed.
+    ``before_joining`` is called before the parts of a chunk are copied into one, so that the previous chunk can be freed.
     """
 
     def __init__(self, rows: int, nonzeros: int | None, before_joining: Callable[[], None] | None = None) -> None:
@@ -31,47 +34,49 @@ class Chunker:
         self._nonzeros = nonzeros
         self._before_joining = before_joining
         self._parts: list[Chunk] = []
-        self._rows_held = self._nonzeros_held = 0
+        self._pending_rows = self._pending_nonzeros = 0
 
     def push(self, more: Chunk) -> Iterator[Chunk]:
         """Add rows and yield the chunks they complete."""
         while row_count(more.X):
             taken = self._count_fitting(more.X)
             if taken:
-                self._hold(_cut(more, 0, taken))
+                self._add_part(_cut(more, 0, taken))
                 more = _cut(more, taken, row_count(more.X))
-            if self._rows_held == self.rows or row_count(more.X):
+            if self._pending_rows == self.rows or row_count(more.X):
                 yield self._join()
 
     def rest(self) -> Iterator[Chunk]:
         """Yield the last chunk, if any rows are left."""
-        if self._rows_held:
+        if self._pending_rows:
             yield self._join()
 
     def _count_fitting(self, X: Rows) -> int:
-        """Return how many of the rows still belong to the current chunk; a row too large for any chunk gets its own."""
-        taken = min(self.rows - self._rows_held, row_count(X))
+        """Return how many of the rows fit into the current chunk; a row with too many entries gets its own chunk."""
+        taken = min(self.rows - self._pending_rows, row_count(X))
         if self._nonzeros is None or isinstance(X, Dense):
             return taken
-        fits = int(np.searchsorted(X.indptr[1:], self._nonzeros - self._nonzeros_held, side="right"))
-        return min(taken, max(fits, 1 if self._rows_held == 0 else 0))
+        fits = int(np.searchsorted(X.indptr[1:], self._nonzeros - self._pending_nonzeros, side="right"))
+        return min(taken, max(fits, 1 if self._pending_rows == 0 else 0))
 
-    def _hold(self, part: Chunk) -> None:
+    def _add_part(self, part: Chunk) -> None:
         self._parts.append(part)
-        self._rows_held += row_count(part.X)
+        self._pending_rows += row_count(part.X)
         if isinstance(part.X, CSR):
-            self._nonzeros_held += len(part.X.data)
+            self._pending_nonzeros += len(part.X.data)
 
     def _join(self) -> Chunk:
         parts, self._parts = self._parts, []
-        self._rows_held = self._nonzeros_held = 0
+        self._pending_rows = self._pending_nonzeros = 0
         if len(parts) > 1 and self._before_joining is not None:
             self._before_joining()
         return join_chunks(parts)
 
 
 def new_chunker(X: Rows, chunk_bytes: int, before_joining: Callable[[], None] | None = None) -> Chunker:
-    """Return a chunker for rows like these: chunks of about ``chunk_bytes``, 4 a number of dense rows and 8 an entry of CSR rows."""
+    """Return a chunker for rows like ``X``: chunks of about ``chunk_bytes``, at 4 bytes per number of dense rows and 8
+    bytes per entry of CSR rows.
+    """
     if isinstance(X, Dense):
         return Chunker(max(1, chunk_bytes // (4 * X.values.shape[1])), None, before_joining)
     entries = max(1, chunk_bytes // 8)
@@ -79,7 +84,7 @@ def new_chunker(X: Rows, chunk_bytes: int, before_joining: Callable[[], None] | 
 
 
 def join_chunks(parts: list[Chunk]) -> Chunk:
-    """Return the rows of several chunks as one; of a single chunk nothing is copied."""
+    """Return the rows of several chunks as one; a single chunk is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     weights = [part.weight for part in parts if part.weight is not None]
@@ -88,33 +93,34 @@ def join_chunks(parts: list[Chunk]) -> Chunk:
 
 
 def _cut(chunk: Chunk, start: int, stop: int) -> Chunk:
-    """Return rows [start, stop); the numbers are not copied."""
+    """Return rows [start, stop) as a view."""
     weight = None if chunk.weight is None else chunk.weight[start:stop]
     return Chunk(row_slice(chunk.X, start, stop), chunk.codes[start:stop], weight)
 
 
 class UnitCutter:
-    """Cuts what chunks have of each array into units; a store, or one of its files, has one cutter for all arrays."""
+    """Cuts the arrays of chunks into units; one cutter cuts all arrays of a Zarr store, or of a part file of HDF5."""
 
     def __init__(self, specs: dict[str, ArraySpec], emit: Emit) -> None:
         self.specs, self._emit = specs, emit
         self.items = dict.fromkeys(specs, 0)
-        """Items of each array so far; the last unit has the remainder by its size."""
+        """Items of each array so far; the unfinished unit holds ``items % unit`` of them."""
         self._unfinished: dict[str, Array] = {}
-        """By array, the memory of a unit that is filled piece by piece."""
+        """The memory of the unfinished unit, by array."""
         self._entries = 0
+        """CSR entries so far, the offset of the indptr of the next chunk."""
         if INDPTR in specs:
             self._append(specs[INDPTR], np.zeros(1, np.int64))
 
     def append(self, values: dict[str, Array]) -> None:
-        """Add what a chunk has of each array, in the array's own type; its indptr begins at 0."""
+        """Add the arrays of a chunk, of the types of ``specs``; its indptr begins at 0."""
         for name, spec in self.specs.items():
             self._append(spec, values[name][1:] + self._entries if name == INDPTR else values[name])
         if INDPTR in values:
             self._entries += int(values[INDPTR][-1])
 
     def finish(self) -> None:
-        """Emit the units that are not full, padded with zeros."""
+        """Emit the unfinished units, padded with zeros."""
         for name, spec in self.specs.items():
             number, filled = divmod(self.items[name], spec.unit)
             unit = self._unfinished.pop(name, None)
@@ -123,11 +129,11 @@ class UnitCutter:
                 self._emit(spec, number, unit, self.items[name])
 
     def skip(self, rows: int) -> None:
-        """Continue after rows of a dense store that were written before and fill whole units."""
+        """Continue after ``rows`` rows of a dense store that an earlier run has written in whole units."""
         self.items = dict.fromkeys(self.specs, rows)
 
     def bytes_with(self, values: dict[str, Array]) -> int:
-        """Return the bytes of all units, padding included, once ``values`` are added."""
+        """Return the bytes of all units, padding included, after ``values`` would be added."""
         units = {name: -(-(self.items[name] + len(values[name])) // spec.unit) for name, spec in self.specs.items()}
         return sum(units[name] * spec.unit_bytes for name, spec in self.specs.items())
 

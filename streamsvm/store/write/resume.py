@@ -1,4 +1,4 @@
-"""Building stores safely: one writer at a time, enough room on the disk, resuming a build that was stopped, repairs."""
+"""Build stores safely: lock them, check the disk space, resume interrupted builds, repair damaged stores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.store.write.writer import Journal, StoreWriter, unfinished_build
 
 SPACE_FACTOR = 1.05
-"""How many times the estimated size must be free on the disk."""
+"""The disk space that must be free, as a multiple of the estimated size of the store."""
 Opener = Callable[[Path, bool, int], StoreWriter]
-"""Returns a writer for (path, whether rows are sparse, bytes of a chunk)."""
+"""Returns a writer for a store, given its path, whether its rows are sparse, and the bytes of a chunk."""
 
 
 @contextmanager
@@ -37,11 +37,11 @@ def lock_all(targets: Sequence[Path]) -> Iterator[None]:
 def resumable_builds(
     targets: Sequence[Path], settings: JsonObject, defaults: JsonObject, *, overwrite: bool, **options: Any
 ) -> Opener:
-    """Return an opener of writers that continue where a run with the same settings was stopped; settings that were not
-    recorded are at their ``defaults``.
+    """Return an opener of writers that continue an interrupted run with the same settings.
 
-    Raises ExistsError for what is there already, ConfigError E-CONFIG with the differences for a build with other
-    settings.
+    Settings that the interrupted run did not record are assumed to be at their ``defaults``. Raises ExistsError for a
+    target that exists and is not such a build; ConfigError E-CONFIG, with the differences, for an interrupted build with
+    other settings.
     """
     unfinished = [_unfinished_settings(target) for target in targets]
     recorded = unfinished[0]
@@ -62,7 +62,7 @@ def resumable_builds(
 
 
 def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STORE) -> list[Output]:
-    """Return the outputs of a job that writes stores: the stores and the folders they are built in."""
+    """Return the outputs of a job that writes stores: the stores, and the folders in which replacements are built."""
     building = [target.with_name(f".{target.name}.building") for target in targets]
     return [
         *(Output(target, kind, continues) for target in targets),
@@ -71,14 +71,14 @@ def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STOR
 
 
 def _is_free(target: Path) -> bool:
-    """Whether there is nothing but what a run leaves that is killed before it begins."""
+    """Return whether a path does not exist or holds only partial files of a run that was killed at its start."""
     if not target.is_dir():
         return not target.exists()
     return all(path.name.endswith(PARTIAL) for path in target.iterdir())
 
 
 def _unfinished_settings(target: Path) -> JsonObject | None:
-    """The settings of a build that was stopped here; None where there is none."""
+    """Return the settings of an interrupted build of ``target``; None if there is none."""
     replacing = target.with_name(f".{target.name}.building")
     return unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
 
@@ -94,7 +94,7 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
 
 
 def repairs(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that rewrite only what is damaged. Raises DataError E-SOURCE for changed sources."""
+    """Return an opener of writers that rewrite only the damaged units. Raises DataError E-SOURCE for changed sources."""
     return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 
@@ -115,20 +115,23 @@ def _check_sources(sources: Sequence[Path], recorded: list[JsonObject]) -> None:
         raise UsageError(f"{len(sources)} sources are named, the store was made of {len(recorded)}")
     for path, facts in zip(sources, recorded, strict=True):
         with open(path, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != facts["sha256"]:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != facts["sha256"]:
             raise DataError(
-                f"{path} is not what the store was made from: sha256 {found[:16]}, expected {facts['sha256'][:16]}",
+                f"{path} is not what the store was made from: sha256 {sha256[:16]}, expected {facts['sha256'][:16]}",
                 code="E-SOURCE",
                 hint="restore the source, or ingest again with --overwrite",
             )
 
 
 def require_space(target: Path, nbytes: float) -> None:
-    """Raise StorageError E-NOSPACE when the disk has less room than a store of about ``nbytes`` needs."""
+    """Raise StorageError E-NOSPACE if the disk has too little space for a store of about ``nbytes``.
+
+    The files of an interrupted build count as free space, because the build uses them; those of a finished store do not.
+    """
     free, needed = shutil.disk_usage(target.parent).free, round(nbytes * SPACE_FACTOR)
-    there = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
-    if free + (0 if (target / manifests.FILE).exists() else there) < needed:
+    written = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
+    if free + (0 if (target / manifests.FILE).exists() else written) < needed:
         raise StorageError(
             f"{target.parent} has {mib(free)} free, {target} needs about {mib(needed, up=True)}",
             code="E-NOSPACE",

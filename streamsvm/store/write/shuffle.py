@@ -1,8 +1,8 @@
-"""An exact shuffle of more rows than memory holds: sorted runs in a scratch file, read back bucket by bucket.
+"""An exact shuffle of more rows than memory holds: sorted runs in a scratch file, merged bucket by bucket.
 
-A row's place is decided by a hash of the seed and its number alone. Rows are collected, sorted by their hash and
-written as a run; a bucket is a range of hashes, read from every run, sorted, and handed out. The order is that of the
-hashes, whatever the batches, the memory and the number of buckets: the same seed gives the same bits.
+Rows are put into the order of a hash of the seed and the row number. ``append`` collects rows, sorts them by their hash and
+writes them as a run. ``drain`` reads one bucket, a range of hashes, from every run, sorts its rows and yields them. The
+order does not depend on the batches, the memory and the number of buckets: the same seed gives the same bits.
 """
 
 from __future__ import annotations
@@ -22,35 +22,41 @@ from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 from streamsvm.types import Chunk
 
 RUN_BYTES = 16 << 20
-"""Bytes of rows that are collected for a run, and about those of a bucket."""
+"""Bytes of rows that are collected for a run; a bucket has about as many."""
 HASH_RANGES = 1024
-"""How many ranges of hashes a run is indexed by; a bucket is some of them."""
+"""The number of ranges of hashes by which a run is indexed; a bucket consists of consecutive ones."""
 SHIFT = np.uint64(54)
-"""How far a hash is shifted to give its range: 64 - log2(HASH_RANGES)."""
+"""The bits by which a hash is shifted to get the number of its range: 64 - log2(HASH_RANGES)."""
 SALT = 1 << 32
-"""What sets these hashes apart from those that choose the rows that are held out."""
+"""Added to the seed, so that these hashes differ from those that choose the rows held out."""
 COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
-"""Arrays with several numbers a row, and the array that says how many: entries of CSR rows, UTF-8 bytes of ids."""
+"""The arrays with several numbers per row (CSR entries, UTF-8 bytes of ids), and the array that counts them per row."""
 
 
 class SpooledRows(NamedTuple):
-    """Some rows in the order of their hashes."""
+    """The rows of a bucket in the order of their hashes."""
 
     chunk: Chunk
     ids: Array | None
-    """Their ids (n,), integers or objects of text; None where they have none."""
+    """The ids of the rows (n,): integers, or text as objects; None if the rows have no ids."""
 
 
 class _Run(NamedTuple):
-    """Where each array of a run begins, and for each slot the first row, and the first number of ``COUNTS`` arrays."""
+    """The index of a run in the scratch file."""
 
     begins: dict[str, int]
+    """The byte offset of each array."""
     rows: NDArray[np.int64]
+    """The first row of each range of hashes, and the number of rows (HASH_RANGES + 1,)."""
     firsts: dict[str, NDArray[np.int64]]
+    """The first number of each range of hashes in the arrays of ``COUNTS``, by counting array."""
 
 
 def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
-    """Return splitmix64 of seed and row number, uint64 (rows,): for one seed no two rows share a hash."""
+    """Return splitmix64 of seed and row number for rows [start, start + count), uint64 (count,).
+
+    For one seed, no two rows have the same hash.
+    """
     from streamsvm.compute.random import STEP, mix_bits
 
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
@@ -58,23 +64,26 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
 
 
 class Spool:
-    """Holds rows in a scratch file, which has no name and is gone with the process: ``append`` all, then ``drain``."""
+    """Shuffles rows by way of a scratch file: ``append`` all rows, then ``drain``.
+
+    The file is unlinked at once, so that it disappears with the process.
+    """
 
     def __init__(self, path: Path, seed: int) -> None:
         self._path, self._seed = path, seed
         self._descriptor = durable.open_state(path, 0)
         path.unlink()
         self._pending: list[dict[str, Array]] = []
-        self._held = self._rows = self._size = 0
+        self._pending_bytes = self._rows = self._size = 0
         self._runs: list[_Run] = []
         self._types: dict[str, tuple[DType, int]] = {}
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None, ids: Array | None = None) -> None:
-        """Add rows; all or none have weights, and ids. Raises StorageError."""
+        """Add rows; either all rows or none have weights, and likewise ids. Raises StorageError."""
         arrays = _arrays(Chunk(X, codes, weight)) | _id_arrays(ids)
         self._pending.append(arrays)
-        self._held += sum(values.nbytes for values in arrays.values())
-        if self._held >= RUN_BYTES:
+        self._pending_bytes += sum(values.nbytes for values in arrays.values())
+        if self._pending_bytes >= RUN_BYTES:
             self._write_run()
 
     def drain(self) -> Iterator[SpooledRows]:
@@ -93,8 +102,8 @@ class Spool:
         os.close(self._descriptor)
 
     def _write_run(self) -> None:
-        waiting, self._pending, self._held = self._pending, [], 0
-        arrays = {name: np.concatenate([part[name] for part in waiting]) for name in waiting[0]}
+        parts, self._pending, self._pending_bytes = self._pending, [], 0
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         arrays["hash"] = hashes(self._seed + SALT, self._rows, len(arrays["codes"]))
         arrays = _sort_by_hash(arrays)
         self._rows += len(arrays["codes"])
@@ -104,35 +113,36 @@ class Spool:
             self._types[name] = values.dtype, int(np.prod(values.shape[1:], dtype=int))
             durable.write_at(self._descriptor, np.ascontiguousarray(values).view(np.uint8), self._size, self._path)
             self._size += values.nbytes
-        slots = (arrays["hash"] >> SHIFT).astype(np.int64)
-        rows = np.searchsorted(slots, np.arange(HASH_RANGES + 1))
+        ranges = (arrays["hash"] >> SHIFT).astype(np.int64)
+        rows = np.searchsorted(ranges, np.arange(HASH_RANGES + 1))
         counts = {name: arrays[name] for name in {*COUNTS.values()} & arrays.keys()}
         firsts = {name: np.concatenate([[0], np.cumsum(count)])[rows] for name, count in counts.items()}
         self._runs.append(_Run(begins, rows, firsts))
 
     def _read(self, run: _Run, low: int, high: int) -> dict[str, Array]:
-        found = {}
+        """Return the arrays of the rows of a run whose hashes are in the ranges [low, high)."""
+        arrays = {}
         for name, begin in run.begins.items():
             (dtype, width), bounds = self._types[name], run.firsts[COUNTS[name]] if name in COUNTS else run.rows
             values = np.empty(int(bounds[high] - bounds[low]) * width, dtype)
-            at = begin + int(bounds[low]) * width * dtype.itemsize
-            durable.read_at(self._descriptor, values.view(np.uint8), at, self._path)
-            found[name] = values.reshape(-1, width) if name == "values" else values
-        return found
+            offset = begin + int(bounds[low]) * width * dtype.itemsize
+            durable.read_at(self._descriptor, values.view(np.uint8), offset, self._path)
+            arrays[name] = values.reshape(-1, width) if name == "values" else values
+        return arrays
 
 
 def _arrays(chunk: Chunk) -> dict[str, Array]:
-    """Rows as arrays by name, of which each has the numbers of row after row."""
-    found: dict[str, Array] = {"codes": chunk.codes}
+    """Return the rows of a chunk as arrays by name, each in the order of the rows."""
+    arrays: dict[str, Array] = {"codes": chunk.codes}
     if chunk.weight is not None:
-        found["weight"] = chunk.weight
+        arrays["weight"] = chunk.weight
     if isinstance(chunk.X, Dense):
-        return found | {"values": chunk.X.values}
-    return found | {"lengths": np.diff(chunk.X.indptr), "data": chunk.X.data, "indices": chunk.X.indices}
+        return arrays | {"values": chunk.X.values}
+    return arrays | {"lengths": np.diff(chunk.X.indptr), "data": chunk.X.data, "indices": chunk.X.indices}
 
 
 def _id_arrays(ids: Array | None) -> dict[str, Array]:
-    """Ids as arrays: integers, or the bytes of texts and how many each has; nothing where rows have none."""
+    """Return ids as arrays by name: integers, or the UTF-8 bytes of texts and the byte count of each; {} for None."""
     if ids is None:
         return {}
     if ids.dtype != object:
@@ -142,17 +152,17 @@ def _id_arrays(ids: Array | None) -> dict[str, Array]:
 
 
 def _sort_by_hash(arrays: dict[str, Array]) -> dict[str, Array]:
-    """The same rows in the order of their hashes."""
+    """Return the rows in the order of their hashes."""
     order = np.argsort(arrays["hash"], kind="stable")
-    places = {name: _places(arrays[name], order) for name in {*COUNTS.values()} & arrays.keys()}
+    places = {name: _permute_items(arrays[name], order) for name in {*COUNTS.values()} & arrays.keys()}
     return {name: values[places[COUNTS[name]] if name in COUNTS else order] for name, values in arrays.items()}
 
 
-def _places(counts: Int64, order: Int64) -> Int64:
-    """Where the numbers of rows stand, ``counts`` (n,) of them a row, when rows come in another order."""
-    taken = counts[order]
-    ends = np.cumsum(taken)
-    return np.arange(int(taken.sum())) + np.repeat((np.cumsum(counts) - counts)[order] - (ends - taken), taken)
+def _permute_items(counts: Int64, order: Int64) -> Int64:
+    """Return the index that puts an array of ``counts`` (n,) items per row into the ``order`` (n,) of the rows."""
+    permuted = counts[order]
+    ends = np.cumsum(permuted)
+    return np.arange(int(permuted.sum())) + np.repeat((np.cumsum(counts) - counts)[order] - (ends - permuted), permuted)
 
 
 def _rows(arrays: dict[str, Array]) -> SpooledRows:

@@ -1,8 +1,9 @@
-"""The writer of a store of any format: rows to chunks to units, statistics and checksums, the manifest last.
+"""The writer of a store in any format: it cuts rows into chunks and units, adds statistics and checksums, and writes the
+manifest last.
 
-The journal of a store that is being built says what it is made from, and which of its units are durable. A build that
-was stopped reads its source again and compares: a unit that the journal has and that comes out the same is not written
-again. Whatever was lost or torn is written as if nothing had happened, and the bytes are the same.
+The journal of a store that is being built records its sources and settings, and the checksums of the units that are
+durable. An interrupted build reads its source again from the start: a unit whose checksum equals that in the journal is
+not written again, and all others are. The bytes of the store are the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -40,36 +41,36 @@ from streamsvm.types import Chunk
 MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
 SYNC_EVERY = 16
-"""Chunks between two fsync barriers: enough to let the disk stream, few enough to bound dirty pages."""
+"""Chunks between two calls of fsync: enough to let the disk write without pauses, few enough to bound dirty pages."""
 LARGEST_JOURNAL = 1 << 30
 
 
 class StoreBackend(Protocol):
-    """Writes the arrays of a store in a format. The writer calls ``begin``, then for each chunk ``turn`` and ``write``,
-    then ``finish``.
+    """Writes the arrays of a store in one format. The writer calls ``begin``, then for each chunk ``close_full_file`` and
+    ``write``, then ``finish``.
     """
 
     name: str
     """The name of the format in ``STORES``."""
 
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
-        """Make room for arrays; nothing that is there already is removed."""
+        """Prepare ``directory`` for the arrays; remove nothing that it holds already."""
         ...
 
     def compress(self, packed: dict[str, str]) -> None:
-        """Use these codecs, by array. It is called before ``begin``; raises UsageError where the format has none."""
+        """Use these codecs, by array; called before ``begin``. Raises UsageError if the format has no compression."""
         ...
 
-    def turn(self, values: dict[str, Array]) -> bool:
-        """Begin a new file if the next chunk needs one; return whether the file before was closed and made durable."""
+    def close_full_file(self, values: dict[str, Array]) -> bool:
+        """Close the current file and make it durable if the next chunk does not fit into it; return whether it did so."""
         ...
 
     def write(self, values: dict[str, Array]) -> None:
-        """Add what a chunk has of each array. Raises StorageError."""
+        """Write the arrays of a chunk. Raises StorageError."""
         ...
 
     def sync(self) -> bool:
-        """Make what was written durable; return whether a build could be resumed from here."""
+        """Make all writes durable; return whether a build could be resumed from here."""
         ...
 
     def finish(self, columns: int) -> None:
@@ -77,11 +78,11 @@ class StoreBackend(Protocol):
         ...
 
     def manifest_fields(self) -> JsonObject:
-        """Return the fields of the manifest that are the format's own."""
+        """Return the fields of the manifest that depend on the format."""
         ...
 
     def progress(self) -> Handle:
-        """Return what ``resume`` needs, as plain JSON."""
+        """Return the state that ``resume`` needs, as plain JSON."""
         ...
 
     def resume(self, saved: Handle, rows: int) -> None:
@@ -89,15 +90,15 @@ class StoreBackend(Protocol):
         ...
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Do not write units again that are on disk: those in the ``notes`` of an earlier build, or all of a committed
-        store.
+        """Skip the writing of units that are on disk already: those in the ``notes`` of an interrupted build, or those of
+        a committed store that is repaired.
 
-        With ``repair`` units are read to see whether they are whole.
+        With ``repair`` each unit is read and compared, and only damaged ones are written.
         """
         ...
 
     def note(self) -> Handle:
-        """Return what has become durable since the last note, as plain JSON; called after ``sync``."""
+        """Return the journal entry, as plain JSON, of what became durable since the last one; called after ``sync``."""
         ...
 
     def abort(self) -> None:
@@ -107,7 +108,7 @@ class StoreBackend(Protocol):
 
 @dataclass(slots=True)
 class StoreWriter:
-    """Writes one store; nothing of it can be opened before ``commit``."""
+    """Writes one store, which can be opened only after ``commit``."""
 
     root: Path
     sparse: bool
@@ -115,36 +116,36 @@ class StoreWriter:
     """The size of a chunk before compression."""
     backend: StoreBackend
     replaces: bool = False
-    """Whether a committed store at ``root`` is replaced by ``commit``."""
+    """Whether ``commit`` replaces a committed store at ``root``."""
     encoding: Encoding | None = None
-    """The encoding of the numbers of a dense store; None for float32."""
+    """The encoding of the features of a dense store; None for float32."""
     compression: str = "none"
-    """'lz4', 'none', or 'auto', which decides by a trial on the rows that come first."""
+    """'lz4', 'none', or 'auto', which decides by compressing the first batch of rows."""
     uuid: str = ""
-    """The name of this very store; empty makes one from the digest of the content, to have the same bytes again."""
+    """The name of this copy of the store; if empty, it is derived from the digest, so that equal data gives equal bytes."""
     journal: Journal | None = None
-    """The journal of a build that can be resumed; None for any other."""
+    """The journal of a build that can be resumed; None for other builds."""
     repairs: Manifest | None = None
-    """The manifest of a committed store whose damaged units are written again."""
+    """The manifest of the committed store whose damaged units are to be written again; None if none is repaired."""
     background: Background = field(default_factory=lambda: Background(at_once=True))
-    """Writes a chunk; unless at once, while the next is collected, so that appended arrays must not change."""
+    """Runs the writing of a chunk: in the caller's thread, or while the next chunk is collected, in which case appended
+    arrays must not be changed.
+    """
     _chunker: Chunker | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
     _saved: JsonObject | None = None
     """The progress up to the last durable chunk."""
-    _safe: int = 0
-    """Chunks that are in the journal."""
+    _durable_chunks: int = 0
+    """Chunks that are covered by the journal."""
 
     @property
     def directory(self) -> Path:
-        """Where the parts are put until ``commit``."""
+        """The directory that the store is built in; ``commit`` exchanges it with ``root`` if that is replaced."""
         return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with their class codes (n,) int32, or numbers (n,) float64, and, where there are any, weights (n,).
-        Raises StorageError.
-        """
+        """Add rows with class codes (n,) int32, or targets (n,) float64, and optional weights (n,). Raises StorageError."""
         if self._chunker is None:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
@@ -166,15 +167,15 @@ class StoreWriter:
         if self.journal is not None:
             self.journal.end(self.directory)
         if self.replaces:
-            refuse_foreign(self.root, ANY_STORE)  # once more: another program may have written into it since
+            refuse_foreign(self.root, ANY_STORE)  # checked again: another program may have written into it meanwhile
             durable.exchange(self.directory, self.root)
             shutil.rmtree(self.directory)
         return manifest
 
     def progress(self) -> JsonObject | None:
-        """Return what ``resume`` needs, as plain JSON; only of dense stores, between two chunks.
+        """Return the state that ``resume`` needs, as plain JSON; for dense stores only, and between two chunks.
 
-        It covers what is durable: all so far, or up to the last file that is complete; None before the first.
+        It covers the durable chunks: all so far, or those up to the end of the last closed file; None if there are none.
         """
         self.background.wait()
         if self.backend.sync():
@@ -182,25 +183,25 @@ class StoreWriter:
         return self._saved
 
     def resume(self, saved: JsonObject, X: Dense, *, weighted: bool, numeric: bool) -> None:
-        """Continue after the chunks of ``saved`` in their directory; ``X`` is any rows of the right width."""
+        """Continue after the chunks of ``saved``, which are in ``directory``; ``X``: any rows of the right width."""
         self.open(X, weighted=weighted, numeric=numeric)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
-        for name, before in field_values(self._moments, MOMENTS).items():
-            setattr(self._moments, name, np.array(saved["moments"][name], before.dtype))
+        for name, empty in field_values(self._moments, MOMENTS).items():
+            setattr(self._moments, name, np.array(saved["moments"][name], empty.dtype))
         self.backend.resume(saved["medium"], sum(c.rows for c in self._chunks))
         self._saved = saved
 
     def abort(self) -> None:
-        """Remove what was built; a store that is being replaced or repaired stays as it was."""
-        with suppress(Exception):  # the first error is the one to raise
+        """Remove the unfinished store; a store that was to be replaced or repaired stays unchanged."""
+        with suppress(Exception):  # the error that led to the abort is the one to raise
             self.background.wait()
         self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def suspend(self) -> int:
-        """Keep what was built, to be resumed; return how many chunks are durable."""
+        """Keep the unfinished store, so that it can be resumed; return the number of durable chunks."""
         if self._chunker is None:
             return 0
         if self.journal is None:
@@ -210,7 +211,7 @@ class StoreWriter:
             self.background.wait()
             self._note()
         self.backend.abort()
-        return self._safe
+        return self._durable_chunks
 
     def _begin(self, X: Rows, codes: Array, weighted: bool) -> None:
         building = self.directory
@@ -223,7 +224,7 @@ class StoreWriter:
         if notes is None and self.repairs is None and building.exists() and unfinished:
             refuse_foreign(building, ANY_STORE)
             shutil.rmtree(building)
-        if self.journal is not None and notes is None:  # first of all, so that nothing is without a journal
+        if self.journal is not None and notes is None:  # before any other file, so that no build lacks its journal
             durable.make_directory(building)
             self.journal.start(building)
         self.open(X, weighted=weighted, numeric=codes.dtype.kind == "f")
@@ -233,21 +234,22 @@ class StoreWriter:
             self.backend.reuse([{"units": self.repairs.units}], repair=True)
 
     def _note(self) -> None:
-        whole = self.backend.sync()
+        """Make all writes durable and record them in the journal."""
+        resumable = self.backend.sync()
         if self.journal is not None:
             self.journal.note(self.directory, self.backend.note())
-            self._safe = len(self._chunks) if whole else self._safe
+            self._durable_chunks = len(self._chunks) if resumable else self._durable_chunks
 
     def _check_repair(self, manifest: Manifest) -> Manifest:
         assert self.repairs is not None
         if manifest.digest != self.repairs.digest or manifest.statistics != self.repairs.statistics:
-            found = f"{manifest.digest[:16]}, expected {self.repairs.digest[:16]}"
+            digests = f"{manifest.digest[:16]}, expected {self.repairs.digest[:16]}"
             hint = "restore the source, or ingest again with --overwrite"
-            raise DataError(f"the source does not give the rows of {self.root}: {found}", code="E-SOURCE", hint=hint)
+            raise DataError(f"the source does not give the rows of {self.root}: {digests}", code="E-SOURCE", hint=hint)
         return self.repairs
 
     def open(self, X: Rows, *, weighted: bool, numeric: bool) -> None:
-        """Make directories and a writer for each array; nothing that is there already is removed."""
+        """Prepare the directory and the arrays for rows like ``X``; remove nothing that exists already."""
         self._chunker = new_chunker(X, self.chunk_bytes, self.background.wait)
         columns = X.values.shape[1] if isinstance(X, Dense) else 0
         specs = specs_of(self._kind, columns, self._chunker.rows, weighted=weighted, numeric=numeric)
@@ -261,7 +263,7 @@ class StoreWriter:
         values = values_of(chunk, self.encoding)
         entry = entry_of(chunk, values)
         self._check(entry)
-        if self.backend.turn(values):
+        if self.backend.close_full_file(values):
             self._saved = None if self.sparse else self._snapshot()
             self._note()
         self.backend.write(values)
@@ -271,7 +273,9 @@ class StoreWriter:
             self._note()
 
     def _check(self, entry: ChunkEntry) -> None:
-        """Raise DataError when a repair does not get the next chunk from the source as it was, before it is written."""
+        """Raise DataError E-SOURCE if a repair got another chunk from the source than the store has; nothing of it is
+        written then.
+        """
         if self.repairs is None:
             return
         number = len(self._chunks)
@@ -307,14 +311,14 @@ class StoreWriter:
 
 @dataclass(slots=True)
 class Background:
-    """Hands work to another thread, one piece at a time; its errors are raised by the next ``call`` or ``wait``."""
+    """Runs one function at a time in another thread; its error is raised by the next ``call`` or ``wait``."""
 
     at_once: bool = False
-    """Whether work is done by the caller's thread instead."""
+    """Whether functions are run in the caller's thread instead."""
     _last: Future[None] | None = None
 
     def call(self, work: Callable[[], None]) -> None:
-        """Wait for the piece before, then hand over ``work``."""
+        """Wait for the previous function, then start ``work``."""
         if self.at_once:
             work()
             return
@@ -322,9 +326,9 @@ class Background:
         self._last = threading.submit(work)
 
     def wait(self) -> None:
-        """Wait until the last piece is done."""
+        """Wait until the last function has returned."""
         if self._last is not None:
-            error = self._last.exception()  # where a signal ends this, the work is still waited for by the next one
+            error = self._last.exception()  # if a signal interrupts this line, the next call waits again
             self._last = None
             if error is not None:
                 raise error
@@ -332,30 +336,30 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The journal of one build; ``made_with`` is all that decides the bytes of the store."""
+    """The journal of one build: a line with the sources and settings, then a line per note of durable units."""
 
     made_with: JsonObject
-    """What the store is made from, as plain JSON."""
+    """The sources and settings, which determine the bytes of the store, as plain JSON."""
 
     def begin(self, directory: Path) -> list[Any] | None:
-        """Return the notes of an earlier build of the same store; None where there is none, and after ``start``."""
-        found = _lines(directory / JOURNAL_FILE)
-        if not found or found[0] != self.made_with:
+        """Return the notes of an interrupted build with the same sources and settings; None if there is none."""
+        lines = _lines(directory / JOURNAL_FILE)
+        if not lines or lines[0] != self.made_with:
             return None
         sweep(directory)
-        self._write(directory, found)  # without a last line that was cut
-        return found[1:]
+        self._write(directory, lines)  # drops a last line that was cut off
+        return lines[1:]
 
     def start(self, directory: Path) -> None:
-        """Begin a new journal. Raises StorageError."""
+        """Write a new journal. Raises StorageError."""
         self._write(directory, [self.made_with])
 
-    def note(self, directory: Path, what: Any) -> None:
-        """Add what has become durable. Raises StorageError."""
-        durable.append_line(directory / JOURNAL_FILE, json.dumps(what))
+    def note(self, directory: Path, entry: Any) -> None:
+        """Append a note of what became durable. Raises StorageError."""
+        durable.append_line(directory / JOURNAL_FILE, json.dumps(entry))
 
     def end(self, directory: Path) -> None:
-        """Remove the journal: the store is committed."""
+        """Remove the journal of a committed store."""
         (directory / JOURNAL_FILE).unlink(missing_ok=True)
 
     def _write(self, directory: Path, lines: list[Any]) -> None:
@@ -363,23 +367,23 @@ class Journal:
 
 
 def unfinished_build(directory: Path) -> JsonObject | None:
-    """Return what an unfinished store in a directory is made from; None where there is no journal."""
-    found = _lines(directory / JOURNAL_FILE)
-    return found[0] if found and isinstance(found[0], dict) else None
+    """Return the sources and settings of the unfinished store in a directory; None if it has no journal."""
+    lines = _lines(directory / JOURNAL_FILE)
+    return lines[0] if lines and isinstance(lines[0], dict) else None
 
 
 def _lines(path: Path) -> list[Any]:
-    """The lines of a journal up to the first that is not whole."""
+    """Return the decoded lines of a journal up to the first that is cut off or damaged."""
     try:
         text = read_whole(path, LARGEST_JOURNAL).decode()
     except (OSError, UnicodeDecodeError, DataError):
         return []
-    found = []
+    lines = []
     for line in text.splitlines(keepends=True):
         try:
             if not line.endswith("\n"):
                 break
-            found.append(json.loads(line))
+            lines.append(json.loads(line))
         except ValueError:
             break
-    return found
+    return lines
