@@ -61,7 +61,7 @@ def parsed(line: str) -> Any:
 @pytest.mark.parametrize(("name", "job"), JOBS)
 def test_hint_command_of_a_job_is_that_job(name: str, job: Any) -> None:
     found = parsed(format_command(name, job))
-    assert (found.store_job(found.store) if name == "fit" else found) == job
+    assert (found.store_job(found.store) if name in {"fit", "tune"} else found) == job
 
 
 def called(line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

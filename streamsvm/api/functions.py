@@ -23,9 +23,9 @@ from streamsvm.api.inputs import (
     Action,
     model_options,
     place_evaluation_rows,
-    place_fit_rows,
     place_ingest_rows,
     place_models,
+    place_training_rows,
 )
 from streamsvm.api.run_job import run_job
 from streamsvm.api.wording import python_words, to_python
@@ -107,6 +107,13 @@ FIT_ROW_PARAMETERS: ParameterTable = {
     ),
 }
 """Those of ``fit``."""
+TUNE_PARAMETERS: ParameterTable = {
+    "store": FIT_ROW_PARAMETERS["store"],
+    "out": ("Any", None, "A directory for the tables and the heat map. It may be left out, or y be second."),
+    "y": INGEST_PARAMETERS["y"],
+    "weight": INGEST_PARAMETERS["weight"],
+}
+"""Those of ``tune``."""
 MODEL_PARAMETERS: ParameterTable = {
     "model": (MODELS, "", "The model, the result of the fit that made it, or its file.")
 }
@@ -132,6 +139,7 @@ EVALUATE_PARAMETERS: ParameterTable = {
 WITH_ROWS = {
     "ingest": INGEST_PARAMETERS,
     "fit": FIT_ROW_PARAMETERS,
+    "tune": TUNE_PARAMETERS,
     "evaluate": EVALUATE_PARAMETERS,
     "predict": MODEL_PARAMETERS,
     "export": MODEL_PARAMETERS,
@@ -462,8 +470,7 @@ def _format_label(key: object) -> str:
 
 
 ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or rows in memory, into a store.")
-fit, plan = _make_function("fit", place_fit_rows, leave_out=MORE_FILES), _make_plan()
-synth, embed, tune, predict, export, report = map(
-    _make_function, ("synth", "embed", "tune", "predict", "export", "report")
-)
+fit, tune = (_make_function(step, partial(place_training_rows, step), leave_out=MORE_FILES) for step in ("fit", "tune"))
+plan = _make_plan()
+synth, embed, predict, export, report = map(_make_function, ("synth", "embed", "predict", "export", "report"))
 evaluate = _make_function("evaluate", partial(place_evaluation_rows, ingest))

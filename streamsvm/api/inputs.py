@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
 from streamsvm.model import Model
 from streamsvm.types import Report, StoredFiles
-
-if TYPE_CHECKING:
-    from streamsvm.jobs.fit.options import FitFilesJob
 
 
 def open_store(
@@ -199,39 +196,47 @@ def _run_folder(value: Any) -> Any:
     return value
 
 
-@contextmanager
-def place_fit_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
-    """Provide the options of a fit, and the function that does it where rows of a program are fitted.
+OUTPUTS = {"fit": "model", "tune": "out"}
+"""The option for what is written, of the functions that train."""
 
-    Where no file is named for the model it is written to a temporary folder, as are rows. Raises UsageError.
+
+@contextmanager
+def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Action | None]]:
+    """Provide the options of a fit or a search, and the function that does it where rows of a program are trained on.
+
+    Where no output is named it is written to a temporary folder, as are rows. Raises UsageError.
     """
-    y, weight = given.pop("y", None), given.pop("weight", None)
-    if "model" in given and not isinstance(given["model"], str | PathLike | None):
+    y, weight, output = given.pop("y", None), given.pop("weight", None), OUTPUTS[step]
+    if output in given and not isinstance(given[output], str | PathLike | None):
         if y is not None:
-            raise UsageError("labels are given twice", hint="name the model's file second, and pass y=LABELS")
-        y = given.pop("model")
+            named = {"fit": "the model's file", "tune": "the directory of the tables"}[step]
+            raise UsageError("labels are given twice", hint=f"name {named} second, and pass y=LABELS")
+        y = given.pop(output)
     X: Any = given.get("store")
     files = X is not None and kind_of(X) is RowKind.FILES
     if files:
         names = [os.fsdecode(X)] if isinstance(X, str | bytes | PathLike) else list(X)
         if not names:
-            raise UsageError("no file is named", hint="sv.fit('train.csv', label='y')")
+            raise UsageError("no file is named", hint=f"sv.{step}('train.csv', label='y')")
         X, given["more"] = names[0], tuple(names[1:])
         given["store"] = X
         given |= _name_columns(Path(X), y, weight)
-        kept = given.get("model") is not None or _is_stored(Path(X))
+        kept = given.get(output) is not None or (step == "fit" and _is_stored(Path(X)))
     if X is None or (files and kept):
         yield given, None
         return
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(given.get("model")):
-        if given.get("model") is None:
-            given["model"] = Path(folder) / "model.ssvm"
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(step, given.get(output)):
+        if given.get(output) is None:
+            given[output] = Path(folder) / ("model.ssvm" if step == "fit" else "search")
         if files:
             yield given, None
             return
         check_readable(X)
         given["store"] = Path(folder) / "rows.zarr"
-        yield given, partial(_fit_rows, X, y, weight)
+        ingest_rows = _choose_action(X, y, weight)
+        assert ingest_rows is not None
+        raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
+        yield given, partial(_train_on_rows, step, ingest_rows, raw)
 
 
 def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
@@ -252,19 +257,18 @@ def _is_stored(path: Path) -> bool:
     return is_store(path)
 
 
-def _fit_rows(X: Any, y: Any, weight: Any, job: FitFilesJob, report: Report) -> JobResult:
-    """Store rows of a program and fit them: a table with its labels in it as files of a table, others as arrays."""
+def _train_on_rows(step: str, ingest_rows: Action, raw: bool, job: Any, report: Report) -> JobResult:
+    """Store rows of a program and train on them; ``raw``: they are a table with its labels in it, and not arrays."""
     from streamsvm.jobs.fit.files import fit_rows
+    from streamsvm.jobs.tune.files import tune_rows
 
-    raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
-    ingest_rows = _choose_action(X, y, weight)
-    assert ingest_rows is not None
-    return fit_rows(job, ingest_rows, report, table=raw)
+    train = fit_rows if step == "fit" else tune_rows
+    return train(job, ingest_rows, report, table=raw)
 
 
 @contextmanager
-def explain_interruption(model: Any) -> Iterator[None]:
-    """Make an interruption say what is kept of a fit whose rows are in a temporary store; ``model``: the file that was asked for.
+def explain_interruption(step: str, output: Any) -> Iterator[None]:
+    """Make an interruption say what is kept of a run whose rows are in a temporary store; ``output``: what was asked for.
 
     The command to resume in the error names that store, which is removed.
     """
@@ -272,16 +276,18 @@ def explain_interruption(model: Any) -> Iterator[None]:
         yield
     except InterruptedRun as error:
         what, found, _ = error.message.partition(". Resume: ")
-        if model is None:
-            what = f"{what.partition(':')[0]}: the fit was stopped, and nothing of it is kept"
+        reason, job = what.partition(":")[0], {"fit": "fit", "tune": "search"}[step]
+        if output is None:
+            what = f"{reason}: the {job} was stopped, and nothing of it is kept"
             hint = "name a file for the model to be able to resume: sv.fit(X, 'model.ssvm', y=y), then the same call with resume=True"
-        elif found and Path(f"{model}.run", "checkpoint").is_dir():
+            if step == "tune":
+                hint = "name a directory to be able to go on: sv.tune(X, 'search', y=y), then the same call again"
+        elif step == "tune":
+            what, hint = f"{reason}: the search was stopped", "to go on, make the same call with the same rows"
+        elif found and Path(f"{output}.run", "checkpoint").is_dir():
             hint = "to go on, make the same call with the same rows and resume=True"
         else:
-            what, hint = (
-                f"{what.partition(':')[0]}: the fit was stopped before there was a checkpoint",
-                "make the same call again",
-            )
+            what, hint = f"{reason}: the fit was stopped before there was a checkpoint", "make the same call again"
         raise InterruptedRun(what, hint=hint) from error
 
 

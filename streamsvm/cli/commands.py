@@ -437,10 +437,10 @@ def fit_or_plan(
 ) -> None:
     """Run ``fit``; with --dry-run print the plan. Without a model, propose the whole command."""
     if values["model"] is None and values["store"] is not None and config is None:
-        from streamsvm.jobs.fit.files import missing_model
+        from streamsvm.jobs.file_cache import missing_output
 
         named = {**values, "model": f"{Path(values['store']).name.partition('.')[0]}.ssvm"}
-        raise missing_model(build_job("fit", named, config, settings))
+        raise missing_output("fit", build_job("fit", named, config, settings), "file is named for the model")
     job = build_job("fit", values, config, settings)
     if dry_run:
         show_plan(job, as_json=as_json)
@@ -456,13 +456,14 @@ def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), 
 def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.show import describe_plan
-    from streamsvm.jobs.fit.files import describe_decisions, describe_defaults, job_of_cache, plan_ingest, read_cache
+    from streamsvm.jobs.file_cache import describe_decisions, describe_defaults, plan_ingest, read_cache
+    from streamsvm.jobs.fit.files import job_of_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
 
     if asked.is_of_files:
-        ingest, table = plan_ingest(asked)
+        ingest, table = plan_ingest("fit", asked)
         cached = read_cache(ingest, table=table)
         decided = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
         for line in decided if not as_json else ():
@@ -578,7 +579,14 @@ def tune_grid(
     settings: Sequence[str] = (),
     **values: OptionValue,
 ) -> None:
-    """Run ``tune``; --grid is another way to write --C, --gamma and --landmarks."""
+    """Run ``tune``; --grid is another way to write --C, --gamma and --landmarks. Without an output, propose the command."""
+    if values["out"] is None and values["store"] is not None and config is None:
+        from streamsvm.jobs.file_cache import missing_output
+
+        named = {**values, "out": f"{Path(values['store']).name.partition('.')[0]}-search"}
+        raise missing_output(
+            "tune", build_job("tune", named, config, (*settings, *grid)), "directory is named for the tables"
+        )
     job = build_job("tune", values, config, (*settings, *grid))
     execute("tune", job, as_json=as_json, quiet=ctx.obj["quiet"])
 

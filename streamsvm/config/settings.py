@@ -67,10 +67,10 @@ STEPS = {
         ("store", "more", "model"),
     ),
     "tune": JobStep(
-        "Cross-validate a grid of landmarks, gamma and C: tables and a heat map.",
-        "streamsvm.jobs.tune.options:TuneJob",
-        "streamsvm.jobs.tune.run:tune",
-        ("store", "out"),
+        "Cross-validate a grid of landmarks, gamma and C on a store, or on files of rows: tables and a heat map.",
+        "streamsvm.jobs.tune.options:TuneFilesJob",
+        "streamsvm.jobs.tune.files:tune_files",
+        ("store", "more", "out"),
     ),
     "predict": JobStep(
         "Write a model's prediction for every row of a store or of files, in order.",

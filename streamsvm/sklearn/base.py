@@ -401,7 +401,7 @@ def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByN
     ``options`` are those of the ingest. The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
     ``ingest`` raises.
     """
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(None):
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption("fit", None):
         place = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
         yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
 

@@ -18,6 +18,7 @@ from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report
 from streamsvm.errors import UsageError
 from streamsvm.jobs.folds import CHUNKS_PER_FOLD, cut_sizes, deal
+from streamsvm.jobs.tune.options import TuneFilesJob
 from streamsvm.jobs.tune.results import best_of
 from streamsvm.jobs.tune.run import tune_in_memory
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, parse_measure
@@ -211,7 +212,8 @@ class StreamSVCCV(StreamClassifier):
             "class_weight": factors,
             "score": score,
         }
-        job = build_job("tune", self, {"store": "", "out": ""} | grid)
+        asked: TuneFilesJob = build_job("tune", self, {"store": "", "out": ""} | grid)
+        job = asked.store_job("")
         with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
         self.C_ = best_of(scores, measure).loss_weight

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import shlex
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from click.testing import CliRunner, Result
 
 import streamsvm as sv
 from streamsvm.cli.main import cli
+from streamsvm.locks import hold_lock
 from tests.tables import NAMES, passengers, write_csv
 
 LATE = 60 * 10**9
@@ -60,7 +63,7 @@ def test_fit_of_a_raw_table_is_one_command_whose_decisions_are_told(table: Path)
     assert again.exit_code == 0
 
 
-def test_fit_of_files_uses_its_store_again_until_files_or_options_change(table: Path) -> None:
+def test_fit_of_files_uses_its_store_again_until_files_change(table: Path) -> None:
     def store_made_by(*options: str) -> int:
         done = run("fit", table, table.with_name("m.ssvm"), "--label", "left", "--overwrite", *options)
         assert done.exit_code == 0, done.output
@@ -74,17 +77,56 @@ def test_fit_of_files_uses_its_store_again_until_files_or_options_change(table: 
     table.write_text(changed)  # as many bytes
     second = store_made_by()
     assert second != first
-    assert store_made_by("--missing", "mean") != second
 
 
-def test_fit_of_files_replaces_no_store_but_its_own(table: Path) -> None:
+def test_fit_of_files_replaces_no_store_of_the_user(table: Path) -> None:
     store = table.with_name("train.csv.zarr")
     sv.ingest(table, store, label="left", missing="mean", missing_label="skip", on_bad_line="skip")
     before = (store / "manifest.json").read_bytes()
     done = run("fit", table, table.with_name("m.ssvm"), "--label", "left")
-    assert done.exit_code != 0
-    assert "no fit has made it" in done.output
+    assert done.exit_code == 0, done.output
+    assert "kept in" in done.output
+    assert "train.csv.2.zarr" in done.output
+    refused = run("fit", table, table.with_name("n.ssvm"), "--label", "left", "--cache", store)
+    assert refused.exit_code != 0
+    assert "is not the cache of a fit" in refused.output
     assert (store / "manifest.json").read_bytes() == before
+
+
+def test_fits_of_one_file_with_different_options_keep_a_cache_each(table: Path) -> None:
+    def fit(model: str, **options: Any) -> Any:
+        return sv.fit(table, table.with_name(model), label="left", report="none", **options)
+
+    filled = fit("a.ssvm")
+    kept = (table.with_name("train.csv.zarr") / "manifest.json").read_bytes()
+    fit("b.ssvm", missing="mean")
+    assert (table.with_name("train.csv.zarr") / "manifest.json").read_bytes() == kept
+    second = table.with_name("train.csv.2.zarr") / "manifest.json"
+    made = second.stat().st_mtime_ns
+    assert (fit("c.ssvm").model.weights == filled.model.weights).all()
+    fit("d.ssvm", missing="mean", C=3)
+    assert second.stat().st_mtime_ns == made
+    assert not table.with_name("train.csv.3.zarr").exists()
+    with table.open("a") as file:
+        file.write("50,3,pro,9,yes\n")
+    fit("e.ssvm", missing="mean")
+    assert second.stat().st_mtime_ns != made
+    assert not table.with_name("train.csv.3.zarr").exists()
+
+
+def test_fit_of_files_waits_while_another_process_ingests_them(table: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(hold_lock(table.with_name("train.csv.zarr")))
+        told = []
+
+        def release(event: dict[str, Any]) -> None:
+            if any("waiting" in line for line in event.get("decided", ())):
+                told.append(event)
+                stack.close()
+
+        found = sv.fit(table, table.with_name("m.ssvm"), label="left", on_event=release)
+    assert told
+    assert found.certified
 
 
 def test_fit_of_files_every_default_can_be_undone(table: Path, tmp_path: Path) -> None:
@@ -266,3 +308,78 @@ def test_fit_draws_no_page_for_none_whatever_is_fitted(
     assert done.exit_code == 0, done.output
     sv.fit(pd.DataFrame({"u": range(100), "y": [0, 1] * 50}), "o.ssvm", y="y", report="none")
     assert not [path for path in tmp_path.iterdir() if path.name == "none" or path.suffix == ".html"]
+
+
+STOPPED = ("--time-limit", "0s", "--at-limit", "stop")
+"""Options of a fit that is interrupted at its first look at the time."""
+
+
+def test_interrupted_fit_of_files_goes_on_with_resume_and_ends_with_the_same_bytes(table: Path) -> None:
+    whole, model = table.with_name("whole.ssvm"), table.with_name("m.ssvm")
+    assert run("fit", table, whole, "--label", "left").exit_code == 0
+    stopped = run("fit", table, model, "--label", "left", *STOPPED)
+    assert stopped.exit_code == 75, stopped.output
+    again = shlex.split(stopped.output.partition("Resume: streamsvm ")[2].splitlines()[0])
+    assert {str(table), "--resume"} <= set(again)
+    refused = run("fit", table, model, "--label", "left")
+    assert refused.exit_code != 0
+    assert "--resume" in refused.output
+    assert "--overwrite" in refused.output
+    resumed = run("fit", table, model, "--label", "left", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert "on the rows that were held out" in resumed.output
+    assert model.read_bytes() == whole.read_bytes()
+    assert model.with_suffix(".html").is_file()
+
+
+@pytest.mark.parametrize("change", ["rows", "options", "none, but the cache is gone"])
+def test_interrupted_fit_of_files_that_have_changed_is_not_resumed(table: Path, change: str) -> None:
+    model, cache = table.with_name("m.ssvm"), table.with_name("train.csv.zarr")
+    assert run("fit", table, model, "--label", "left", *STOPPED).exit_code == 75
+    digest = sv.open_store(cache).digest
+    if change == "rows":
+        with table.open("a") as file:
+            file.write("50,3,pro,9,yes\n")
+    elif "gone" in change:
+        shutil.rmtree(cache)
+    options = ("--missing", "mean") if change == "options" else ()
+    done = run("fit", table, model, "--label", "left", "--resume", *options)
+    assert sv.open_store(cache).digest == digest
+    if "gone" in change:
+        assert done.exit_code == 0, done.output
+        return
+    assert done.exit_code != 0
+    assert {"rows": "train.csv has changed", "options": "missing was 'indicator', now 'mean'"}[change] in done.output
+    assert "--overwrite in place of --resume" in done.output
+
+
+def test_search_on_files_sees_the_rows_that_a_fit_of_them_trains_on(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    done = run("tune", "train.csv", "search", "--label", "left", "--C", "0.1,1", "--folds", "2")
+    assert done.exit_code == 0, done.output
+    for told in ("filled with 0 and marked", "held out: ", "kept in train.csv.zarr", "search.html"):
+        assert told in done.output
+    assert (table.parent / "search.html").is_file()
+    made = (table.with_name("train.csv.zarr") / "manifest.json").stat().st_mtime_ns
+    found = json.loads((table.parent / "search" / "table.json").read_text())
+    assert found["rows"] == sv.open_store("train.csv.zarr").layout.rows
+    fitted = run(*shlex.split(found["best_command"].removeprefix("streamsvm ")))
+    assert fitted.exit_code == 0, fitted.output
+    assert (table.with_name("train.csv.zarr") / "manifest.json").stat().st_mtime_ns == made
+    again = run(*shlex.split(found["command"].removeprefix("streamsvm ")), "--overwrite")
+    assert again.exit_code == 0, again.output
+    proposed = run("tune", "train.csv").output.partition("): streamsvm ")[2].splitlines()[0]
+    assert "--label left" in proposed
+
+
+def test_search_is_the_same_on_a_file_and_a_frame(table: Path) -> None:
+    options: dict[str, Any] = {"C": [0.1, 1], "folds": 2}
+    of_file = sv.tune(table, label="left", **options)
+    frame = pd.read_csv(table, dtype={"charged": str})
+    frame["charged"] = pd.to_numeric(frame["charged"], errors="coerce")
+    clean = frame.drop(index=100)  # the row with a value that is no number
+    of_frame = sv.tune(clean, y="left", **options)
+    assert of_file.best.C == of_frame.best.C
+    assert of_file.best.score == of_frame.best.score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +10,16 @@ from typing import Annotated
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Bounds, Option, field_values, option_group, options_of
 from streamsvm.errors import UsageError, quote
+from streamsvm.input_files import is_there
 from streamsvm.jobs.common_options import (
     CHUNK,
     CHUNK_BYTES,
+    STANDARDIZE,
     ClusterOptions,
     MemoryOptions,
     NewStoreOptions,
 )
-from streamsvm.store.sources.options import TABLES, ReadOptions, SourceOptions
+from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE, TABLES, ReadOptions, SourceOptions
 from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 
@@ -84,6 +87,83 @@ class RowsOptions(ReadOptions):
             formats=TABLES,
         ),
     ] = True
+
+
+HELD_OUT = 0.1
+"""The share of the rows of files that is held out by default."""
+NO_PAGE = "none"
+"""The value of --report for no page."""
+INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
+STORE_OR_FILES = Option(
+    "What to train on: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such "
+    "files or a pattern, which are ingested first.",
+    metavar="STORE|FILE",
+)
+MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
+STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
+BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
+
+
+@option_group
+class FilesOptions(RowsOptions):
+    """Files to train on: how they are read, and where the store made of them is kept."""
+
+    more: Annotated[tuple[str, ...], Option("More files of the same kind.", metavar="FILE")] = ()
+    cache: Annotated[
+        str | None,
+        Option(
+            "Files: where the store made of them is kept, which later runs on the same files use again.",
+            "output",
+            metavar="PATH",
+            default="FILE.zarr beside the output, FILE.2.zarr of other options",
+        ),
+    ] = None
+    test_fraction: Annotated[
+        float | None,
+        Option(
+            "Files: share of the rows that is held out, to evaluate the model on.",
+            "output",
+            bounds=Bounds(least=0, below=1),
+            default="0.1",
+        ),
+    ] = None
+    # None: by the kind of files
+    missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
+    missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
+    on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
+
+    def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
+        """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
+        by default.
+        """
+        shared = {field.name for field in options_of(RowsOptions)}
+        shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
+        values = field_values(self, shared)
+        missing = (INDICATOR if table else ERROR) if self.missing is None else self.missing
+        bad = (SKIP if table else ERROR) if self.on_bad_line is None else self.on_bad_line
+        unlabeled = self.missing_label if table else ERROR
+        fraction = 0.0 if self.split_after else held_out
+        fraction = fraction if self.test_fraction is None else self.test_fraction
+        return IngestJob(
+            **{**values, "missing": missing, "missing_label": unlabeled, "on_bad_line": bad, "test_fraction": fraction},
+            sources=tuple(sources),
+            store=store,
+        )
+
+
+def are_files(name: str, more: Sequence[str]) -> bool:
+    """Return whether files are named to train on, and not a store or arrays that are read in place."""
+    from streamsvm.jobs.apply.rows import is_store
+    from streamsvm.store.foreign import foreign_format
+    from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+    from streamsvm.store.sources.files import WILDCARDS
+
+    path = Path(name)
+    if more or name == STANDARD_INPUT:
+        return True
+    if not is_there(path):
+        return bool(WILDCARDS & set(name))
+    return not is_store(path) and foreign_format(path) is None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from streamsvm.config.options import Bounds, Option
+from streamsvm.config.options import Bounds, Option, field_values, options_of
 from streamsvm.errors import UsageError
 from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
     NU,
     OVO,
+    PAGE,
     POSITIVE,
     SHARE,
     ClusterOptions,
@@ -28,6 +30,7 @@ from streamsvm.jobs.common_options import (
     Tolerance,
     check_score,
 )
+from streamsvm.jobs.ingest.options import NO_PAGE, STANDARDIZED_FILES, STORE_OR_FILES, FilesOptions, are_files
 
 GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
 """How points are chosen (``tune.search``)."""
@@ -154,3 +157,37 @@ class TuneJob(
         if self.nu is None and self.C is None:
             return (LossWeight(None, NU) if self.one_class else LossWeight(1.0),)
         return tuple(LossWeight(None, nu) for nu in self.nu or ()) + tuple(LossWeight(C) for C in self.C or ())
+
+
+@dataclass(frozen=True)
+class TuneFilesJob(TuneJob, FilesOptions):
+    """What ``streamsvm tune`` is asked for: a search on a store, or on files and how they are read."""
+
+    store: Annotated[str, STORE_OR_FILES]
+    _: KW_ONLY
+    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="OUT.html, of files")] = (
+        None
+    )
+    standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check the options, also those of the ingest; raises UsageError."""
+        super().__post_init__()
+        self.ingest_job((), Path(self.store), table=True)
+
+    @property
+    def output(self) -> str:
+        """What the store of files is kept beside."""
+        return self.out
+
+    @property
+    def is_of_files(self) -> bool:
+        """Whether files are named, and not a store or arrays that are read in place."""
+        return are_files(self.store, self.more)
+
+    def store_job(self, store: Path | str, *, table: bool = False) -> TuneJob:
+        """Return the search on a store; ``table``: it was made of a table in files."""
+        values = field_values(self, (field.name for field in options_of(TuneJob)))
+        standardize = table if self.standardize is None else self.standardize
+        page = None if self.report == NO_PAGE else self.report
+        return TuneJob(**{**values, "store": str(store), "standardize": standardize, "report": page})

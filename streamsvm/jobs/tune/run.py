@@ -31,7 +31,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
-from streamsvm.config.options import field_values
+from streamsvm.config.options import field_values, options_of
 from streamsvm.config.settings import format_command
 from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals
@@ -49,7 +49,7 @@ from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.memory import plan_memory
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import build_expansion
 from streamsvm.jobs.fit.plan import (
     EVENLY_DRAWN,
@@ -64,7 +64,7 @@ from streamsvm.jobs.fit.problems import check_cost, describe_task
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.run_record import frequent_classes, machine
-from streamsvm.jobs.tune.options import TuneJob
+from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.jobs.tune.results import Score, best_of, write_results
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
 from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
@@ -168,16 +168,18 @@ class TuneResult(JobResult):
         }
 
 
-def tune(job: TuneJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
+def tune(
+    job: TuneJob, report: Report = silent, executor: Executor | None = None, asked: TuneFilesJob | None = None
+) -> TuneResult:
     """Cross-validate the grid, cell by cell, or on a cluster cells side by side.
 
-    Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
+    ``asked``: the job as it was given, which the commands to repeat it are made of; None: ``job``. Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
-    again = signals.set_resume_command(format_command("tune", job))
+    again = signals.set_resume_command(format_command("tune", asked or job))
     with again, signals.limit_time(job.time_limit), executor_for(job, executor) as found:
         mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
-        return _run_tune(mine, report, found)
+        return _run_tune(mine, report, found, asked)
 
 
 class Functions(Protocol):
@@ -304,9 +306,11 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
 
 def command_of_best(job: TuneJob, best: Score) -> str:
     """Return the command that fits a model to all rows with the settings of the best point."""
-    shared = field_values(job, (name for name in FIT_FIELDS if name not in ROUGH_FIELDS))
+    kind, asked = (FitFilesJob, TuneFilesJob) if isinstance(job, TuneFilesJob) else (FitJob, TuneJob)
+    names = {field.name for field in options_of(kind)} & {field.name for field in options_of(asked)}
+    shared = field_values(job, names - SEARCH_FIELDS - ROUGH_FIELDS)
     width: dict[str, Any] = {} if best.gamma is None else {"gamma": best.gamma}
-    point = FitJob(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
+    point = kind(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
     return format_command("fit", point)
 
 
@@ -500,14 +504,14 @@ def check_both_kinds(job: TuneJob, layout: Layout) -> None:
         )
 
 
-def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneResult:
+def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: TuneFilesJob | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
     asked, job = job, choose_search_sampling(job, store)
     evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
     key = digest_search(job, store)
     with ExitStack() as stack:
-        stack.enter_context(signals.set_resume_command(format_command("tune", job)))
+        stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
         stack.enter_context(hold_lock(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
@@ -519,7 +523,8 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
         taken = [cell.plan for cell in planned if cell.plan.taken is not None][:1]
         if taken:
             job = replace(job, memory=taken[0].taken)
-            stack.enter_context(signals.set_resume_command(format_command("tune", job)))
+            given = None if given is None else replace(given, memory=job.memory)
+            stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
         durable.make_directory(out)
         _write_journal(out, key, done)  # before any file of a cell: a search killed in its first cell is recognized
         seen = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
@@ -548,8 +553,8 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None) -> TuneRe
             "store": store.digest,
             "rows": store.layout.rows,
             "classes": frequent_classes(store),
-            "command": format_command("tune", job),
-            "best_command": command_of_best(job, best_of(table, measure)),
+            "command": format_command("tune", given or job),
+            "best_command": command_of_best(given or job, best_of(table, measure)),
             "machine": machine(),
             "seconds": time.perf_counter() - began,
         }

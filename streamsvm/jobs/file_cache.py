@@ -1,0 +1,349 @@
+"""Files to train on: their rows as a store that is kept between runs, the cache of ``fit`` and ``tune``.
+
+The files are ingested once, into a store beside the output, which later runs on the same files use again. Raw tables
+have defaults of their own, each of which is reported and can be undone by an option: missing values are filled and
+marked, rows without a label are left out and counted, numbers are standardized, and a tenth of the rows is held out to
+evaluate the model on. Arrays and svmlight, which programs have written, keep the strict defaults of ``ingest``: a
+missing number there is more likely a mistake than a fact.
+
+**The cache is never silently out of date.** It records what it was made of before the first byte was read: the settings,
+the version of the program, and path, size and time of each file. A file that looks the same is taken to be the same,
+unless it was written so shortly before that its time cannot tell, or is a folder of arrays; then, and where only path or
+time differ, the sha256 of its bytes decides. Anything else makes the cache anew.
+
+**Its name.** FILE.zarr, or FILE.2.zarr, FILE.3.zarr and so on where the names before are taken: by a store of other
+options or of other files, or by one that was not made here. So runs with different options do not replace each other's
+rows, and a store of the user is never replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from streamsvm import __version__
+from streamsvm.aliases import JsonObject
+from streamsvm.config.options import OptionValue, field_values, options_of
+from streamsvm.config.settings import format_command
+from streamsvm.config.units import percent
+from streamsvm.engine.executor import Executor
+from streamsvm.engine.signals import check_time, describe_leftovers
+from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, UsageError, quote
+from streamsvm.input_files import is_folder, is_there
+from streamsvm.jobs import JobResult
+from streamsvm.jobs.apply.rows import is_store
+from streamsvm.jobs.ingest.options import ERROR, INDICATOR, SKIP, CacheIngestJob, IngestJob
+from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
+from streamsvm.outputs import output_path
+from streamsvm.store.format import manifest as manifests
+from streamsvm.store.sources import form_of, open_source
+from streamsvm.store.sources.bad_lines import SKIPPED
+from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+from streamsvm.store.sources.description import guess_label
+from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.hdf5_zarr import digest_of_tree
+from streamsvm.store.sources.missing import FILLED
+from streamsvm.store.sources.options import TABLES
+from streamsvm.store.sources.source import UNLABELED
+from streamsvm.store.sources.table import TableSource
+from streamsvm.tasks import REGRESSION
+from streamsvm.types import Report, silent
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.fit.options import FitFilesJob
+    from streamsvm.jobs.tune.options import TuneFilesJob
+
+FilesJob: TypeAlias = "FitFilesJob | TuneFilesJob"
+"""The jobs that train on files."""
+CLOCK_NANOSECONDS = 2_000_000_000
+"""A file that was written so shortly before it was read may have been written again with the same time."""
+NO_LABEL = "none"
+"""The value of --label for no label."""
+LOCKED = "E-LOCKED"
+"""The code of the error for a store that another process is writing."""
+WAITING_SECONDS = 0.5
+"""Seconds between two looks at a store that another process is writing."""
+IngestRows = Callable[[IngestJob, Report], JobResult]
+"""Writes rows of a program to the store of a job."""
+
+
+class CachedRows(NamedTuple):
+    """The rows of files as a store."""
+
+    job: IngestJob
+    """What the store is made by."""
+    table: bool
+    """Whether the files are tables."""
+    facts: JsonObject
+    """Of its manifest."""
+    rows: int
+    notices: tuple[str, ...]
+    """Of its ingest; empty where it was there already."""
+    kept: bool = True
+    """Whether it is there after the run."""
+
+    @property
+    def test_store(self) -> Path | None:
+        """The store of the rows that are held out; None where none are."""
+        return self.job.test_path() if self.job.holds_out else None
+
+    def other_notices(self) -> list[str]:
+        """Return the notices that are not among the decisions."""
+        reported = (UNLABELED, FILLED, SKIPPED)
+        return [notice for notice in self.notices if not any(what in notice for what in reported)]
+
+
+def cache_files(
+    step: str, job: FilesJob, report: Report = silent, executor: Executor | None = None, **again: OptionValue
+) -> CachedRows:
+    """Return the store of the files of a job: one that is there, if it is of these files as they are now, or a new one.
+
+    ``step``: the command of the job. ``again``: the options with which it goes on after an interruption. Where another
+    process ingests the same files it is waited for. Raises ExistsError for a store at ``--cache`` that was not made
+    here, and what ``ingest`` raises.
+    """
+    told = False
+    while True:
+        asked, table = plan_ingest(step, job)
+        found = read_cache(asked, table=table)
+        if found is not None:
+            return found
+        try:
+            return _ingest_anew(asked, report, executor, table=table)
+        except DataError as error:
+            from streamsvm.jobs.ingest.describe import add_problems
+
+            add_problems(error, asked, report, partial(format_command, step, job))
+            raise
+        except InterruptedRun as error:
+            reason, command = error.message.partition(":")[0], format_command(step, job, **again)
+            raise InterruptedRun(f"{reason}: {describe_leftovers(command)}") from error
+        except ExistsError as error:
+            if error.code != LOCKED:
+                raise
+            if not told:
+                report({"event": "files", "decided": [f"waiting: {error.message}"]})
+            told = True
+            time.sleep(WAITING_SECONDS)
+            check_time()
+
+
+def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *, table: bool) -> CachedRows:
+    for path in asked.targets():
+        if is_there(path) and not _is_cache(path):
+            found = f"{path} is there already, and is not the cache of a fit or a search"
+            raise ExistsError(found, hint="pass another --cache PATH")
+    values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
+    made = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
+    there = manifests.read(asked.store)
+    return CachedRows(asked, table, there.facts, made.rows, made.notices)
+
+
+def plan_ingest(step: str, job: FilesJob) -> tuple[IngestJob, bool]:
+    """Return the ingest of the files of a job, and whether they are tables. Raises MissingError, DataError, UsageError
+    for a table without a label.
+    """
+    asked, table = _plan_first(job)
+    if table and asked.label is None and STANDARD_INPUT not in map(str, asked.sources):
+        raise UsageError(f"which column of {asked.sources[0]} is the label?", hint=propose_label(step, job, asked))
+    return (asked if job.cache is not None else _choose_name(asked)), table
+
+
+def _plan_first(job: FilesJob) -> tuple[IngestJob, bool]:
+    """Return the ingest into the first of the names that the store may have."""
+    sources = expand((job.store, *job.more))
+    piped = STANDARD_INPUT in map(str, sources)
+    form = "csv" if piped and job.format == "auto" else form_of(sources, job.format)
+    name = f"{'standard-input' if piped else sources[0].name}.zarr"
+    first = Path(job.output or name).with_name(name) if job.cache is None else Path(job.cache)
+    asked = job.ingest_job(sources, output_path(first), table=form in TABLES).with_schema()
+    return asked, form in TABLES
+
+
+def _choose_name(asked: IngestJob) -> IngestJob:
+    """Return an ingest with the first of the names FILE.zarr, FILE.2.zarr, ... that is free, or taken by a store of the
+    same files and options, out of date or not.
+    """
+    for store in _names_from(asked.store):
+        named = replace(asked, store=store)
+        if all(not is_there(path) or _is_cache(path, named) for path in named.targets()):
+            break
+    return named
+
+
+def _names_from(first: Path) -> Iterator[Path]:
+    yield first
+    for number in count(2):
+        yield first.with_name(f"{first.stem}.{number}{first.suffix}")
+
+
+def propose_label(step: str, job: FilesJob, asked: IngestJob) -> str:
+    """Return the command that fits the files of a job with the label that they most likely have, for a hint."""
+    options = replace(asked.options(), label=NO_LABEL, missing=ERROR, on_bad_line=SKIP)
+    options = replace(options, undecided={}, offsets=(), most_counted=0)
+    source = open_source(asked.sources, options)
+    assert isinstance(source, TableSource)
+    guess = guess_label(source)
+    shown = ", ".join(quote(value, 24) for value in guess.values)
+    task = {"task": REGRESSION} if guess.regression else {}
+    command = format_command(step, job, label=guess.name, **task)
+    return f"perhaps {quote(guess.name)} ({shown}, ...): {command}"
+
+
+def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
+    """Return the error for a job without the name of its output, which ``what`` says, with the command for ``job``,
+    which has a name for it.
+    """
+    if job.is_of_files:
+        try:
+            plan_ingest(step, job)
+        except UsageError as error:
+            return error
+    return UsageError(f"no {what}", hint=format_command(step, job))
+
+
+def describe_contents(job: IngestJob) -> JsonObject:
+    """Return what the store of an ingest is made of, as plain JSON: settings, version and files as the disk knows them."""
+    settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
+    files = [[str(path.resolve()), found.st_size, found.st_mtime_ns] for path in _files(job) for found in [path.stat()]]
+    return {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
+
+
+def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
+    """Return the store that is there if it is made of the same files by the same settings; None if not."""
+    try:
+        there = [manifests.read(path) for path in job.targets()]
+    except StreamSVMError:
+        return None
+    then, now = there[0].facts.get(CACHE), json.loads(json.dumps(describe_contents(job)))
+    if then is None or any(other.facts.get(CACHE) != then for other in there):
+        return None
+    if (then["settings"], then["version"]) != (now["settings"], now["version"]):
+        return None
+    if not _files(job) or not _are_same_files(then, now, there[0].facts["sources"]):
+        return None
+    return CachedRows(job, table, there[0].facts, there[0].layout().rows, ())
+
+
+def _files(job: IngestJob) -> list[Path]:
+    """The files of an ingest, without standard input, which cannot be read again."""
+    return [path for path in job.sources if str(path) != STANDARD_INPUT]
+
+
+def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonObject]) -> bool:
+    """Whether the files are those that a store is made of, by size, and by path and time or by their bytes."""
+    if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
+        return False
+    times_tell = all(
+        changed < then["at"] - CLOCK_NANOSECONDS and not is_folder(Path(path)) for path, _, changed in then["files"]
+    )
+    if times_tell and then["files"] == now["files"]:
+        return True
+    digests = [source["sha256"] for source in recorded]
+    return all(digests) and digests == [digest_of_tree(Path(path)) for path, _, _ in now["files"]]
+
+
+def caches_of(job: FilesJob) -> Iterator[IngestJob]:
+    """Yield the ingest of the files of a job with each store that is there and may have been made of them."""
+    asked = _plan_first(job)[0]
+    names = _names_from(asked.store) if job.cache is None else [asked.store]
+    yield from (replace(asked, store=path) for path in takewhile(is_there, names))
+
+
+def describe_change(job: IngestJob) -> str:
+    """Return in what the store that is there differs from what an ingest would make now: options, version or files;
+    empty where in nothing.
+    """
+    there = manifests.read(job.store).facts
+    then, now = there.get(CACHE), describe_contents(job)
+    if then is None:
+        return f"{job.store} was made by ingest"
+    former, present = ({**made["settings"], "version": made["version"]} for made in (then, now))
+    changed = [name for name in {**former, **present} if former.get(name) != present.get(name)]
+    if changed:
+        return ", ".join(
+            f"{name} was {quote(former.get(name), 40)}, now {quote(present.get(name), 40)}" for name in changed
+        )
+    if _are_same_files(then, now, there["sources"]):
+        return ""
+    files = [file[0] for file in now["files"] if file not in then["files"]]
+    return f"{files[0] if files else 'a file'} has changed since"
+
+
+def _is_cache(path: Path, asked: IngestJob | None = None) -> bool:
+    """Return whether a path is a store that was made of files here, or what is left of one whose ingest was stopped.
+
+    ``asked``: only of the options of this ingest, and of its files, which may have changed since.
+    """
+    try:
+        facts = manifests.read(path).facts
+    except StreamSVMError:
+        return is_store(path) and not (path / manifests.FILE).exists()
+    then = facts.get(CACHE)
+    if then is None or asked is None:
+        return then is not None
+    now = describe_contents(asked)
+    named_alike = [path for path, *_ in then["files"][:1]] == [path for path, *_ in now["files"][:1]]
+    return then["settings"] == now["settings"] and (named_alike or _are_same_files(then, now, facts["sources"]))
+
+
+# -- what is reported --------------------------------------------------------------------------------------------------
+
+
+def describe_decisions(job: FilesJob, cached: CachedRows) -> Iterator[str]:
+    """Yield a line for each decision that a user has not made, with the option that undoes it."""
+    noticed, asked = cached.facts.get("notices", {}), cached.job
+    if filled := noticed.get(FILLED):
+        yield f"missing values: {filled} {_describe_filling(job, asked)}"
+    if unlabeled := noticed.get(UNLABELED):
+        yield f"labels: {unlabeled} rows without one are left out; --missing-label error refuses them"
+    if rejected := cached.facts.get("rejected"):
+        undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
+        yield f"bad lines: {rejected} are left out, listed in {rejects_path(asked.store)}{undo}"
+    if asked.holds_out:
+        held = manifests.read(asked.test_path()).layout().rows
+        yield f"held out: {held} of {held + cached.rows} rows, {_describe_hold_out(job)}"
+    yield from _describe_fit(job, asked, table=cached.table, kept=cached.kept)
+
+
+def describe_defaults(job: FilesJob, asked: IngestJob, *, table: bool) -> Iterator[str]:
+    """Yield the decisions of a fit of files that have not been read; see ``describe_decisions``."""
+    if asked.missing != ERROR:
+        yield f"missing values: {_describe_filling(job, asked)}"
+    if table and asked.missing_label == SKIP:
+        yield "labels: rows without one are left out; --missing-label error refuses them"
+    if asked.on_bad_line == SKIP:
+        undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
+        yield f"bad lines: up to {asked.max_bad} of all are left out, and listed in {rejects_path(asked.store)}{undo}"
+    if asked.holds_out:
+        share = percent(asked.test_fraction, 3) if asked.test_fraction else "some"
+        yield f"held out: {share} of the rows, {_describe_hold_out(job)}"
+    yield from _describe_fit(job, asked, table=table, kept=True)
+
+
+def _describe_filling(job: FilesJob, asked: IngestJob) -> str:
+    done = f"filled: {asked.missing}"
+    if asked.missing == INDICATOR:
+        done = "filled with 0 and marked by columns of their own"
+    return done + ("; --missing error, mean or zero does otherwise" if job.missing is None else "")
+
+
+def _describe_hold_out(job: FilesJob) -> str:
+    undo = "; --test-fraction 0 trains on all" if job.test_fraction is None and not job.split_after else ""
+    return f"to evaluate the model on{undo}"
+
+
+def _describe_fit(job: FilesJob, asked: IngestJob, *, table: bool, kept: bool) -> Iterator[str]:
+    if table and job.standardize is None:
+        yield "numbers: given mean 0 and standard deviation 1; --no-standardize leaves them as they are"
+    if kept:
+        first = f"{asked.sources[0].name}.zarr" if asked.sources else ""
+        other = f" ({first} is of other options or files)" if job.cache is None and asked.store.name != first else ""
+        elsewhere = "; --cache PATH keeps them elsewhere" if job.cache is None else ""
+        yield f"rows: kept in {asked.store} for later runs on these files{other}{elsewhere}"
