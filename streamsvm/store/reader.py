@@ -1,4 +1,4 @@
-"""A committed store on a local disk, of any format: bytes by ``preadv`` into our own buffers, verified, as rows."""
+"""Read a committed store of any format from a local disk: ``preadv`` into preallocated buffers, verify, return as rows."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from streamsvm.store.format.manifest import ChunkEntry, Manifest
 from streamsvm.types import Chunk, Layout, Statistics
 
 DECODED = "decoded"
-"""The name of the buffer in which an encoded chunk is turned into float32."""
+"""The name of the buffer into which the features of an encoded chunk are decoded."""
 HINT = "restore the file, or ingest again"
 
 
 class Part(NamedTuple):
-    """Some chunks in arrays of their own: all of a Zarr store, or one file of an HDF5 store."""
+    """Consecutive chunks that have their own arrays: all chunks of a Zarr store, or those of a part file of HDF5."""
 
     chunks: int
     arrays: dict[str, UnitArray]
 
 
 class ItemRange(NamedTuple):
-    """Items of an array that belong to a chunk."""
+    """The items of an array that belong to a chunk."""
 
     array: UnitArray
     start: int
     stop: int
     """The end of the chunk's items."""
-    padded: int
-    """The end of what is read: after the last chunk of a part, the padding of its last unit is read too."""
+    padded_stop: int
+    """The end of the items that are read: for the last chunk of a part, the padding of the last unit is read, too."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the items, padding included."""
-        return (self.padded - self.start) * self.array.spec.item_bytes
+        return (self.padded_stop - self.start) * self.array.spec.item_bytes
 
     @property
     def real_bytes(self) -> int:
@@ -57,8 +57,8 @@ class ItemRange(NamedTuple):
         return (self.stop - self.start) * self.array.spec.item_bytes
 
 
-def _holds(path: Path, content: bytes) -> bool:
-    """Whether a regular file has just this content."""
+def _has_content(path: Path, content: bytes) -> bool:
+    """Return whether a path is a regular file with exactly this content."""
     try:
         return read_whole(path, len(content)) == content
     except (OSError, DataError):
@@ -66,27 +66,26 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 CARD = "streamsvm.display.html:build_card"
-"""Function that makes what a notebook shows of an object."""
+"""The function that builds the HTML by which a notebook displays an object."""
 
 
-class ShownStore:
-    """A store on disk as terminals and notebooks show it."""
+class DisplayedStore:
+    """Base class of stores on disk: their text in terminals and notebooks."""
 
     name: str
     layout: Layout
 
     def __repr__(self) -> str:
-        found = self._summary()
-        return (
-            f"<{type(self).__name__} {self.name}: {found['rows']} rows x {found['columns']} columns, {found['kind']}>"
-        )
+        summary = self._summary()
+        size = f"{summary['rows']} rows x {summary['columns']} columns"
+        return f"<{type(self).__name__} {self.name}: {size}, {summary['kind']}>"
 
     def _repr_html_(self) -> str:
-        """Return what the store holds, for a notebook."""
+        """Return the summary of the store as HTML for a notebook."""
         return str(load(CARD)(self.name, self._summary()))
 
     def _summary(self) -> dict[str, str]:
-        """Return what the store holds as short texts by name."""
+        """Return the size, the kind and the labels of the store as short texts by name."""
         layout = self.layout
         shares = [
             f"{name} {count / layout.rows:.1%}" for name, count in zip(layout.classes, layout.counts, strict=False)
@@ -99,34 +98,34 @@ class ShownStore:
         }
 
 
-class DiskStore(ShownStore):
-    """A committed store of ours on a local disk; see ``types.StoredFiles``.
+class DiskStore(DisplayedStore):
+    """A committed store, written by streamsvm, on a local disk; a ``types.StoredFiles``.
 
-    It raises DataError and StorageError that name the chunk.
+    Its methods raise DataError and StorageError that name the chunk.
     """
 
     def __init__(
-        self, root: Path, manifest: Manifest, parts: list[Part], beside: Mapping[str, bytes] | None = None
+        self, root: Path, manifest: Manifest, parts: list[Part], metadata: Mapping[str, bytes] | None = None
     ) -> None:
-        """``beside``: what files must hold that only other programs read."""
-        self.root, self._beside = root, beside or {}
+        """``metadata``: the expected contents, by name, of the files that only other programs read."""
+        self.root, self._metadata = root, metadata or {}
         self.name = str(root)
         self.manifest = manifest
         self.layout = manifest.layout()
         self.digest = manifest.digest
         self._parts = parts
         self._past_cache = False
-        self._first = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
+        self._part_starts = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
         self._encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
-        self._row_start = self.layout.starts
-        self._entry_start = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
-        if self._first[-1] != len(self.layout.chunks):
+        self._row_starts = self.layout.starts
+        self._entry_starts = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
+        if self._part_starts[-1] != len(self.layout.chunks):
             raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)
         if any(not self._parts[0].arrays.keys() <= chunk.crc.keys() for chunk in manifest.chunks):
             raise DataError(f"the manifest of {root} lacks checksums of chunks", code="E-META", hint=HINT)
 
     def __reduce__(self) -> Any:
-        """Another process opens the store again: what travels is its path."""
+        """Pickle the path only; the receiving process opens the store again."""
         from streamsvm.store import open_store
 
         return open_store, (self.root,)
@@ -138,27 +137,27 @@ class DiskStore(ShownStore):
 
     @property
     def selection(self) -> None:
-        """None: all chunks, as they are."""
+        """None: the store is not a selection of another store's chunks."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the programs that wrote it."""
+        """The versions of the programs that wrote the store, by program."""
         return self.manifest.versions
 
     @property
     def facts(self) -> JsonObject:
-        """What ingest recorded of the sources."""
+        """The facts that ingest recorded about the sources."""
         return self.manifest.facts
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over all rows; see ``types.Store.statistics``."""
+        """Return the column statistics over all rows. Raises DataError."""
         return statistics.read(self.root, self.manifest.statistics, self.manifest.columns)
 
     def faults(self) -> Iterator[DataError]:
-        """Yield all that is wrong beside the chunks, without raising it."""
-        for name, content in self._beside.items():
+        """Yield the faults of files other than chunks, without raising them."""
+        for name, content in self._metadata.items():
             path = self.root / name
-            if not _holds(path, content):
+            if not _has_content(path, content):
                 hint = "run the 'streamsvm ingest' it was made by again, with --repair"
                 yield DataError(f"{path} is missing or not what was written", code="E-META", hint=hint)
         try:
@@ -167,7 +166,7 @@ class DiskStore(ShownStore):
             yield error
 
     def buffers(self) -> Buffer:
-        """Return new memory for one chunk; see ``types.Store.buffers``. Raises BudgetError where the system gives none."""
+        """Return new memory for any one chunk. Raises BudgetError if the system has none left."""
         try:
             return Buffer({name: page_aligned(size) for name, size in self._buffer_bytes.items()})
         except MemoryError as error:
@@ -178,96 +177,100 @@ class DiskStore(ShownStore):
             ) from error
 
     def fetch(self, chunk: int, into: Buffer) -> None:
-        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
+        """Read the bytes of ``chunk`` into ``into``. Raises DataError, StorageError."""
         try:
-            for name, found in self.ranges(chunk).items():
-                if found.array.packed:
+            for name, items in self.ranges(chunk).items():
+                if items.array.packed:
                     compression.read_units(
-                        found.array, found.start, found.stop, into.arrays[compression.packed_name(name)]
+                        items.array, items.start, items.stop, into.arrays[compression.packed_name(name)]
                     )
                 else:
-                    view = memoryview(into.arrays[name])[: found.nbytes]
-                    past = self._past_cache and name.startswith(MATRIX)
-                    read_range(found.array, found.start, found.padded, view, past_cache=past)
+                    view = memoryview(into.arrays[name])[: items.nbytes]
+                    past_cache = self._past_cache and name.startswith(MATRIX)
+                    read_range(items.array, items.start, items.padded_stop, view, past_cache=past_cache)
         except DataError as error:
-            raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+            raise DataError(f"{self._describe(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
     def check(self, chunk: int, into: Buffer) -> Chunk:
-        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
+        """Unpack and verify the bytes that ``fetch`` read and return them as rows. Raises DataError."""
         entry = self.manifest.chunks[chunk]
-        for name, found in self.ranges(chunk).items():
-            if found.array.packed:
-                self._unpack(chunk, name, found, into)
+        for name, items in self.ranges(chunk).items():
+            if items.array.packed:
+                self._unpack(chunk, name, items, into)
             if name == INDPTR:
                 indptr = self._view(into, name)[: entry.rows + 1]
                 np.subtract(indptr, indptr[0], out=indptr)
-            self._verify(chunk, name, found, into)
+            self._verify(chunk, name, items, into)
         weight = self._view(into, "weight")[: entry.rows] if "weight" in self.manifest.units else None
         return Chunk(self._rows(entry, into), self._view(into, "y")[: entry.rows], weight)
 
     def expect(self, chunk: int) -> None:
-        """Hint that ``chunk`` is read next; see ``types.Store.expect``."""
+        """Tell the kernel that ``chunk`` is read next."""
         if chunk < len(self.layout.chunks) and not self._past_cache:
             self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
-        """Hint that ``chunk`` is not needed soon, and is to leave no room in the page cache; see
-        ``types.Store.forget``.
+        """Tell the kernel to drop the pages of ``chunk`` from the page cache.
 
-        Who says that reads more than the cache holds: from then on nothing is read through it.
+        Callers do so when they read more than the cache holds; from the first call on, features are therefore read past
+        the cache.
         """
         if not self._past_cache:
             self._advise(chunk, os.POSIX_FADV_DONTNEED)
             self._past_cache = True
 
     def _advise(self, chunk: int, advice: int) -> None:
-        for name, found in self.ranges(chunk).items():
+        for name, items in self.ranges(chunk).items():
             if name.startswith(MATRIX):
-                advise(found.array, found.start, found.padded, advice)
+                advise(items.array, items.start, items.padded_stop, advice)
 
-    def _unpack(self, chunk: int, name: str, found: ItemRange, into: Buffer) -> None:
+    def _unpack(self, chunk: int, name: str, items: ItemRange, into: Buffer) -> None:
         try:
-            stored, scratch = into.arrays[compression.packed_name(name)], into.arrays[compression.SCRATCH]
-            compression.unpack(found.array, found.start, found.stop, (stored, scratch, into.arrays[name]))
+            packed, scratch = into.arrays[compression.packed_name(name)], into.arrays[compression.SCRATCH]
+            compression.unpack(items.array, items.start, items.stop, (packed, scratch, into.arrays[name]))
         except DataError as error:
-            raise DataError(f"{self._where(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+            raise DataError(f"{self._describe(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
-    def _verify(self, chunk: int, name: str, found: ItemRange, into: Buffer) -> None:
+    def _verify(self, chunk: int, name: str, items: ItemRange, into: Buffer) -> None:
+        """Raise DataError E-CRC unless the bytes of one array have the manifest's checksum, and its padding is zeros."""
         values, expected = into.arrays[name], self.manifest.chunks[chunk].crc[name]
-        crc = crc32c(values[: found.real_bytes])
+        crc = crc32c(values[: items.real_bytes])
         if crc != expected:
-            message = f"{self._where(chunk)} is corrupt in '{name}': crc32c {crc:08x}, expected {expected:08x}"
+            message = f"{self._describe(chunk)} is corrupt in '{name}': crc32c {crc:08x}, expected {expected:08x}"
             raise DataError(message, code="E-CRC", hint=HINT)
-        if not found.array.packed and values[found.real_bytes : found.nbytes].any():
-            message = f"{self._where(chunk)} is corrupt in '{name}': the padding after it is not zeros"
+        if not items.array.packed and values[items.real_bytes : items.nbytes].any():
+            message = f"{self._describe(chunk)} is corrupt in '{name}': the padding after it is not zeros"
             raise DataError(message, code="E-CRC", hint=HINT)
 
     @cached_property
     def _buffer_bytes(self) -> dict[str, int]:
+        """The bytes of each buffer, large enough for any chunk."""
         sizes: dict[str, int] = {}
         for chunk in range(len(self.layout.chunks)):
-            for name, found in self.ranges(chunk).items():
-                needed = {name: found.nbytes}
-                if found.array.packed:
-                    needed |= compression.buffer_bytes(found.array, found.start, found.stop)
+            for name, items in self.ranges(chunk).items():
+                needed = {name: items.nbytes}
+                if items.array.packed:
+                    needed |= compression.buffer_bytes(items.array, items.start, items.stop)
                 sizes |= {key: max(size, sizes.get(key, 0)) for key, size in needed.items()}
         decoded = {} if self._encoding is None else {DECODED: self.layout.largest_chunk * self.layout.columns * 4}
         return sizes | decoded
 
     def ranges(self, chunk: int) -> dict[str, ItemRange]:
-        """What of each array belongs to a chunk, the padding of a part's last units included in its last chunk's."""
-        number = bisect_right(self._first, chunk) - 1
-        part, first, last = self._parts[number], self._first[number], chunk == self._first[number + 1] - 1
-        found = {}
+        """Return the items of each array that belong to a chunk; those of a part's last chunk include the padding."""
+        number = bisect_right(self._part_starts, chunk) - 1
+        part, first = self._parts[number], self._part_starts[number]
+        is_last = chunk == self._part_starts[number + 1] - 1
+        ranges = {}
         for name, array in part.arrays.items():
-            starts = self._entry_start if name in ENTRIES else self._row_start
+            starts = self._entry_starts if name in ENTRIES else self._row_starts
             start, stop = starts[chunk] - starts[first], starts[chunk + 1] - starts[first] + (name == INDPTR)
-            found[name] = ItemRange(array, start, stop, pad_stop(array.spec, stop) if last else stop)
-        return found
+            ranges[name] = ItemRange(array, start, stop, pad_stop(array.spec, stop) if is_last else stop)
+        return ranges
 
-    def _where(self, chunk: int) -> str:
-        first = self._row_start[chunk]
-        return f"chunk {chunk} of store '{self.name}' (rows {first}-{self._row_start[chunk + 1] - 1})"
+    def _describe(self, chunk: int) -> str:
+        """Return the name of a chunk in messages."""
+        first = self._row_starts[chunk]
+        return f"chunk {chunk} of store '{self.name}' (rows {first}-{self._row_starts[chunk + 1] - 1})"
 
     def _view(self, into: Buffer, name: str) -> Any:
         return into.arrays[name].view(self._parts[0].arrays[name].spec.dtype)

@@ -1,4 +1,6 @@
-"""Stores that are not files of ours: in memory, read into memory, some chunks or rows of another, open arrays."""
+"""Stores without files of their own: rows in memory, stores cached in memory, selections of another store's chunks or
+rows, and array objects that are read slice by slice.
+"""
 
 from __future__ import annotations
 
@@ -25,40 +27,39 @@ from streamsvm.types import Chunk, Layout, Statistics, Store
 
 
 class NoBuffer:
-    """The buffer of a store that needs none, because it returns copies of its own arrays."""
+    """The buffer of a store that needs none, because it returns copies of arrays."""
 
     nbytes = 0
-    """No bytes."""
 
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Chunks as arrays in memory; ``append`` and ``commit`` are like a writer's.
+    """Chunks as arrays in memory; ``append`` and ``commit`` are those of a writer.
 
-    What is read is a copy, because a visit may change it.
+    ``check`` returns copies, because solvers may change the rows they visit.
     """
 
     chunk_bytes: int = 4 << 20
     name: str = "memory"
     layout: Layout = field(default_factory=lambda: Layout(0, (), None, (), ()))
-    """Columns, chunks and classes, once committed."""
+    """Columns, chunks and classes; set by ``commit``."""
     digest: str = ""
-    """The sha256 of the content, once committed: that of the same chunks on disk."""
+    """The sha256 of the content, equal to that of the same chunks on disk; set by ``commit``."""
     facts: JsonObject = field(default_factory=dict)
-    """What is recorded of where the data came from."""
+    """The recorded facts about the sources of the data."""
     copies: bool = False
-    """Whether a row of weight k counts as k rows in the statistics, too."""
+    """Whether a row of weight k counts as k rows in the statistics."""
     chunks: list[Chunk] = field(default_factory=list)
     _chunker: Chunker | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with class codes (n,) int32, or numbers (n,) float64, and perhaps weights (n,)."""
+        """Add rows with class codes (n,) int32, or targets (n,) float64, and optional weights (n,)."""
         if self._chunker is None:
             self._chunker = new_chunker(X, self.chunk_bytes)
         self.chunks += self._chunker.push(Chunk(X, codes, weight))
 
     def end_chunk(self) -> None:
-        """Begin a new chunk with the next row."""
+        """End the current chunk; the next row begins a new one."""
         if self._chunker is not None:
             self.chunks += self._chunker.rest()
 
@@ -83,24 +84,24 @@ class MemoryStore:
 
     @property
     def selection(self) -> None:
-        """None: all chunks, as they are."""
+        """None: the store is not a selection of another store's chunks."""
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over all rows, or over their ``copies``."""
+        """Return the column statistics over all rows, each counted as often as its weight says if ``copies`` is set."""
         moments = Moments()
         for chunk in self.chunks:
             moments.add(chunk.X)
-        found = moments.result(self.layout.columns, not self.layout.dense)
-        return self._of_copies(found) if self.copies and self.layout.weighted else found
+        statistics = moments.result(self.layout.columns, not self.layout.dense)
+        return self._weigh(statistics) if self.copies and self.layout.weighted else statistics
 
-    def _of_copies(self, found: Statistics) -> Statistics:
-        """The statistics of rows that count as often as their weight says, scaled to the number of rows."""
-        nowhere = np.zeros(self.layout.columns)
+    def _weigh(self, statistics: Statistics) -> Statistics:
+        """Return the statistics with weighted mean and M2; M2 is scaled from the sum of weights to the number of rows."""
+        zeros = np.zeros(self.layout.columns)
         parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self.chunks]
         weight = sum(float(s.sum()) for _, s in parts)
-        mean = sum((_sum_weighted(X, s, nowhere, 1) for X, s in parts), nowhere) / weight
-        squares = sum((_sum_weighted(X, s, mean, 2) for X, s in parts), nowhere)
-        return found._replace(mean=mean, M2=squares * (self.layout.rows / weight))
+        mean = sum((_sum_weighted(X, s, zeros, 1) for X, s in parts), zeros) / weight
+        squares = sum((_sum_weighted(X, s, mean, 2) for X, s in parts), zeros)
+        return statistics._replace(mean=mean, M2=squares * (self.layout.rows / weight))
 
     def buffers(self) -> NoBuffer:
         """Return new memory for one chunk."""
@@ -110,7 +111,7 @@ class MemoryStore:
         """Do nothing: the rows are in memory."""
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
-        """Verify what was fetched and return it as rows."""
+        """Return a copy of the chunk."""
         return _copy_chunk(self.chunks[chunk])
 
     def expect(self, chunk: int) -> None:
@@ -120,7 +121,7 @@ class MemoryStore:
         """Do nothing: there are no pages to drop."""
 
     def _hash(self) -> str:
-        """The digest of the same chunks on disk."""
+        """Return the digest that the same chunks have on disk."""
         layout = self.layout
         kind = "dense" if layout.dense else "csr"
         entries = [entry_of(chunk, values_of(chunk)) for chunk in self.chunks]
@@ -128,17 +129,17 @@ class MemoryStore:
 
 
 def _sum_weighted(X: Rows, s: Float64, mean: Float64, power: int) -> Float64:
-    """sum_i s_i (x_ij - mean_j)^power of every column (d,); entries that CSR rows lack are 0."""
+    """Return sum_i s_i (x_ij - mean_j)^power for every column j (d,); s_i are weights, absent CSR entries are 0."""
     if isinstance(X, Dense):
         return np.asarray(s @ (X.values - mean) ** power)
-    columns, each = len(mean), np.repeat(s, np.diff(X.indptr))
-    there = np.bincount(X.indices, each, minlength=columns)
-    stored = np.bincount(X.indices, each * (X.data - mean[X.indices]) ** power, minlength=columns)
-    return stored + (s.sum() - there) * (-mean) ** power
+    columns, entry_weights = len(mean), np.repeat(s, np.diff(X.indptr))
+    stored_weight = np.bincount(X.indices, entry_weights, minlength=columns)
+    stored = np.bincount(X.indices, entry_weights * (X.data - mean[X.indices]) ** power, minlength=columns)
+    return stored + (s.sum() - stored_weight) * (-mean) ** power
 
 
-class _InMemory:
-    """A store in memory that was read from another."""
+class _CachedStore:
+    """Base class of stores that keep the rows of another store in memory."""
 
     def __init__(self, store: Store, layout: Layout) -> None:
         self._store, self.layout = store, layout
@@ -146,12 +147,12 @@ class _InMemory:
 
     @property
     def facts(self) -> JsonMapping:
-        """What is recorded of the store that is wrapped."""
+        """The recorded facts about the sources of the other store."""
         return self._store.facts
 
     @property
     def selection(self) -> tuple[int, ...] | None:
-        """Where the rows come from, although here they are one chunk."""
+        """The selection of the other store; it names the rows, even if they are one chunk here."""
         return self._store.selection
 
     def statistics(self) -> Statistics:
@@ -163,18 +164,18 @@ class _InMemory:
         return None
 
 
-class CachedChunks(_InMemory):
-    """A store whose chunks stay in memory once they are read; ``prepare`` is applied once to the rows of each."""
+class CachedChunks(_CachedStore):
+    """A store whose chunks stay in memory once they are read; ``prepare`` is applied once to the rows of each chunk."""
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
         super().__init__(store, store.layout)
         self._prepare = prepare
         self._chunks: list[Chunk | None] = [None] * len(store.layout.chunks)
         self._spare: list[Handle] = []
-        """Buffers that no thread is reading into."""
+        """Buffers that no thread uses."""
 
     def fetch(self, chunk: int, into: Handle) -> None:
-        """Read a chunk, the first time. Threads may read different chunks at once."""
+        """Read a chunk unless it is in memory. Threads may read different chunks at once."""
         if self._chunks[chunk] is not None:
             return
         try:
@@ -189,10 +190,10 @@ class CachedChunks(_InMemory):
             self._spare.clear()
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Return a chunk that was fetched."""
-        found = self._chunks[chunk]
-        assert found is not None
-        return found
+        """Return a chunk that was fetched; it is not copied."""
+        cached = self._chunks[chunk]
+        assert cached is not None
+        return cached
 
     def expect(self, chunk: int) -> None:
         """Hint that ``chunk`` is read next."""
@@ -204,37 +205,37 @@ class CachedChunks(_InMemory):
         self._store.forget(chunk)
 
 
-class Resident(_InMemory):
+class Resident(_CachedStore):
     """A store that is read into memory as one chunk; ``prepare`` is applied once to the rows of each chunk.
 
-    Its rows are visited in random order over all of the data, which solvers that move while they read profit from: one
-    that goes through one chunk after another lets each pull w its own way - the bias above all - and needs many more
-    passes than one that meets rows of all of them in turn.
+    Its rows are visited in an order that is random over all of the data. Online solvers, which update w row by row, profit
+    from it: if they visit chunk after chunk, each chunk pulls w, and above all the bias, toward its own optimum, and they
+    need many more passes.
     """
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
         nonzeros = None if store.layout.nonzeros is None else (sum(store.layout.nonzeros),)
         super().__init__(store, replace(store.layout, chunks=(store.layout.rows,), nonzeros=nonzeros))
         self._prepare = prepare
-        self._kept: Chunk | None = None
-        self._reading = Lock()
+        self._rows: Chunk | None = None
+        self._lock = Lock()
 
     def fetch(self, chunk: int, into: Handle) -> None:
-        """Read all rows, the first time. Of two threads that ask at once one reads, the other waits."""
-        with self._reading:
-            if self._kept is None:
-                self._kept = self._read_all()
+        """Read all rows unless they are in memory. If two threads call it at once, one reads and the other waits."""
+        with self._lock:
+            if self._rows is None:
+                self._rows = self._read_all()
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Verify what was fetched and return it as rows."""
-        assert self._kept is not None
-        return self._kept
+        """Return all rows; they are not copied."""
+        assert self._rows is not None
+        return self._rows
 
     def expect(self, chunk: int) -> None:
         """Do nothing: all rows are read at once."""
 
     def forget(self, chunk: int) -> None:
-        """Hint that ``chunk`` is not needed soon."""
+        """Hint that the files of the other store are not needed soon."""
         for number in range(len(self._store.layout.chunks)):
             self._store.forget(number)
 
@@ -248,13 +249,13 @@ class Resident(_InMemory):
 
 
 def _copy_chunk(chunk: Chunk, prepare: Callable[[Rows], Rows] = lambda X: X) -> Chunk:
-    """Return a copy of a chunk, its rows prepared."""
+    """Return a copy of a chunk, with ``prepare`` applied to its rows."""
     weight = None if chunk.weight is None else chunk.weight.copy()
     return Chunk(prepare(copy_rows(chunk.X)), chunk.codes.copy(), weight)
 
 
-class _SomeChunks:
-    """Some chunks of a store: chunk k is chunk ``chunks[k]`` of it."""
+class _ChunkSelection:
+    """Base class of selections of chunks: chunk k is chunk ``chunks[k]`` of the other store."""
 
     def __init__(self, store: Store, chunks: Sequence[int]) -> None:
         self._store, self._chunks = store, tuple(chunks)
@@ -262,7 +263,7 @@ class _SomeChunks:
 
     @property
     def facts(self) -> JsonMapping:
-        """What is recorded of the whole store."""
+        """The recorded facts about the sources of the whole store."""
         return self._store.facts
 
     def buffers(self) -> Handle:
@@ -287,10 +288,10 @@ class _SomeChunks:
         self._store.forget(self._chunks[chunk])
 
 
-class Section(_SomeChunks):
-    """Some chunks of a store as a store of their own: its chunk k is chunk ``chunks[k]`` of the other one.
+class Section(_ChunkSelection):
+    """Some chunks of another store as a store: chunk k is chunk ``chunks[k]`` of the other store.
 
-    ``counts``: rows of each class in these chunks, where that matters.
+    ``counts``: the rows of each class in these chunks; None keeps the counts of the whole store.
     """
 
     def __init__(self, store: Store, chunks: Sequence[int], counts: tuple[int, ...] | None = None) -> None:
@@ -302,7 +303,7 @@ class Section(_SomeChunks):
 
     @property
     def selection(self) -> tuple[int, ...]:
-        """The numbers of the chunks in the store that both are named after, also of a section of a section."""
+        """The numbers of the chunks in the store on disk, even if this is a section of a section."""
         inner = self._store.selection
         return self._chunks if inner is None else tuple(inner[chunk] for chunk in self._chunks)
 
@@ -311,15 +312,15 @@ class Section(_SomeChunks):
         return self._store.statistics()
 
 
-class SelectedRows(_SomeChunks):
-    """The rows of a store where ``chosen`` (n,) is true, in its order; chunks without such rows are never read.
+class SelectedRows(_ChunkSelection):
+    """The rows of another store where ``chosen`` (n,) is true, in its order; chunks without such rows are never read.
 
-    ``codes`` (n,): the class code of every row of the store. Of a chunk that is read in part, ``layout.nonzeros``
-    counts all entries: more than there are. Raises DataError E-EMPTY where nothing is chosen.
+    ``codes`` (n,): the class code of every row of the other store. ``layout.nonzeros`` counts all entries of a chunk, even
+    if only some of its rows are chosen, and so is an upper bound. Raises DataError E-EMPTY if no row is chosen.
     """
 
     selection = None
-    """None: the chunks are not as they are in the store."""
+    """None: the chunks differ from those of the other store."""
 
     def __init__(self, store: Store, chosen: NDArray[np.bool_], codes: Int32) -> None:
         layout = store.layout
@@ -337,7 +338,7 @@ class SelectedRows(_SomeChunks):
         self.digest = hashlib.sha256(store.digest.encode() + np.packbits(chosen).tobytes()).hexdigest()
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over the chosen rows, which are read for it. Raises DataError, StorageError."""
+        """Read the chosen rows and return their column statistics. Raises DataError, StorageError."""
         moments, buffers = Moments(), self.buffers()
         for chunk in range(len(self._chunks)):
             self.fetch(chunk, buffers)
@@ -345,29 +346,29 @@ class SelectedRows(_SomeChunks):
         return moments.result(self.layout.columns, not self.layout.dense)
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Verify what was fetched and return the chosen rows of it, copied where they are not all."""
-        found, chosen = self._store.check(self._chunks[chunk], into), self._parts[chunk]
+        """Verify the chunk and return its chosen rows; they are a copy unless all rows are chosen."""
+        whole, chosen = self._store.check(self._chunks[chunk], into), self._parts[chunk]
         if chosen.all():
-            return found
-        weight = None if found.weight is None else found.weight[chosen]
-        return Chunk(row_where(found.X, chosen), found.codes[chosen], weight)
+            return whole
+        weight = None if whole.weight is None else whole.weight[chosen]
+        return Chunk(row_where(whole.X, chosen), whole.codes[chosen], weight)
 
 
 CHUNK_BYTES = 4 << 20
-"""The size of a slice."""
+"""Bytes of a slice as float32."""
 
 
 class SlicedStore:
-    """Rows ``X[start:stop]`` with their class codes (n,): of a memory map, of h5py or Zarr, of scipy.sparse.
+    """An array object as a store, whose chunks are slices ``X[start:stop]``; ``codes``: the class code of each row (n,).
 
-    Nothing is copied but the slice that is looked at. Columns that float32 cannot hold are less an offset, as an ingest
-    has them. Raises DataError.
+    The array may be a memory map, of h5py, of Zarr or of scipy.sparse. Only one slice at a time is copied. An offset is
+    subtracted from columns that float32 cannot represent, as ingest does. Raises DataError.
     """
 
     name = "X"
-    """What messages call it."""
+    """The name of the array in messages."""
     selection = None
-    """None: all chunks, as they are."""
+    """None: the store is not a selection of another store's chunks."""
 
     def __init__(self, X: Any, codes: Int32, classes: tuple[str, ...]) -> None:
         self._X, self._codes, self._digest = X, codes, ""
@@ -387,13 +388,13 @@ class SlicedStore:
 
     @property
     def digest(self) -> str:
-        """The sha256 of all numbers and codes, found by reading them once."""
+        """The sha256 of all numbers and codes; the first use reads all rows."""
         if not self._digest:
-            found = hashlib.sha256(np.ascontiguousarray(self._codes).tobytes())
+            sha256 = hashlib.sha256(np.ascontiguousarray(self._codes).tobytes())
             for chunk in range(len(self._starts)):
                 for array in _arrays(self._rows(chunk)):
-                    found.update(np.ascontiguousarray(array).tobytes())
-            self._digest = found.hexdigest()
+                    sha256.update(np.ascontiguousarray(array).tobytes())
+            self._digest = sha256.hexdigest()
         return self._digest
 
     def statistics(self) -> Statistics:
@@ -408,26 +409,26 @@ class SlicedStore:
         return NoBuffer()
 
     def fetch(self, chunk: int, into: NoBuffer) -> None:
-        """Do nothing: slices are taken when they are looked at."""
+        """Do nothing: ``check`` reads the slice."""
 
     def check(self, chunk: int, into: NoBuffer) -> Chunk:
-        """Return a slice as rows, copied. Raises DataError for what float32 cannot hold."""
+        """Return a copy of a slice as rows. Raises DataError for numbers that float32 cannot represent."""
         start = self._starts[chunk]
         return Chunk(self._rows(chunk), self._codes[start : start + self.layout.chunks[chunk]].copy(), None)
 
     def expect(self, chunk: int) -> None:
-        """Do nothing: the array does its own reading."""
+        """Do nothing: it is unknown where the array is stored."""
 
     def forget(self, chunk: int) -> None:
-        """Do nothing: its pages are not ours."""
+        """Do nothing: it is unknown where the array is stored."""
 
     def _entries(self, chunk: int, sizes: tuple[int, ...]) -> int:
-        """The stored entries of a slice of sparse rows."""
+        """Return the number of stored entries of a slice of sparse rows."""
         start = self._starts[chunk]
         return int(self._X[start : start + sizes[chunk]].nnz) + len(self._offsets.columns) * sizes[chunk]
 
     def _rows(self, chunk: int) -> Rows:
-        """A copy of a slice, because a visit may change it."""
+        """Return a copy of a slice, because solvers may change the rows they visit."""
         start, count = self._starts[chunk], self.layout.chunks[chunk]
         part = self._X[start : start + count]
         if len(self._offsets.columns):
@@ -439,5 +440,5 @@ class SlicedStore:
 
 
 def _arrays(X: Rows) -> tuple[Array, ...]:
-    """The arrays of rows."""
+    """Return the arrays that hold the rows."""
     return (X.data, X.indices, X.indptr) if isinstance(X, CSR) else (X.values,)

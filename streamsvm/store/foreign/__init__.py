@@ -1,13 +1,12 @@
-"""Arrays other programs wrote, in HDF5 files and Zarr directories: read by their libraries, once they are found
-harmless.
+"""HDF5 files and Zarr directories of other programs; they are checked first and then read by h5py and zarr-python.
 
-They have no checksums of ours. What can be known is checked before anything is read: that every chunk is there, that
-nothing points to other files, that no filter plugin is needed, and how much memory a chunk needs.
+They lack the checksums that a streamsvm store has. Before rows are read, it is checked that every chunk exists, that
+nothing refers to other files, that no filter plugin is needed, and how much memory a chunk takes.
 
-    store       as a store, read in place
-    matrices    which arrays are features, labels and names; dense, CSR, CSC, AnnData
-    zarr_files  Zarr directories, checked
-    hdf5_files  HDF5 files, checked
+    store       such a file as a store, read in place
+    matrices    find features, labels and names of columns: dense, CSR, CSC, AnnData
+    zarr_files  open and check Zarr directories
+    hdf5_files  open and check HDF5 files
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ MANIFEST = "manifest.json"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS = 12
-"""HDF5 may begin after a user block of 512, 1024, ... bytes: the number of sizes that are tried, up to 1 MiB."""
+"""The number of sizes of user blocks that are tried, from 512 bytes to 1 MiB; HDF5 may begin after such a block."""
 NO_CHECKSUMS = "sources have no checksums of ours: damage to them since they were written cannot be noticed"
 
 
 def foreign_format(path: Path) -> str | None:
-    """Return 'zarr' or 'hdf5' for files that other programs wrote; None for our own stores and everything else."""
+    """Return 'zarr' or 'hdf5' for data of other programs; None for streamsvm's stores and all other paths. Raises
+    StorageError.
+    """
     if is_folder(path):
-        return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_ours(path) else None
+        return "zarr" if any((path / name).is_file() for name in ZARR_FILES) and not _is_own_store(path) else None
     if not is_file(path):
         return None
     try:
@@ -45,19 +46,19 @@ def foreign_format(path: Path) -> str | None:
 
 
 def _is_hdf5(file: BinaryIO) -> bool:
-    """Return whether a file is HDF5: it begins with the signature, perhaps after a user block, as MATLAB writes one."""
-    for at in (0, *(512 << k for k in range(USER_BLOCKS))):
-        file.seek(at)
-        found = file.read(len(HDF5_MAGIC))
-        if found == HDF5_MAGIC:
+    """Return whether a file has the signature of HDF5, at its start or after a user block, as MATLAB writes one."""
+    for offset in (0, *(512 << k for k in range(USER_BLOCKS))):
+        file.seek(offset)
+        signature = file.read(len(HDF5_MAGIC))
+        if signature == HDF5_MAGIC:
             return True
-        if len(found) < len(HDF5_MAGIC):
+        if len(signature) < len(HDF5_MAGIC):
             break
     return False
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a folder is a store of ours, perhaps unfinished."""
+def _is_own_store(path: Path) -> bool:
+    """Return whether a folder is a store that streamsvm has written, finished or not."""
     if (path / MANIFEST).exists():
         return True
     from streamsvm.store.foreign.zarr_files import read_attributes
@@ -68,16 +69,17 @@ def _is_ours(path: Path) -> bool:
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
     """Open the arrays of features and labels that ``keys`` names.
 
-    ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError, MissingError, UsageError.
+    ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError and MissingError for faults of the files, UsageError if
+    the required labels are missing.
     """
     from streamsvm.store.foreign.hdf5_files import open_hdf5_file
     from streamsvm.store.foreign.zarr_files import open_zarr_directory
 
-    found = (open_zarr_directory if kind == "zarr" else open_hdf5_file)(path, keys)
-    if found.labels is None and keys.labels_needed:
+    foreign = (open_zarr_directory if kind == "zarr" else open_hdf5_file)(path, keys)
+    if foreign.labels is None and keys.labels_needed:
         hint = "name the array of labels: --labels-key"
         raise UsageError(f"{path} has no array {keys.labels!r}", hint=hint)
-    if found.labels is not None and found.labels.shape != (found.features.rows,):
-        text = f"{keys.features!r} of {path} has {found.features.rows} rows, {keys.labels!r} the shape "
-        raise DataError(f"{text}{found.labels.shape}", code="E-ROWS", hint="one label a row")
-    return found
+    if foreign.labels is not None and foreign.labels.shape != (foreign.features.rows,):
+        message = f"{keys.features!r} of {path} has {foreign.features.rows} rows, {keys.labels!r} the shape "
+        raise DataError(f"{message}{foreign.labels.shape}", code="E-ROWS", hint="one label a row")
+    return foreign

@@ -1,4 +1,4 @@
-"""HDF5 files of other programs, as ``ForeignFile``: read by h5py, their datasets checked first (``store.hdf5_checks``)."""
+"""HDF5 files of other programs as ``ForeignFile``: h5py reads them after ``store.hdf5_checks`` has checked their datasets."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ class H5Array:
         self._dataset = require_plain(dataset, path)
         self._path = path
         self.name = f"{path}:{dataset.name.lstrip('/')}"
-        self._turned = "MATLAB_class" in dataset.attrs and len(dataset.shape) == 2  # it writes columns first
-        self.shape: tuple[int, ...] = dataset.shape[::-1] if self._turned else dataset.shape
+        self._transposed = "MATLAB_class" in dataset.attrs and len(dataset.shape) == 2  # MATLAB stores columns first
+        self.shape: tuple[int, ...] = dataset.shape[::-1] if self._transposed else dataset.shape
         check_rows(self.name, self.shape)
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype: DType = dataset.dtype
         self.sliced = not is_filtered(dataset)
-        chunk = dataset.chunks[::-1] if dataset.chunks and self._turned else dataset.chunks
+        chunk = dataset.chunks[::-1] if dataset.chunks and self._transposed else dataset.chunks
         self.chunk: tuple[int, ...] = chunk or (max(1, self.shape[0]), *self.shape[1:])
         if dataset.chunks:
             chunks_of(dataset, path, allow_fill=allow_fill)
-        elif not allow_fill and dataset.size and dataset.id.get_offset() is None and not _compact(dataset):
-            found = f"'{dataset.name}' of {path} was never written: it would read as fill values"
-            raise DataError(found, code="E-CHUNKS", hint="write it again; if it is meant to be, pass --allow-fill")
+        elif not allow_fill and dataset.size and dataset.id.get_offset() is None and not _is_compact(dataset):
+            message = f"'{dataset.name}' of {path} was never written: it would read as fill values"
+            hint = "write it again; if it is meant to be fill values, pass --allow-fill"
+            raise DataError(message, code="E-CHUNKS", hint=hint)
 
     def read(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) in the dataset's own type; text as str. Raises DataError E-HDF5, StorageError."""
         try:
             if self._text:
                 return self._dataset.asstr()[start:stop].astype(np.str_)
-            if self._turned:
+            if self._transposed:
                 return np.ascontiguousarray(self._dataset[:, start:stop].T)
             return self._dataset[start:stop]
         except (OSError, RuntimeError) as error:
@@ -58,7 +59,8 @@ class H5Array:
             raise read_error(error, text, "E-HDF5", "get the file again") from error
 
 
-def _compact(dataset: H5Object) -> bool:
+def _is_compact(dataset: H5Object) -> bool:
+    """Return whether the data are stored in the header of the dataset."""
     import h5py
 
     return bool(dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT)
@@ -72,11 +74,11 @@ class H5File:
         self.name = str(path)
 
     def kind(self, key: str) -> str | None:
-        """Return 'array', 'group' or None. Raises SecurityError for what lies in another file."""
+        """Return 'array' or 'group'; None if there is no member ``key``. Raises SecurityError for one in another file."""
         import h5py
 
-        found = find(self._file, key, self._path, soft_links=True)
-        return None if found is None else "array" if isinstance(found, h5py.Dataset) else "group"
+        node = find(self._file, key, self._path, soft_links=True)
+        return None if node is None else "array" if isinstance(node, h5py.Dataset) else "group"
 
     def attributes(self, key: str) -> ByName:
         """Return the attributes of a member."""
@@ -86,20 +88,20 @@ class H5File:
         """Open a dataset. Raises DataError, SecurityError."""
         import h5py
 
-        found = member(self._file, key, self._path, soft_links=True)
-        if not isinstance(found, h5py.Dataset):
+        dataset = member(self._file, key, self._path, soft_links=True)
+        if not isinstance(dataset, h5py.Dataset):
             raise DataError(
                 f"{quote(key)} of {self._path} is a group, not an array", code="E-LAYOUT", hint="name an array"
             )
-        return H5Array(found, self._path, allow_fill=self._allow_fill or may_lack_chunks)
+        return H5Array(dataset, self._path, allow_fill=self._allow_fill or may_lack_chunks)
 
     def members(self, key: str) -> list[str]:
-        """Return the names in a group."""
+        """Return the names of the members of a group."""
         return list(member(self._file, key, self._path, soft_links=True) if key else self._file)
 
 
 def open_hdf5_file(path: Path, keys: Keys) -> Foreign:
-    """Open the arrays of a file that ``keys`` names. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
+    """Open the arrays in a file that ``keys`` names. Raises DataError E-HDF5, E-SCHEMA, E-CHUNKS, SecurityError."""
     with ExitStack() as stack:
         file = H5File(stack.enter_context(open_h5(path)), path, allow_fill=keys.allow_fill)
         labels = None if keys.labels is None else labels_of(file, keys.labels)

@@ -1,4 +1,4 @@
-"""A foreign array as a store: it is read in place, in chunks of whole rows, and not copied into a store of ours."""
+"""A foreign array as a store: it is read in place, in chunks of whole rows, without being ingested."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
 from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
-from streamsvm.store.reader import ShownStore
+from streamsvm.store.reader import DisplayedStore
 from streamsvm.store.sources.hdf5_zarr import check_chunk
 from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, list_first, name_of, offsets_from
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20
-"""Labels that are read at a time."""
+"""The number of labels that are read at a time."""
 EXACT_BLOCKS = 5
-"""Copies of a chunk in memory while it is read in float64, less its offsets."""
+"""Memory, in multiples of a float32 chunk, for reading a chunk in float64 and subtracting its offsets."""
 COLUMNS_SHOWN = 5
 """The most columns that a notice names."""
 
 
 @dataclass(slots=True)
 class ForeignBuffer:
-    """The rows of a chunk; the library that reads them allocates the memory."""
+    """The rows of one chunk; their memory is allocated by the library that reads them."""
 
     nbytes: int
-    """Bytes of a chunk while it is read, for the plan of memory."""
+    """The bytes that reading a chunk takes, for the memory plan."""
     X: Rows | None = None
     """The rows that were fetched last."""
 
 
-class ForeignStore(ShownStore):
-    """A foreign array as a store; see ``types.StoredFiles``.
+class ForeignStore(DisplayedStore):
+    """A foreign array as a store; a ``types.StoredFiles``.
 
-    Labels are read once and stay in memory, a byte a row up to 256 classes; features are read in every pass.
+    Labels are read once and stay in memory, one byte per row for up to 256 classes; features are read in every pass.
     """
 
     def __init__(self, path: Path, keys: Keys, memory: int | None = None) -> None:
@@ -67,11 +67,11 @@ class ForeignStore(ShownStore):
         self._codes, census = read_codes(labels)
         self._features, self._step = features, features.step
         self._offsets = find_offsets(self._first_rows) or offsets_from(None)
-        chunks, nonzeros = self._sizes()
+        chunks, nonzeros = self._chunk_sizes()
         self.layout = Layout(features.columns, chunks, nonzeros, census.table(), tuple(census.counts))
         self._crcs: list[int] = []
-        named = {"features_key": keys.features, "labels_key": keys.labels}
-        encoding = {"format": kind, "options": named, "columns": features.columns}
+        options = {"features_key": keys.features, "labels_key": keys.labels}
+        encoding = {"format": kind, "options": options, "columns": features.columns}
         names = self.foreign.names
         if names is not None:
             encoding["names"] = list(names)
@@ -94,22 +94,22 @@ class ForeignStore(ShownStore):
     @property
     def census(self) -> list[list[int]]:
         """Rows of each class in each chunk."""
-        cuts = np.split(self._codes, np.cumsum(self.layout.chunks)[:-1])
-        return [np.bincount(codes, minlength=1).tolist() for codes in cuts]
+        chunk_codes = np.split(self._codes, np.cumsum(self.layout.chunks)[:-1])
+        return [np.bincount(codes, minlength=1).tolist() for codes in chunk_codes]
 
     @property
     def selection(self) -> None:
-        """None: all chunks, as they are."""
+        """None: the store is not a selection of another store's chunks."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Empty: nobody knows which program wrote it."""
+        """Empty: the program that wrote the array is unknown."""
         return {}
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the content; it takes a pass, the same one as the statistics, because other programs leave no
-        checksums. From then on the chunks must be these.
+        """The sha256 of the content. Its first use reads all rows, in one pass that also computes the statistics and the
+        checksums of the chunks; from then on ``check`` compares the chunks with these checksums.
         """
         moments = self._moments
         facts = f"{self.layout.columns} {self.layout.classes} {self.layout.chunks} {moments.rows} {self._crcs}"
@@ -129,24 +129,26 @@ class ForeignStore(ShownStore):
         return moments
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over all rows; see ``types.Store.statistics``."""
+        """Return the column statistics over all rows; the first call reads them. Raises DataError, StorageError."""
         return self._moments.result(self.layout.columns, not self.layout.dense)
 
     def faults(self) -> Iterator[DataError]:
-        """Yield nothing: nothing but the chunks can be checked."""
+        """Yield nothing: only the chunks can be checked."""
         return iter(())
 
     def buffers(self) -> ForeignBuffer:
-        """Return new memory for one chunk; see ``types.Store.buffers``."""
+        """Return a new buffer for one chunk."""
         exact = EXACT_BLOCKS * self.layout.block_bytes if len(self._offsets.columns) else 0
         return ForeignBuffer(self.layout.block_bytes + self._features.chunk_bytes + exact)
 
     def fetch(self, chunk: int, into: ForeignBuffer) -> None:
-        """Read the bytes of ``chunk`` into ``into``; see ``types.Store.fetch``."""
+        """Read the rows of ``chunk`` into ``into``. Raises DataError, StorageError."""
         into.X = self._read(chunk)
 
     def check(self, chunk: int, into: ForeignBuffer) -> Chunk:
-        """Verify what was fetched and return it as rows; see ``types.Store.check``."""
+        """Return the fetched rows and their labels. Raises DataError E-CHANGED if the rows differ from those that
+        ``digest`` or ``statistics`` read.
+        """
         assert into.X is not None
         start = chunk * self._step
         if self._crcs and _crc(into.X) != self._crcs[chunk]:
@@ -156,10 +158,10 @@ class ForeignStore(ShownStore):
         return Chunk(_writable(into.X), self._codes[start : start + row_count(into.X)].astype(np.int32), None)
 
     def expect(self, chunk: int) -> None:
-        """Do nothing: the libraries read ahead as they see fit."""
+        """Do nothing: read-ahead is left to the library."""
 
     def forget(self, chunk: int) -> None:
-        """Do nothing: the libraries do not say where a chunk lies."""
+        """Do nothing: the library does not tell the place of a chunk on disk."""
 
     def _read(self, chunk: int) -> Rows:
         start, exact = chunk * self._step, bool(len(self._offsets.columns))
@@ -167,36 +169,36 @@ class ForeignStore(ShownStore):
         return self._offsets.apply(X)
 
     def _first_rows(self, exact: bool) -> Rows | None:
-        """The rows that decide the offsets, the same as in an ingest; None where they cannot be read."""
+        """Return the rows from which the offsets are computed, the same as in ingest; None if they cannot be read."""
         rows = self._features.rows
         starts = range(0, rows, self._step)
         return collect_first_rows(self._features.read(k, min(k + self._step, rows), exact=exact) for k in starts)
 
-    def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Rows and, of CSR, entries of each chunk."""
+    def _chunk_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return the rows of each chunk and, for CSR, its entries."""
         starts = [*range(0, self._features.rows, self._step), self._features.rows]
         rows, entries = np.diff(starts), self._features.entries()
-        more = len(self._offsets.columns)  # each row has an entry in these then
+        offset_columns = len(self._offsets.columns)  # with an offset, every row has an entry in these columns
         return tuple(rows.tolist()), entries and tuple(
-            e + more * n for e, n in zip(entries, rows.tolist(), strict=True)
+            e + offset_columns * n for e, n in zip(entries, rows.tolist(), strict=True)
         )
 
 
 def read_codes(labels: RowArray) -> tuple[Array, Census]:
-    """Return the class codes of all rows, in as few bytes as they fit, and their coder. Raises DataError E-LABEL."""
+    """Return the class codes of all rows, (n,) uint8 or int32, and their coder. Raises DataError E-LABEL."""
     census, rows = Census(), labels.shape[0]
-    found: Array = np.empty(rows, np.uint8)
+    all_codes: Array = np.empty(rows, np.uint8)
     for start in range(0, rows, LABEL_ROWS):
         stop = min(start + LABEL_ROWS, rows)
         codes = census.codes(as_labels(labels.read(start, stop), labels.name))
-        if len(census.classes) - 1 > np.iinfo(found.dtype).max:
-            found = found.astype(np.int32)
-        found[start:stop] = codes
-    return found, census
+        if len(census.classes) - 1 > np.iinfo(all_codes.dtype).max:
+            all_codes = all_codes.astype(np.int32)
+        all_codes[start:stop] = codes
+    return all_codes, census
 
 
 def _crc(X: Rows) -> int:
-    """crc32c of the numbers of some rows, whatever they were stored as."""
+    """Return the crc32c of the decoded numbers of some rows."""
     arrays = (X.values,) if isinstance(X, Dense) else (X.data, X.indices, X.indptr)
     crc = 0
     for array in arrays:
@@ -205,11 +207,11 @@ def _crc(X: Rows) -> int:
 
 
 def _writable(X: Rows) -> Rows:
-    """Return rows that a visit may change."""
+    """Return rows that solvers may change; arrays that are read-only are copied."""
     if isinstance(X, Dense):
-        return Dense(_own(X.values))
-    return CSR(_own(X.data), _own(X.indices), _own(X.indptr))
+        return Dense(_writable_array(X.values))
+    return CSR(_writable_array(X.data), _writable_array(X.indices), _writable_array(X.indptr))
 
 
-def _own(values: Any) -> Any:
+def _writable_array(values: Any) -> Any:
     return np.ascontiguousarray(values) if values.flags.writeable else values.copy()

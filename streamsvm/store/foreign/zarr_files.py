@@ -1,7 +1,7 @@
-"""Zarr directories of other programs, as ``ForeignFile``: their arrays are checked before they are read.
+"""Zarr directories of other programs as ``ForeignFile``: zarr-python reads their arrays after this module has checked them.
 
-The metadata are read here: codecs are of a closed list, every chunk is accounted for, and its size is known before
-memory is taken for it.
+The metadata are parsed here: only the codecs of a fixed list are accepted, every chunk must exist, and the unpacked size
+of a chunk is compared with the metadata before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ LARGEST_METADATA = 16 << 20
 MOST_CHUNKS = 10**7
 CODECS = {"bytes", "transpose", "blosc", "zstd", "gzip", "crc32c", "sharding_indexed", "vlen-utf8"}
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "shuffle", "vlen-utf8"}
-"""The codecs of Zarr v2 that are read. Neither list has one that makes objects or runs code ('pickle')."""
+"""The codecs of Zarr v2 that are accepted. Neither list has one that creates objects or runs code, as 'pickle' does."""
 FIXED_TEXT = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1)}
-"""Types of text of one length: the letter numpy has for them, and the bytes of a character."""
+"""Numpy's kind and the bytes per character, by Zarr's name of a type of text with a fixed length."""
 HINT = "write the array again"
-HINT_FILL = "copy what is missing; if it is meant to be, pass --allow-fill"
+HINT_FILL = "copy the missing chunks; if they are meant to be fill values, pass --allow-fill"
 LARGEST_TEXT = 1024
-"""Bytes of an item of text of any length, on the average of a chunk."""
+"""The most bytes of a text of variable length, as the mean over a chunk."""
 ABSENT = 2**64 - 1
+"""The offset by which the index of a shard marks an inner chunk as never written."""
 
 
 class ArrayMeta(NamedTuple):
-    """What there is to know of an array before it is read."""
+    """The metadata of an array."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
-    """The shape of what is one file."""
+    """The shape of the part of the array that one file holds."""
     dtype: DType
     prefix: str
-    """What the names of chunk files begin with."""
+    """The start of the names of chunk files."""
     separator: str
-    """What stands between the numbers of a chunk's name: '.' or '/'."""
+    """The separator between the numbers in the name of a chunk file: '.' or '/'."""
     codec: str
-    """The name of the codec that compresses; empty where none does."""
+    """The name of the compressor, 'blosc' or 'zstd'; empty for any other."""
     inner: tuple[int, ...] | None = None
-    """The shape of the chunks within a shard; None where a file is one chunk."""
+    """The shape of the inner chunks of a shard; None if the array is not sharded."""
 
     @property
     def chunks(self) -> int:
@@ -67,35 +68,37 @@ class ArrayMeta(NamedTuple):
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one chunk once it is unpacked."""
+        """Bytes of an unpacked chunk."""
         return math.prod(self.chunk) * self.dtype.itemsize
 
     def key(self, index: tuple[int, ...]) -> str:
-        """Return the name of a chunk's file; it is made of numbers and never taken from a file."""
+        """Return the file name of a chunk, which follows from its place in the grid and is never read from a file."""
         return self.prefix + self.separator.join(map(str, index))
 
 
 def read_node_type(directory: Path) -> str | None:
-    """Return 'array' or 'group', or None where there is neither."""
+    """Return 'array' or 'group'; None if the directory is neither."""
     if (directory / "zarr.json").is_file():
-        found: str | None = _read(directory / "zarr.json").get("node_type")
-        return found
+        node_type: str | None = _read(directory / "zarr.json").get("node_type")
+        return node_type
     return next((kind for kind in ("array", "group") if (directory / f".z{kind}").is_file()), None)
 
 
 def read_attributes(directory: Path) -> JsonObject:
     """Return the attributes of a group or array. Raises DataError E-META."""
     if (directory / "zarr.json").is_file():
-        found = _read(directory / "zarr.json").get("attributes", {})
-        if not isinstance(found, dict):
+        attributes = _read(directory / "zarr.json").get("attributes", {})
+        if not isinstance(attributes, dict):
             raise DataError(f"the attributes of {directory} are no table", code="E-META", hint=HINT)
-        return found
+        return attributes
     path = directory / ".zattrs"
     return _read(path) if path.is_file() else {}
 
 
 def read_array_meta(directory: Path) -> ArrayMeta:
-    """Read the metadata of an array and refuse what must not be read. Raises DataError E-META, SecurityError."""
+    """Read and check the metadata of an array. Raises DataError E-META, and SecurityError for symbolic links and codecs
+    that are not accepted.
+    """
     if directory.is_symlink():
         raise SecurityError(f"{directory} is a symbolic link", hint="name the directory itself")
     v3 = directory / "zarr.json"
@@ -110,7 +113,7 @@ def read_array_meta(directory: Path) -> ArrayMeta:
 
 
 def _check_meta(meta: ArrayMeta) -> ArrayMeta:
-    """The same, if there can be such an array. Raises ValueError."""
+    """Return the metadata unchanged. Raises ValueError if its fields contradict each other or exceed a limit."""
     if len(meta.chunk) != len(meta.shape) or (meta.inner is not None and len(meta.inner) != len(meta.shape)):
         raise ValueError(f"chunks of {meta.chunk} in an array of {meta.shape}")
     if meta.separator not in (".", "/"):
@@ -153,8 +156,8 @@ def _v2(node: JsonObject, path: Path) -> ArrayMeta:
 
 def _check_codecs(names: list[str], known: set[str], path: Path) -> None:
     if unknown := [name for name in names if name not in known]:
-        found = f"{path} asks for the codec {quote(unknown[0], 40)}"
-        raise SecurityError(found, hint=f"codecs that are accepted: {', '.join(sorted(known))}")
+        message = f"{path} asks for the codec {quote(unknown[0], 40)}"
+        raise SecurityError(message, hint=f"codecs that are accepted: {', '.join(sorted(known))}")
 
 
 def _codec(names: list[str]) -> str:
@@ -188,25 +191,27 @@ def _read(path: Path) -> JsonObject:
 
 
 def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
-    """Raise DataError E-CHUNKS when a chunk is missing and E-CRC when one is empty; SecurityError for one elsewhere."""
+    """Raise DataError E-CHUNKS if a chunk is missing, E-CRC if one is empty; SecurityError if one is a symbolic link."""
     missing, total = [], 0
     for index in _grid(meta, 0, meta.shape[0] if meta.shape else 0):
         path = directory / meta.key(index)
         total += 1
         if path.is_symlink():
             raise SecurityError(f"{path} is a symbolic link", hint="copy the array with its chunks")
-        if not path.is_file() or (meta.inner and _holes(path, meta, index)):
+        if not path.is_file() or (meta.inner and _lacks_inner_chunks(path, meta, index)):
             missing.append(path)
         elif path.stat().st_size == 0:
             raise DataError(f"{path} is empty", code="E-CRC", hint="copy the array again")
     if missing and not allow_fill:
-        found = f"{len(missing)} of {total} chunks of {directory} are missing, the first is {missing[0].name}"
-        raise DataError(f"{found}: they would read as fill values", code="E-CHUNKS", hint=HINT_FILL)
+        message = f"{len(missing)} of {total} chunks of {directory} are missing, the first is {missing[0].name}"
+        raise DataError(f"{message}: they would read as fill values", code="E-CHUNKS", hint=HINT_FILL)
 
 
-def _holes(shard: Path, meta: ArrayMeta, place: tuple[int, ...]) -> bool:
-    """Whether the shard at a ``place`` of the grid lacks an inner chunk that has a part of the array: its index, at its
-    end, is of offsets and lengths, then a crc32c. Inner chunks outside the array are never written.
+def _lacks_inner_chunks(shard: Path, meta: ArrayMeta, place: tuple[int, ...]) -> bool:
+    """Return whether the shard at ``place`` of the grid lacks an inner chunk that overlaps the array.
+
+    The shard ends with its index, an offset and a length per inner chunk, and the crc32c of the index. Inner chunks
+    outside the array are never written.
     """
     assert meta.inner is not None
     grid = tuple(-(-c // i) for c, i in zip(meta.chunk, meta.inner, strict=True))
@@ -222,15 +227,17 @@ def _holes(shard: Path, meta: ArrayMeta, place: tuple[int, ...]) -> bool:
 
 
 def _grid(meta: ArrayMeta, start: int, stop: int) -> Iterator[tuple[int, ...]]:
-    """The chunks that rows [start, stop) lie in."""
+    """Yield the places in the grid of the chunks that contain rows [start, stop)."""
     rows = range(start // meta.chunk[0], -(-stop // meta.chunk[0]))
     others = (range(-(-n // c)) for n, c in zip(meta.shape[1:], meta.chunk[1:], strict=True))
     sides = (rows, *others)
-    return product(*sides) if all(sides) else iter(())  # where there is no column there may be 2^63 rows
+    return product(*sides) if all(sides) else iter(())  # an array without columns may claim 2^63 rows
 
 
 def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None:
-    """Raise DataError E-LIMIT when a chunk would unpack to more bytes than a chunk has, going by its own header."""
+    """Raise DataError E-LIMIT if a chunk of rows [start, stop) unpacks, by its own header, to another size than the
+    metadata give.
+    """
     if meta.codec not in ("blosc", "zstd") or meta.inner:
         return
     for index in _grid(meta, start, stop):
@@ -238,16 +245,17 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
         if not path.is_file():
             continue
         with open(path, "rb") as file:
-            found = _measure_unpacked(file.read(32), meta.codec)
-        if found is None:
+            size = _unpacked_size(file.read(32), meta.codec)
+        if size is None:
             continue
-        of_text = meta.dtype.itemsize == 0 and 0 <= found <= LARGEST_TEXT * math.prod(meta.chunk)
-        if found != meta.chunk_bytes and not of_text:
-            text = f"{path} unpacks to {found} bytes, expected {meta.chunk_bytes or 'text'}"
-            raise DataError(text, code="E-LIMIT", hint="get the array again")
+        is_text = meta.dtype.itemsize == 0 and 0 <= size <= LARGEST_TEXT * math.prod(meta.chunk)
+        if size != meta.chunk_bytes and not is_text:
+            message = f"{path} unpacks to {size} bytes, expected {meta.chunk_bytes or 'text'}"
+            raise DataError(message, code="E-LIMIT", hint="get the array again")
 
 
-def _measure_unpacked(head: bytes, codec: str) -> int | None:
+def _unpacked_size(head: bytes, codec: str) -> int | None:
+    """Return the unpacked bytes by the head of a compressed chunk: None if it does not say, -1 if it is damaged."""
     if codec == "blosc":
         return int.from_bytes(head[4:8], "little") if len(head) >= 16 else -1
     import zstandard
@@ -281,33 +289,33 @@ class ZArray:
         try:
             values = np.asarray(self._array[start:stop])
             return np.array(values.tolist(), np.str_) if self.dtype.kind == "U" else values
-        except Exception as error:  # whatever codecs say of damaged data
+        except Exception as error:  # codecs raise errors of any class for damaged data
             text = f"{self.name} cannot be read in rows {start + 1}-{stop}"
             raise read_error(error, text, "E-CRC", "get the array again") from error
 
 
 def _open_array(directory: Path, name: str) -> Any:
-    """The array. Raises DataError E-META for metadata that zarr-python does not take."""
+    """Open an array with zarr-python. Raises DataError E-META for metadata that it does not accept."""
     import zarr
 
     zarr.config.set({"async.concurrency": 1, "threading.max_workers": 1})
     try:
-        with warnings.catch_warnings():  # of types that another version of zarr-python may not read
+        with warnings.catch_warnings():  # it warns of types that other versions of zarr-python may not read
             warnings.simplefilter("ignore")
             return zarr.open_array(directory, mode="r")
-    except Exception as error:  # whatever it says of metadata
+    except Exception as error:  # it raises errors of any class for invalid metadata
         raise read_error(error, f"the metadata of {name} cannot be read", "E-META", "write the array again") from error
 
 
 class ZDirectory:
-    """A Zarr directory, as a ``ForeignFile``; one that is an array itself has it at the key ''."""
+    """A Zarr directory as a ``ForeignFile``; if the directory is itself an array, its key is ''."""
 
     def __init__(self, path: Path, *, allow_fill: bool) -> None:
         self._path, self._allow_fill = path, allow_fill
         self.name = str(path)
 
     def kind(self, key: str) -> str | None:
-        """Return 'array', 'group' or None."""
+        """Return 'array' or 'group'; None if there is no member ``key``."""
         return read_node_type(self._path / key.strip("/"))
 
     def attributes(self, key: str) -> ByName:
@@ -319,13 +327,13 @@ class ZDirectory:
         return ZArray(self._path, key.strip("/"), allow_fill=self._allow_fill or may_lack_chunks)
 
     def members(self, key: str) -> list[str]:
-        """Return the names in a group."""
+        """Return the names of the members of a group."""
         return sorted(place.name for place in (self._path / key.strip("/")).iterdir() if place.is_dir())
 
 
 def open_zarr_directory(path: Path, keys: Keys) -> Foreign:
-    """Open the arrays of a directory that ``keys`` names; a directory that is an array itself is the features. Raises
-    DataError, SecurityError.
+    """Open the arrays in a directory that ``keys`` names. If the directory is itself an array, it holds the features and
+    there are no labels. Raises DataError, SecurityError.
     """
     file = ZDirectory(path, allow_fill=keys.allow_fill)
     if file.kind("") == "array":
