@@ -251,8 +251,8 @@ def _approach_optimum(problem: Problem, rows: GatheredRows, deadline: float) -> 
 
 def _start_variables(problem: Problem, rows: GatheredRows, known: AllRows) -> Float64:
     """Return feasible dual variables (n,) to begin with."""
-    if known.interior is not None:
-        return _snap_interior(known.interior, _terms(problem, rows))
+    if known.interior_point is not None:
+        return _snap_interior(known.interior_point, _terms(problem, rows))
     if problem.loss.numeric() and known.slopes is not None:
         return _snap_to_bounds(problem, rows, known.slopes)
     return _dual_variables_at(problem, rows, known.best)

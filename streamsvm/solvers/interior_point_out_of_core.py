@@ -172,10 +172,12 @@ class ReducedProblem:
         wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
         bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
         outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
-        rows = AllRows(problem, sample_of(near), known.w, known.w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+        rows = AllRows(
+            problem, sample_of(near), known.w, known.w, outer=outer, target_gap=wanted, decrease_share=DECREASE_SHARE
+        )
         rows.advance_until_solved(deadline, ROUNDS)
-        if rows.interior is not None:
-            a = rows.interior.a
+        if rows.interior_point is not None:
+            a = rows.interior_point.a
             gain_of_near -= float(
                 sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0)
             )
@@ -220,11 +222,13 @@ class NumberProblem:
         wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal / unit**2
         outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
         sided = self._build_side_problem(unit)
-        rows = AllRows(sided, self._sample(near, unit), w, w, outer=outer, wanted=wanted, share=DECREASE_SHARE)
+        rows = AllRows(
+            sided, self._sample(near, unit), w, w, outer=outer, target_gap=wanted, decrease_share=DECREASE_SHARE
+        )
         rows.advance_until_solved(deadline, ROUNDS)
-        if rows.interior is None:
+        if rows.interior_point is None:
             return ReducedSolution(unit * rows.best, known.dual, rows.steps, None)
-        above, below = np.split(unit * rows.interior.a, 2)
+        above, below = np.split(unit * rows.interior_point.a, 2)
         a = above - below
         u = u + operators.adjoint(near.X, a, problem.columns)
         value = known.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
@@ -301,9 +305,9 @@ class OffsetProblem:
         outer = _outer_terms(objective, c * u, c * bend, c * known.w)
         scaled = replace(problem, C=c)
         rows = _iterate(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
-        if rows.interior is None:
+        if rows.interior_point is None:
             return ReducedSolution(rows.best / c, known.dual, rows.steps, None)
-        a = _make_feasible(rows.interior.a / c, s, objective.mass + float(OFFSET * -u[-1]))
+        a = _make_feasible(rows.interior_point.a / c, s, objective.mass + float(OFFSET * -u[-1]))
         v = u + operators.adjoint(near.X, a, problem.columns)
         return ReducedSolution(rows.best / c, objective.dual(0.0, v), rows.steps, None)
 
@@ -337,14 +341,14 @@ def _outer_terms(objective: OffsetObjective, u: Float64, bend: Float64, w: Float
 def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
     """Advance until the gap is small beside P, which is known only on the way. Changes ``rows`` and returns it."""
     unit = 0.5 / objective.rows.usual
-    rows.wanted = FIRST_SHARE * unit
+    rows.target_gap = FIRST_SHARE * unit
     for _ in range(ROUNDS):
         rows.advance(deadline)
         least = max(OFFSET_TOLERANCE_SHARE * rows.problem.tolerance * abs(rows.primal), OFFSET_LEAST_SHARE * unit)
-        if rows.solved and rows.wanted <= least:
+        if rows.solved and rows.target_gap <= least:
             break
         if rows.solved:  # else ``advance`` returned to have the deadline checked
-            rows.wanted = max(SMALLER * rows.wanted, least)
+            rows.target_gap = max(SMALLER * rows.target_gap, least)
     return rows
 
 

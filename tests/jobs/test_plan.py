@@ -25,7 +25,7 @@ from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import check_cost, resolve_costs
 from streamsvm.rows import Dense
 from streamsvm.schedule.budget import MIB
-from streamsvm.solvers.newton.priority_sampling import least_rows, sample_rows
+from streamsvm.solvers.newton.priority_sampling import min_useful_rows, sample_rows
 from streamsvm.store.views import MemoryStore
 from tests.axes import each_value
 
@@ -64,7 +64,7 @@ def test_plan_shrinks_the_sample_of_newton_to_the_memory_limit(solver: str) -> N
         assert f"memory is short: sample {rows(plan)}" in plan.why
         sizes.append(rows(plan))
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > sizes[-1] >= least_rows(ample.problems[0])
+    assert sizes[0] > sizes[-1] >= min_useful_rows(ample.problems[0])
 
 
 def test_plan_takes_dcd_or_refuses_where_newton_does_not_fit() -> None:
@@ -73,7 +73,7 @@ def test_plan_takes_dcd_or_refuses_where_newton_does_not_fit() -> None:
     assert planned(bare + 4 * MIB).solver_name == "dcd"
     refused = planned(bare + 4 * MIB, solver="newton")
     assert refused.memory.total > refused.memory.limit
-    assert rows(refused) < 2 * least_rows(refused.problems[0])
+    assert rows(refused) < 2 * min_useful_rows(refused.problems[0])
 
 
 def test_plan_of_a_resumed_run_keeps_its_sample() -> None:

@@ -72,7 +72,7 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
         SGD | {"solver": "sgd_qn", "options": {"sample": 20, "t0": 9.0}},
         "--set solver.sample, because t0 is given",
     ),
-    "narrowing": ({"options": {"narrowing": 0.3}}, "--set solver.narrowing, because the loss has no corner"),
+    "narrowing": ({"options": {"narrowing": 0.3}}, "--set solver.narrowing, because the loss has no kink"),
     "sample of the elastic net": (
         {"l1": 1.0, "options": {"sample": 50}},
         "--set solver.sample, because the elastic net is solved on all rows",

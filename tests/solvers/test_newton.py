@@ -182,11 +182,11 @@ PIECES = [[(0, N)], [(150, 200), (0, 80), (80, 150)], [(k, k + 20) for k in rang
 
 
 @each_value(("pieces", PIECES), ("limit", [1, 30, 170, 500]), ("spare", [1.0, 2.0]))
-def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, spare: float) -> None:
+def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, candidate_factor: float) -> None:
     """Each found with min(1, score times the next key); of all rows that have a score, all are certain."""
     scores = scores_of()
     keys = np.sort(keys_of(scores, 3))
-    found = offered(PrioritySampler(limit, 3, spare=spare), scores, pieces).sample()
+    found = offered(PrioritySampler(limit, 3, candidate_factor=candidate_factor), scores, pieces).sample()
     assert found is not None
     complete = limit == 500
     beyond = np.inf if complete else keys[limit]
@@ -202,14 +202,14 @@ def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, s
 
 
 @pytest.mark.parametrize("spare", [1.25, 2.0])
-def test_row_sample_holds_a_bounded_number_of_rows(spare: float) -> None:
+def test_row_sample_holds_a_bounded_number_of_rows(candidate_factor: float) -> None:
     scores, limit = np.ones(N), 40
-    sampler, most = PrioritySampler(limit, 3, spare=spare), 0
+    sampler, most = PrioritySampler(limit, 3, candidate_factor=candidate_factor), 0
     for start in range(0, N, 5):
         offered(sampler, scores, [(start, start + 5)])
         assert sampler.held == sum(len(part.keys) for part in sampler.parts)
         most = max(most, sampler.held)
-    assert most == spare * limit
+    assert most == candidate_factor * limit
     assert sampler.threshold < np.inf
 
 
@@ -296,7 +296,7 @@ def test_exact_newton_steps_close_the_gap_in_few_readings(C: float, sparse: bool
     state, _, found = solve(Newton(sample=1500), logistic_problem(C, 1e-9), X, y, s, passes=30)
     assert best[-1].gap <= 1e-11
     assert state.all_rows is None
-    assert state.exact_steps is not None
+    assert state.hessian_steps is not None
     assert found[-1].gap <= 1e-9
     assert len(found) <= 9
     assert all(one.dual <= best[-1].primal * (1.0 + 1e-12) for one in found)

@@ -133,8 +133,8 @@ def test_newton_in_memory_bounds_meet_at_any_scale(
     assert found.solved
     assert found.primal == pytest.approx(primal(values, y, s, found.best, loss, C), rel=1e-6)
     assert found.dual <= found.primal * (1 + 1e-9)
-    if found.interior is not None:
-        a = found.interior.a
+    if found.interior_point is not None:
+        a = found.interior_point.a
         assert (a >= 0).all()
         assert (a <= [loss.upper(C * c) if c > 0 else 0.0 for c in s.astype(np.float64)]).all()
         assert dual(values, y, s, a, loss, C) <= found.primal * (1 + 1e-6)
@@ -163,7 +163,7 @@ def test_newton_in_memory_bounds_count_outer_terms(loss: Any) -> None:
     rng = np.random.default_rng(9)
     outer = OuterTerms(rng.uniform(1.0, 5.0, 13), rng.normal(0.0, 20.0, 13))
     found = solver_of(rows_in_memory(csr_of(values, 1.0), y), 12, loss)
-    found.outer, found.wanted = outer, 1e-5
+    found.outer, found.target_gap = outer, 1e-5
     found.advance(np.inf)
     full = np.hstack([values.astype(np.float64), np.ones((300, 1))])
 
@@ -263,7 +263,7 @@ def test_auto_certifies_a_wide_table_in_three_readings(
 @pytest.fixture
 def narrow_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four columns are in the block, all others are rare ones."""
-    for name, value in {"LEAST_BLOCK": 4, "LARGEST_BLOCK": 4, "most_explicit": lambda *, dense: 0}.items():
+    for name, value in {"MIN_BLOCK": 4, "MAX_BLOCK": 4, "max_explicit_components": lambda *, dense: 0}.items():
         monkeypatch.setattr(f"streamsvm.solvers.newton.preconditioner.{name}", value)
 
 

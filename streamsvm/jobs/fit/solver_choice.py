@@ -34,8 +34,8 @@ from streamsvm.losses import LOSSES
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS, check_solver
 from streamsvm.solvers.interior_point_multinomial import WORK, MultinomialInteriorPoint, step_work
-from streamsvm.solvers.newton.preconditioner import most_explicit
-from streamsvm.solvers.newton.priority_sampling import least_rows
+from streamsvm.solvers.newton.preconditioner import max_explicit_components
+from streamsvm.solvers.newton.priority_sampling import min_useful_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
@@ -89,7 +89,7 @@ def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tu
 
 def _choose_for_kernel_features(job: FitJob) -> tuple[str, str]:
     """Choose second order while its matrix is small beside the data."""
-    most = most_explicit(dense=True)
+    most = max_explicit_components(dense=True)
     if landmark_count(job) <= most:
         return "newton", "kernel features: few passes, second order"
     return "dcd", f"kernel features, more than {most}: coordinate descent"
@@ -126,7 +126,7 @@ def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, OneAgainstRest(0), nonzeros=nonzeros)
     if job.multi_class == OVO and problems > 1:
         return problems * _pair_bytes(problem, layout, sample=sample)
-    solver = Newton(least_rows(problem)) if sample else Newton()
+    solver = Newton(min_useful_rows(problem)) if sample else Newton()
     cost = solver.cost(problem, layout)
     return problems * cost.fixed + cost.shared
 
@@ -138,7 +138,7 @@ def _pair_bytes(problem: Problem, layout: Layout, *, sample: bool) -> int:
         rows = max(1, first + second)
         nonzeros = None if problem.nonzeros is None else -(-problem.nonzeros * rows // layout.rows)
         pair = replace(problem, rows=rows, nonzeros=nonzeros)
-        cost = (Newton(least_rows(pair)) if sample else Newton()).cost(pair, layout)
+        cost = (Newton(min_useful_rows(pair)) if sample else Newton()).cost(pair, layout)
         found += cost.fixed + cost.shared
     return -(-found // classes)
 

@@ -1,13 +1,13 @@
-"""Newton's method for linear problems, whose rows fit in memory or do not.
+"""Newton's method for linear problems whose rows fit in memory or do not.
 
-- ``solver``: the passes, and which way leads from a point to the next one
-- ``in_memory``: all rows in memory: which method solves the problem, and Newton's method on it
+- ``solver``: the passes over the data, and the choice of the next point
+- ``in_memory``: problems with all rows in memory: the choice of the method, and Newton's method
 - ``dual_and_proximal_descent``: dual coordinate descent, and its proximal form, on rows in memory
-- ``interior_point_in_memory``: a primal-dual interior point, predictor and corrector, on rows in memory
-- ``trust_region``: out of core: a model of a sample, and how far it is trusted
-- ``full_hessian``: out of core, few columns: the second derivatives of all rows are summed up
-- ``sampled_steps``: out of core, many columns: a sample's model, solved like rows in memory
+- ``interior_point_in_memory``: a primal-dual interior-point method on rows in memory
+- ``trust_region``: out of core: a model built from a sample, and its damping
+- ``full_hessian``: out of core, few columns: passes accumulate the Hessian of all rows
+- ``sampled_steps``: out of core, many columns: a sampled model, solved like rows in memory
 - ``priority_sampling``: the sample of a pass: which rows, and how many
-- ``preconditioner``, ``conjugate_gradients``: linear systems of the steps
-- ``row_products``: products with rows in memory, and columns that few rows have
+- ``preconditioner``, ``conjugate_gradients``: the linear systems of the steps
+- ``row_products``: products with rows in memory, and minimization over rare columns
 """

@@ -1,7 +1,7 @@
-"""Preconditioned conjugate gradients, for the linear systems of Newton steps whose matrix is known only by its products.
+"""Preconditioned conjugate gradients, for Newton systems whose matrix is only available through products with vectors.
 
-The caller says when a solution is good enough (Hestenes and Stiefel 1952; Dembo, Eisenstat and Steihaug, SIAM J. Numer.
-Anal. 1982: inexact Newton steps).
+The caller decides when a solution is accurate enough (Hestenes and Stiefel 1952; Dembo, Eisenstat and Steihaug, SIAM J.
+Numer. Anal. 1982: inexact Newton steps).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 
 from streamsvm.rows import Float64
 
-ITERATIONS = 300
-"""Iterations at most."""
+MAX_ITERATIONS = 300
 ROUNDING = 1e-28
-"""Iterations end at this share of the first energy: below it a residual is rounding."""
+"""Iterations stop at this fraction of the first energy, below which the residual is rounding error."""
 
 
 class Solution(NamedTuple):
@@ -35,17 +34,18 @@ def conjugate_gradients(
     enough: Callable[[float, Float64], bool],
     start: Float64 | None = None,
 ) -> Solution:
-    """Solve A x = right for x (p,), ``product`` being A d, symmetric and positive definite.
+    """Solve A x = right for x (p,), where A is symmetric and positive definite and ``product(d)`` returns A d.
 
-    ``enough(energy, residual)`` is asked before every iteration, energy = residual' M^-1 residual, M^-1 being the
-    ``preconditioner``. Without ``start``: from 0.
+    ``enough(energy, residual)`` is called before every iteration and returns whether to stop. The energy is
+    residual' M^-1 residual, where ``preconditioner(residual)`` returns M^-1 residual. ``start``: the first x, by
+    default 0.
     """
     x = np.zeros_like(right) if start is None else start.copy()
     residual = right.copy() if start is None else right - product(x)
     z = preconditioner(residual)
     direction, energy = z.copy(), float(residual @ z)
     first = energy
-    for _ in range(ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         if enough(energy, residual) or energy <= ROUNDING * first:
             break
         image = product(direction)

@@ -1,19 +1,21 @@
-"""Steps where rows do not fit the memory, columns are few, and all rows have a second derivative (the logistic loss): the
-second derivatives of all rows, X' diag(C_i l''(m_i)) X, are summed up in readings that evaluate points.
+"""Newton steps with the Hessian of all rows, if rows do not fit in memory, columns are few, and every row has
+curvature.
 
-A sample of rows leads to the first point. Where the loss bends by pieces the rows that bend near a point are few, and
-the next sample has nearly all of them; the logistic loss bends everywhere, and a sample of a tenth of the rows is never
-more than that. Of few columns H = X' diag(C_i l''(m_i)) X of all rows costs a reading no more than some evaluations.
-With c the point that was read,
+Passes that evaluate a point also accumulate H = X' diag(C_i l''(m_i)) X over all rows. The loss is the logistic one.
+
+The first step uses a sample of rows alone. For piecewise quadratic losses few rows have curvature near a point, and a
+sample contains nearly all of them. With the logistic loss every row has curvature, so that a sample of a tenth of the
+rows estimates only a tenth of it exactly. With few columns, accumulating H costs a pass no more than a few evaluations.
+With c the evaluated point,
 
     M(w) = sum_S C_i l(m_i) / probability_i + shift.w + 1/2 (w - c)' [I + H - H_S]+ (w - c)
 
-has the gradient of P at c and, but for directions in which the sample S bends more than all rows do, its Hessian; how
-that changes on the way is as in S, in which rows that are much of one of their columns are for certain. []+ leaves out
-negative eigenvalues, so that M is convex. (Without S, with Newton's steps alone, covtype takes five readings to 1e-3 in
-place of three.) M is minimized in memory. The reading after that does not sum H up again: mostly it is the last one,
-and else the old H, with the new gradient, does for a step. Where P did not fall the step is cut by P's tangent, and H
-is summed up in every reading until one was taken whole.
+has the gradient of P at c. It also has the Hessian of P at c, except in directions in which the sample S has more
+curvature than all rows. Away from c the Hessian changes as that of S, which contains all rows of high leverage. []+
+drops negative eigenvalues, so that M is convex. (Without S, with plain Newton steps, covtype takes five passes to 1e-3
+instead of three.) M is minimized in memory. The next pass does not accumulate H again: mostly it is the last one, and
+otherwise the old H with the new gradient is good enough for one step. If P did not fall, the step is shortened by means
+of the tangent of P, and every pass accumulates H until a full step succeeds.
 """
 
 from __future__ import annotations
@@ -42,44 +44,47 @@ from streamsvm.solvers.newton.trust_region import (
 )
 from streamsvm.types import Problem
 
-MOST_COMPONENTS = 128
-"""Components at most: the matrix then costs a reading no more than some evaluations."""
-EXACT_SAMPLE_ROWS, EXACT_ROWS_PER_COMPONENT = 2_000, 200
-"""Rows of S at most: the larger of the first number and the second for each component."""
-FALLS, ROUNDING = 1e-4, 1e-13
-"""The share of the promised decrease by which P must fall; and the share of P below which differences say nothing."""
+MAX_COMPONENTS = 128
+"""Maximum number of components (columns + 1): up to here accumulating H costs a pass no more than a few evaluations."""
+SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT = 2_000, 200
+"""Maximum number of rows of S: the first number, or the second times the components, whichever is larger."""
+MIN_DECREASE_RATIO, ROUNDING = 1e-4, 1e-13
+"""The fraction of the predicted decrease by which P must fall, and the fraction of P below which differences are
+rounding errors."""
 START_DECREMENT = 1e-2
-"""The first sample's model is minimized until a step promises less than this share of its value: its minimum, where a
-column is in few rows of the sample, is farther from that of all rows."""
-EXACT_ITERATIONS = 30
-"""Steps on M at most."""
-SHORTEST_CUT = 1e-2
-"""A step is cut to no less than half of this share, whatever rounding makes of the tangent."""
-EXACT_DECREMENT = 1e-3
-"""M is minimized when a step promises less than this share of the gap that is asked for."""
+"""The first sample's model is minimized until a step predicts a decrease below this fraction of its value. Its exact
+minimizer would be farther from that of all rows if a column is in few rows of the sample."""
+MAX_ITERATIONS = 30
+"""Maximum number of Newton steps on M."""
+LEAST_CUT = 1e-2
+"""Backtracking multiplies the step length by no less than half of this factor, whatever rounding does to the
+tangent."""
+GAP_SHARE = 1e-3
+"""M counts as minimized when a step predicts a decrease below this fraction of the tolerated gap."""
 
 
 @saved_as("newton.exact_model")
 class FullHessianModel(NamedTuple):
-    """M but for the point it is made at."""
+    """The parts of M that do not depend on the point c."""
 
     sample: Sample
     """The rows S."""
     factor: Float64
-    """(n,) how often each of them counts, its weight included."""
+    """(n,) how often each row of S counts, its weight s_i included."""
     rest: Float64
-    """(p, p) [I + H - H_S]+, as they were when H was summed up last."""
+    """(p, p) [I + H - H_S]+ at the point at which H was last accumulated."""
 
-    def minimum(self, problem: Problem, found: PointEvaluation, center: Float64) -> tuple[Float64, float]:
-        """Return about the least point (p,) of M, made at ``center`` (p,) from what a pass found there, and M less its
-        value there.
+    def minimum(self, problem: Problem, evaluation: PointEvaluation, center: Float64) -> tuple[Float64, float]:
+        """Return the approximate minimizer (p,) of M for c = ``center`` (p,), and the change of M from c to it.
+
+        ``evaluation``: that of ``center``.
         """
         loss, w, change = problem.loss, center, 0.0
         model = model_of_stored_rows(problem, self.sample, self.factor, center)
         here = model.values_at(loss, w)
-        before, shift = here.sums.smoothed, model.weighted_sum(here) - found.v + center
-        enough = EXACT_DECREMENT * problem.tolerance * abs(found.primal)
-        for _ in range(EXACT_ITERATIONS):
+        before, shift = here.sums.smoothed, model.weighted_sum(here) - evaluation.v + center
+        enough = GAP_SHARE * problem.tolerance * abs(evaluation.primal)
+        for _ in range(MAX_ITERATIONS):
             gradient = shift + self.rest @ (w - center) - model.weighted_sum(here)
             hessian = self.rest + operators.gram(self.sample.X, here.second_derivatives, problem.columns)
             step = -factorize_after_rounding(hessian)(gradient)
@@ -100,90 +105,91 @@ class FullHessianModel(NamedTuple):
 @saved_as("newton.exact_steps")
 @dataclass(slots=True)
 class FullHessianSteps:
-    """What led to the point of the pass under way."""
+    """The step whose end the current pass evaluates."""
 
     center: Float64
-    """(p,) where the step begins: the last point that was taken."""
+    """(p,) the last accepted point, at which the step begins."""
     value: float
-    """P there."""
+    """P at ``center``."""
     direction: Float64
-    """(p,) the whole step."""
-    promised: float = 0.0
-    """What P was to fall by, if M were P."""
+    """(p,) the full step."""
+    predicted_decrease: float = 0.0
+    """The predicted decrease of P for the full step."""
     length: float = 1.0
-    """How much of the step was gone."""
+    """The fraction of the full step to the evaluated point."""
     model: FullHessianModel | None = None
-    """What was known of H when it was summed up last."""
+    """The model made when H was last accumulated."""
 
     @property
     def point(self) -> Float64:
-        """Where the pass looks (p,)."""
+        """The point (p,) that the pass evaluates."""
         return self.center + self.length * self.direction
 
-    def accept(self, found: PointEvaluation) -> bool:
-        """Return whether P has fallen; where it has not, the step is cut.
+    def accept(self, evaluation: PointEvaluation) -> bool:
+        """Return whether P has fallen. If it has not, shorten the step.
 
-        P is convex, and so nowhere below its tangent at the point that was read: less than at the center only nearer
-        than where that tangent is. Half of the way there is looked at next, at most half of this one.
+        P is convex, so it is nowhere below its tangent at the evaluated point. Values below that at the center are only
+        possible between the center and the point at which the tangent equals it. The next length is half of that
+        distance, and at most half of the current length.
         """
-        rise = found.value - self.value
-        if rise <= ROUNDING * abs(found.value) - FALLS * self.length * self.promised:
+        rise = evaluation.value - self.value
+        if rise <= ROUNDING * abs(evaluation.value) - MIN_DECREASE_RATIO * self.length * self.predicted_decrease:
             return True
-        slope = float((self.point - found.v) @ self.direction)
-        nearer = self.length - max(rise, 0.0) / slope if slope > 0.0 else self.length
-        self.length *= 0.5 * max(nearer / self.length, SHORTEST_CUT)
+        slope = float((self.point - evaluation.v) @ self.direction)
+        longest = self.length - max(rise, 0.0) / slope if slope > 0.0 else self.length
+        self.length *= 0.5 * max(longest / self.length, LEAST_CUT)
         return False
 
     def renew(self, problem: Problem, sample: Sample, hessian: Float64, point: Float64) -> None:
-        """Take H (p, p) of a pass at ``point`` (p,), and its sample for S."""
+        """Replace the model by one of the pass at ``point`` (p,): its Hessian H (p, p), and its sample as S."""
         factor = sample.s / sample.probability
         model = model_of_stored_rows(problem, sample, factor, point)
-        own = operators.gram(sample.X, model.values_at(problem.loss, point).second_derivatives, problem.columns)
-        whole = np.eye(len(point)) + hessian
-        self.model = FullHessianModel(sample, factor, _positive_part(whole - own, whole))
+        of_sample = operators.gram(sample.X, model.values_at(problem.loss, point).second_derivatives, problem.columns)
+        of_all = np.eye(len(point)) + hessian
+        self.model = FullHessianModel(sample, factor, _positive_part(of_all - of_sample, of_all))
 
-    def polish_dual(self, problem: Problem, found: PointEvaluation, deadline: float) -> float:
-        """Return the dual value when the a_i of S are solved for, all others being what they are at the point that was
-        read.
+    def polish_dual(self, problem: Problem, evaluation: PointEvaluation, deadline: float) -> float:
+        """Return the dual value after the a_i of S are re-optimized, with all other a_i fixed at the slopes at the
+        evaluated point.
         """
         if self.model is None:
-            return found.dual
+            return evaluation.dual
         f = operators.margins(self.model.sample.X, self.point)
-        return polish_dual(problem, self.model.sample._replace(f=f), problem.loss, found, self.point, deadline)
+        return polish_dual(problem, self.model.sample._replace(f=f), problem.loss, evaluation, self.point, deadline)
 
-    def start_step(self, problem: Problem, found: PointEvaluation, model: FullHessianModel) -> None:
-        """Begin a step to the minimum of M at the point that was read."""
+    def start_step(self, problem: Problem, evaluation: PointEvaluation, model: FullHessianModel) -> None:
+        """Start a step from the evaluated point to the minimizer of M."""
         point = self.point
-        w, change = model.minimum(problem, found, point)
-        self.center, self.value, self.length = point, found.value, 1.0
-        self.direction, self.promised = w - point, -change
+        w, change = model.minimum(problem, evaluation, point)
+        self.center, self.value, self.length = point, evaluation.value, 1.0
+        self.direction, self.predicted_decrease = w - point, -change
 
 
 def is_full_hessian_cheap(problem: Problem) -> bool:
-    """Return whether all rows have a nonzero second derivative, and columns are few."""
-    return not problem.loss.quadratic() and problem.columns + 1 <= MOST_COMPONENTS
+    """Return whether all rows have curvature (the conjugate is not quadratic) and columns are few."""
+    return not problem.loss.quadratic() and problem.columns + 1 <= MAX_COMPONENTS
 
 
-def start_full_hessian(model: Surrogate, found: PointEvaluation) -> FullHessianSteps:
-    """Return the step to about the minimum of a sample's model around the point of the first pass. Changed: its
-    damping.
+def start_full_hessian_steps(model: Surrogate, evaluation: PointEvaluation) -> FullHessianSteps:
+    """Return the step from the point of the first pass to the approximate minimizer of its sample's model. Sets the
+    damping of the model to 0.
     """
     loss, w = model.problem.loss, model.center
     model.damping = np.zeros_like(w)
-    thin = len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(w))
-    for one in (model.thin(thin), model) if thin > 1 else (model,):
-        w, _ = Descent(one).minimize(loss, w, crude=START_DECREMENT)
-    return FullHessianSteps(model.center, found.value, w - model.center)
+    stride = len(model.factor) // max(WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT * len(w))
+    for next_model in (model.subsample(stride), model) if stride > 1 else (model,):
+        w, _ = Descent(next_model).minimize(loss, w, crude=START_DECREMENT)
+    return FullHessianSteps(model.center, evaluation.value, w - model.center)
 
 
-def exact_sample_rows(problem: Problem) -> int:
-    """Return how many rows a pass keeps in which second derivatives are summed up."""
-    return min(problem.rows, max(EXACT_SAMPLE_ROWS, EXACT_ROWS_PER_COMPONENT * (problem.columns + 1)))
+def full_hessian_sample_rows(problem: Problem) -> int:
+    """Return how many rows are sampled in a pass that accumulates the Hessian."""
+    return min(problem.rows, max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT * (problem.columns + 1)))
 
 
 def _positive_part(part: Float64, whole: Float64) -> Float64:
-    """Return ``part`` (p, p) without its negative directions, as ``whole`` (p, p), which is positive definite, measures
-    them.
+    """Return ``part`` (p, p) without its negative eigenvalues, those of the generalized eigenproblem with the positive
+    definite ``whole`` (p, p).
     """
     lower = np.linalg.cholesky(whole)
     scaled = solve_lower(lower, solve_lower(lower, part).T)

@@ -1,16 +1,17 @@
-"""A primal-dual interior point of a linear problem whose rows are in memory (equations:
-``compute.passes.interior_point``).
+"""A primal-dual interior-point method for a linear problem whose rows are in memory.
 
-Newton's method on the objective alone flips rows in and out of the corner of the loss; where columns are rare and
-large, every flip moves a weight by itself, and steps stay short. Inside the bounds all rows are curved a little, steps
-are longer, and 15 to 40 of them, whatever the scales, bring the sum of the complementarity products to a thousandth of
-the objective. The dual variables are feasible throughout: every iteration bounds the optimum.
+The equations are in ``compute.passes.interior_point``.
+
+Newton's method on the objective alone moves rows in and out of the kink of the loss. If columns are rare and large,
+each such move changes a weight of its own, and steps stay short. In the interior of the bounds every row has some
+curvature, and steps are longer. For columns of any scale 15 to 40 steps reduce the sum of the complementarity products
+to a thousandth of the objective. The dual variables are always feasible, so that every iteration gives a lower bound:
 
     P(w) - D(a) <= sum_i (lower_i a_i + upper_i (U_i - a_i)) + 1/2 ||v - w||^2,      v = sum_i a_i y_i x_i
 
-where the first equation of the module named above holds. Columns of large scale make the last term large long before it
-matters to the margins: the iteration begins where it is about 0 (``Centering``), and the exact solution for the dense
-columns closes each step (``ArrowPreconditioner.block_step``).
+if the first equation of ``compute.passes.interior_point`` holds. With columns of large scale the last term is large
+even if margins are accurate. Therefore the iteration begins at a point at which it is about 0 (``Centering``), and each
+step ends with the exact solution in the dense columns (``ArrowPreconditioner.block_step``).
 """
 
 from __future__ import annotations
@@ -29,27 +30,29 @@ from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.row_products import MemoryRows
 
 FIRST_TARGET = 10.0
-"""The first complementarity products, in units of C: where all rows are far from the corner the path is easy to
-find."""
-CENTERED, CENTERING_STEPS = 1.0, 30
-"""A point is on the path where the energy of the gradient is this many times the target; Newton steps to it at most."""
-ENERGY = 1e-2
-"""Conjugate gradients end at this share of the first energy."""
-RESIDUAL = 0.1
-"""Half the squared residual of the rare columns must then also be below this share of the sum the products are to
-have."""
-CENTERING = 1e-4
-"""The target is the cube of the share that an affine step would leave of the products (Mehrotra), but at least this."""
-LEAST_CORRECTION = 0.5
-"""Weight of the second-order correction: the length an affine step can have, or this."""
-FLOOR = 0.05
-"""The target need not fall below this share of the gap that is asked for."""
-BOUNDARY = 0.9
-"""At least this share of the way to the boundary is gone."""
+"""The first complementarity products, in units of C. They are large, because the central path is easy to reach where
+all rows are far from the kink."""
+CENTERED_ENERGY, MAX_CENTERING_STEPS = 1.0, 30
+"""A point counts as being on the central path if the energy of the gradient is at most this many times the target; and
+the maximum number of Newton steps to it."""
+CG_ENERGY_RATIO = 1e-2
+"""Conjugate gradients stop when the energy falls to this fraction of the first one."""
+RESIDUAL_SHARE = 0.1
+"""Half the squared residual of the rare columns must then also be below this fraction of the intended sum of the
+complementarity products."""
+MIN_TARGET_RATIO = 1e-4
+"""The target is the cube of the fraction of the products that an affine step would leave (Mehrotra), but at least
+this."""
+MIN_CORRECTION = 0.5
+"""The weight of the second-order correction is the length of the affine step, but at least this."""
+MIN_TARGET_SHARE = 0.05
+"""The target is not reduced below this fraction of the allowed gap."""
+MIN_BOUNDARY_SHARE = 0.9
+"""A step covers at least this fraction of the distance to the boundary."""
 
 
 class Iterate(NamedTuple):
-    """Where an iteration begins: weights, X w, v = sum a_i y_i x_i, and the sum of all complementarity products."""
+    """The start of an iteration: weights, X w, v = sum a_i y_i x_i, and the sum of all complementarity products."""
 
     w: Float64
     """(p,) the weights."""
@@ -62,10 +65,11 @@ class Iterate(NamedTuple):
 
 
 class Centering:
-    """Newton's method on what the central path at one target minimizes (``compute.passes.interior_point``).
+    """Newton's method on the function that the central path minimizes at a fixed target
+    (``compute.passes.interior_point``).
 
-    What the dual variables lack of w = sum a_i y_i x_i shrinks by one minus the length of a step. On columns of scale
-    10^6 that takes forever; where nothing is lacking at first, nothing will be.
+    A step of the length t multiplies the residual w - sum a_i y_i x_i by 1 - t. With columns of scale 10^6 it would
+    take very long to vanish. If it is 0 at the start of the iteration, it stays 0.
     """
 
     def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
@@ -74,21 +78,21 @@ class Centering:
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def run(self, w: Float64) -> tuple[Float64, Interior, bool]:
-        """Return the next w (p,), dual variables that go with its margins, and whether that is about a point on the
+        """Return the next w (p,), the dual variables for its margins, and whether the point is close to the central
         path.
 
-        It is not where the time for a reading came before.
+        It is not if the next pass was due before.
         """
         rows, none = self._rows, np.zeros(self._rows.count)
         at, f = Interior(none.copy(), none.copy(), none.copy()), rows.values(w)
-        for _ in range(CENTERING_STEPS):
+        for _ in range(MAX_CENTERING_STEPS):
             passes.center_pass(rows.terms, f, self._target, at)
             gradient = rows.outer.gradient(w) - rows.weighted_sum(at.a * rows.terms.y)
             passes.system_pass(rows.terms, f, at, Aim(self._target, 0.0), none, self._theta, self._right)
             self._preconditioner.update(self._theta)
             energy = float(gradient @ self._preconditioner(gradient))
-            if energy <= CENTERED * self._target or rows.is_exhausted:
-                return w, at, energy <= CENTERED * self._target
+            if energy <= CENTERED_ENERGY * self._target or rows.is_exhausted:
+                return w, at, energy <= CENTERED_ENERGY * self._target
             step = self._step(gradient, energy)
             df = rows.margins(step)
             length = self._length(w, step, f, df)
@@ -98,8 +102,8 @@ class Centering:
     def _step(self, gradient: Float64, energy: float) -> Float64:
         rows, preconditioner = self._rows, self._preconditioner
 
-        def enough(found: float, _: Float64) -> bool:
-            return rows.is_late or found <= ENERGY * energy
+        def enough(residual_energy: float, _: Float64) -> bool:
+            return rows.is_late or residual_energy <= CG_ENERGY_RATIO * energy
 
         solved = conjugate_gradients(lambda d: rows.hessian_product(self._theta, d), preconditioner, -gradient, enough)
         return solved.x + preconditioner.block_step(solved.residual)
@@ -110,45 +114,47 @@ class Centering:
 
 
 class InteriorStep:
-    """One iteration, predictor and corrector. Changes ``at``."""
+    """One predictor-corrector iteration. Changes ``at``."""
 
     def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, at: Interior, here: Iterate) -> None:
         self._rows, self._preconditioner, self._at, self._here = rows, preconditioner, at, here
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
-    def take(self, wanted: float) -> tuple[Float64, Float64]:
-        """Return the next w and X w; ``wanted`` is the gap that would do."""
+    def take(self, allowed_gap: float) -> tuple[Float64, Float64]:
+        """Return the next w and X w; ``allowed_gap`` is the allowed gap."""
         at, here, terms = self._at, self._here, self._rows.terms
         affine, bounds = np.zeros(self._rows.count), int(np.count_nonzero(at.above) + np.count_nonzero(at.below))
-        affinely = Aim(0.0, 0.0)
-        step, df = self._direction(affinely, affine, RESIDUAL * here.products, None)
-        length = passes.step_pass(terms, at, affinely, affine, self._theta, self._right, df, affine)
-        left = max(passes.affine_products(terms, at, affine, length) / here.products, 0.0)
-        least = max(max(left**3, CENTERING) * here.products, FLOOR * wanted)
-        aim, da = Aim(least / max(1, bounds), max(length, LEAST_CORRECTION)), np.empty(self._rows.count)
-        step, df = self._direction(aim, affine, RESIDUAL * max(least, 4.0 * FLOOR * wanted), step)
+        affine_aim = Aim(0.0, 0.0)
+        step, df = self._direction(affine_aim, affine, RESIDUAL_SHARE * here.products, None)
+        length = passes.step_pass(terms, at, affine_aim, affine, self._theta, self._right, df, affine)
+        ratio = max(passes.affine_products(terms, at, affine, length) / here.products, 0.0)
+        target = max(max(ratio**3, MIN_TARGET_RATIO) * here.products, MIN_TARGET_SHARE * allowed_gap)
+        aim, da = Aim(target / max(1, bounds), max(length, MIN_CORRECTION)), np.empty(self._rows.count)
+        step, df = self._direction(
+            aim, affine, RESIDUAL_SHARE * max(target, 4.0 * MIN_TARGET_SHARE * allowed_gap), step
+        )
         longest = passes.step_pass(terms, at, aim, affine, self._theta, self._right, df, da)
-        length = 1.0 if longest >= 1.0 else max(BOUNDARY, 1.0 - 0.1 * (1.0 - longest)) * longest
+        length = 1.0 if longest >= 1.0 else max(MIN_BOUNDARY_SHARE, 1.0 - 0.1 * (1.0 - longest)) * longest
         passes.move_pass(terms, at, aim, affine, da, length)
         w = here.w + length * step
-        return w, self._rows.move_margins(here.f, length * df, w, wanted)
+        return w, self._rows.move_margins(here.f, length * df, w, allowed_gap)
 
     def _direction(self, aim: Aim, affine: Float64, residual: float, start: Float64 | None) -> tuple[Float64, Float64]:
-        """Return the step dw and X dw for an aim; fill in theta and right, and with the first of two aims the
-        preconditioner.
+        """Return the step dw and X dw for an aim. Sets theta and the right-hand sides, and for the first of the two
+        aims the preconditioner.
         """
         rows, here = self._rows, self._here
         passes.system_pass(rows.terms, here.f, self._at, aim, affine, self._theta, self._right)
         if start is None:
             self._preconditioner.update(self._theta)
-        pull = rows.weighted_sum(rows.terms.y * self._theta * self._right) + here.v - rows.outer.gradient(here.w)
-        energy = ENERGY * float(pull @ self._preconditioner(pull))
+        right_side = rows.weighted_sum(rows.terms.y * self._theta * self._right) + here.v - rows.outer.gradient(here.w)
+        least = CG_ENERGY_RATIO * float(right_side @ self._preconditioner(right_side))
 
-        def enough(found: float, left: Float64) -> bool:
-            return rows.is_late or (found <= energy and self._preconditioner.outside(left) <= residual)
+        def enough(energy: float, remainder: Float64) -> bool:
+            return rows.is_late or (energy <= least and self._preconditioner.outside(remainder) <= residual)
 
         solved = conjugate_gradients(
-            lambda d: rows.hessian_product(self._theta, d), self._preconditioner, pull, enough, start
+            lambda d: rows.hessian_product(self._theta, d), self._preconditioner, right_side, enough, start
         )
         step = solved.x + self._preconditioner.block_step(solved.residual)
         return step, rows.margins(step)

@@ -1,5 +1,7 @@
-"""A preconditioner for the Hessian I + X' diag(h) X at one h after another (``ArrowPreconditioner``), and the block of
-it that is factorized (``BlockMatrix``); where all columns are in the block it solves with the Hessian itself.
+"""A preconditioner for the Hessian I + X' diag(h) X for changing h (``ArrowPreconditioner``).
+
+It factorizes the block of the densest columns (``BlockMatrix``) and uses the diagonal for all others. If all columns
+are in the block, it solves with the Hessian itself.
 """
 
 from __future__ import annotations
@@ -16,42 +18,45 @@ from streamsvm.compute.passes.rows_in_memory import sparse_block
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count
 from streamsvm.solvers.cholesky import factorize
 
-EXPLICIT, DENSE_EXPLICIT = 1500, 8000
-"""Up to as many components the Hessian is a matrix, of sparse and of dense rows. A dense one costs no more than the
-products, and its steps are exact."""
-DRAWN_PER_COLUMN, LEAST_DRAWN = 100, 5_000
-"""Rows drawn for an estimate of the matrix: the larger of the first number for each column and the second."""
-WORTH_DRAWING = 2
-"""Rows are drawn where there are this many times as many."""
-SETTLED = 0.1
-"""Where no larger share of h changes from one call to the next, the matrix is made of all rows."""
-STALE = 4.0
-"""The matrix is made anew when what was added and taken out is so many times what it is: float32 products leave
-traces."""
-CANCELLED = 1e-6
-"""It is also made anew where less than this share of a diagonal element is left: what rows leave that were taken out is
-rounding."""
-SAME = 1e-12
-"""Differences below this share of h_i are rounding."""
-LEAST_BLOCK, LARGEST_BLOCK = 64, 1000
-"""Components of the dense block at least and at most, where not all columns are in it."""
-BLOCK_SHARE = 20.0
-"""Between them the factorization of the block may cost as much as visiting every entry so many times."""
-WIDE = 4
-"""Of dense rows a block of more than LARGEST_BLOCK columns is affordable only where columns are at most so many times
-the rows: it is factorized in a third of columns^3 operations, and conjugate gradients end in about as many steps as
-there are rows."""
+MAX_EXPLICIT_SPARSE, MAX_EXPLICIT_DENSE = 1500, 8000
+"""Maximum number of components (columns + 1) for an explicit Hessian of sparse and of dense rows. With dense rows it
+costs no more than the products of conjugate gradients, and its steps are exact."""
+DRAWN_PER_COLUMN, MIN_DRAWN = 100, 5_000
+"""Number of rows drawn to estimate the matrix: the first number times the columns, or the second, whichever is
+larger."""
+MIN_ROWS_RATIO = 2
+"""The matrix is estimated only if there are at least this many times as many rows as are drawn."""
+SETTLED_SHARE = 0.1
+"""If at most this fraction of h changes from one call to the next, the matrix is computed from all rows."""
+MAX_UPDATES = 4.0
+"""The matrix is recomputed when the sum of all updates exceeds this many times the matrix, since float32 products leave
+rounding errors."""
+MIN_DIAGONAL_SHARE = 1e-6
+"""The matrix is also recomputed when updates have reduced a diagonal element below this fraction of its largest value,
+since rounding errors then dominate it."""
+EQUAL_TOLERANCE = 1e-12
+"""Differences below this fraction of h_i are rounding errors."""
+MIN_BLOCK, MAX_BLOCK = 64, 1000
+"""Least and largest number of components of the dense block, if it does not have all columns."""
+BLOCK_COST = 20.0
+"""Between these bounds the factorization of the block may cost as much as this many products with X."""
+MAX_COLUMNS_PER_ROW = 4
+"""With dense rows, a block of more than MAX_BLOCK columns is used only if there are at most this many times as many
+columns as rows. Its factorization takes columns^3 / 3 operations, while conjugate gradients converge in about as many
+steps as there are rows."""
 JITTER = 1e-13
-"""Added to the diagonal of the block, which is scaled to 1: what rounding makes indefinite stays positive."""
+"""Added to the diagonal of the block, which is scaled to 1, so that the block stays positive definite despite
+rounding."""
 
 
-def most_explicit(*, dense: bool) -> int:
-    """Components up to which the Hessian is a matrix."""
-    return DENSE_EXPLICIT if dense else EXPLICIT
+def max_explicit_components(*, dense: bool) -> int:
+    """Return the number of components (columns + 1) up to which the Hessian is formed explicitly."""
+    return MAX_EXPLICIT_DENSE if dense else MAX_EXPLICIT_SPARSE
 
 
 def matrix_bytes(components: int, entry: int = 4) -> int:
-    """What steps hold at their height: the matrix, and either products on the way into it or a copy and its factor.
+    """Return the peak bytes of a step with an explicit Hessian: the matrix, and either the products that are added to
+    it or a copy and its factor.
 
     ``entry``: bytes of an entry of a row.
     """
@@ -59,21 +64,21 @@ def matrix_bytes(components: int, entry: int = 4) -> int:
 
 
 class BlockMatrix:
-    """X' diag(h) X for a choice of columns, at one h after another: what a preconditioner factorizes.
+    """The matrix X' diag(h) X of selected columns, updated as h changes.
 
-    ``chosen`` (k,) are the components, rising, the last of ``columns`` + 1 being the constant feature.
+    ``chosen`` (k,) are the components, rising, of which ``columns`` is the constant feature.
 
-    Making the matrix costs entries^2 / 2 a row, as much as 4 to 20 products with X. It need not be made anew, nor of
-    all rows:
+    Computing the matrix costs entries^2 / 2 operations for each row, as much as 4 to 20 products with X. Often it can
+    be updated, or estimated from fewer rows:
 
-    - A loss that bends by pieces has h_i = 0 or one value: only rows that entered or left the corner change the matrix,
-      so long as they are fewer than those that are in it.
-    - Elsewhere, where there are many more rows than columns, rows drawn with probability pi_i = min(1, h_i / t), each
-      counted 1 / pi_i times, give the correlations between columns to some sqrt(columns / rows drawn); the diagonal is
-      exact. Once h hardly changes any more the matrix is made of all rows after all: from there on it is changed row by
-      row.
+    - A piecewise quadratic loss has h_i = 0 or one positive value. Only rows that entered or left the kink change the
+      matrix, and it is updated if they are fewer than the rows in it.
+    - Otherwise, with many more rows than columns, rows are drawn with probability pi_i = min(1, h_i / t) and counted
+      1 / pi_i times. This estimates the correlations between columns with an error of about sqrt(columns / rows drawn).
+      The diagonal is computed exactly. Once h hardly changes any more, the matrix is computed from all rows, and
+      updated from then on.
 
-    The draws are hashes of row numbers: what comes out is a function of the rows and of the h that were asked for.
+    The draws are hashes of row numbers, so the result is a function of the rows and the sequence of h.
     """
 
     def __init__(self, X: Rows, columns: int, chosen: Int64) -> None:
@@ -81,77 +86,82 @@ class BlockMatrix:
         self._place = np.full(columns + 1, -1, np.int32)
         self._place[chosen] = np.arange(len(chosen))
         self._exact: Float64 | None = None
-        """The matrix at ``_at``, in units of ``_unit``."""
+        """The matrix computed from all rows, for ``_h`` and in units of ``_unit``; None: the last one was an
+        estimate."""
         self._unit = 1.0
-        self._at: Float64 = np.empty(0)
-        self._moved = 0.0
-        self._most: Float64 = np.empty(0)
-        """(k,) The largest that each diagonal element was since the matrix was made."""
+        self._h: Float64 = np.empty(0)
+        self._updates = 0.0
+        """The sum of |changes of h| since the matrix was computed."""
+        self._largest_diagonal: Float64 = np.empty(0)
+        """(k,) The largest value of each diagonal element since the matrix was computed."""
 
     @property
     def exact(self) -> bool:
-        """Whether what ``at`` returned last was of all rows."""
+        """Whether the last matrix that ``at`` returned was computed from all rows."""
         return self._exact is not None
 
     def at(self, h: Float64, *, estimated: bool) -> Float64:
-        """The matrix (k, k) at h (n,) >= 0, a copy; ``estimated``: but for its diagonal it may be an estimate."""
-        if self._change(h, self._unit):  # another row may have the largest h, all others being what they were
+        """Return the matrix (k, k) for h (n,) >= 0, as a copy. ``estimated``: all but its diagonal may be an
+        estimate.
+        """
+        if self._update(h, self._unit):  # keep the unit first: the largest h may have changed alone
             return self._unit * self._matrix
         unit = float(h.max(initial=0.0)) or 1.0
-        changed, self._unit = self._change(h, unit), unit
+        changed, self._unit = self._update(h, unit), unit
         if not changed:
             scaled = h / unit
             drawn = self._draw(scaled) if estimated else None
             if drawn is not None:
                 return unit * self._with_diagonal(self._sum(drawn), squares(self._X, scaled, self._columns))
-            self._exact = None  # before, to make room
-            self._exact, self._moved, self._at = self._sum(scaled), 0.0, scaled
-            self._most = np.diagonal(self._exact).copy()
+            self._exact = None  # frees the old matrix before the new one is computed
+            self._exact, self._updates, self._h = self._sum(scaled), 0.0, scaled
+            self._largest_diagonal = np.diagonal(self._exact).copy()
         return unit * self._matrix
 
     @property
     def _matrix(self) -> Float64:
-        assert self._exact is not None  # ``at`` has made it
+        assert self._exact is not None  # ``at`` has computed it
         return self._exact
 
-    def _change(self, h: Float64, unit: float) -> bool:
-        """Bring rows into the matrix, and take rows out of it, where they are fewer than are in it."""
-        if not len(self._at):
+    def _update(self, h: Float64, unit: float) -> bool:
+        """Update the matrix for the rows whose h has changed. Return False if it has to be recomputed instead."""
+        if not len(self._h):
             return False
         h = h / unit
-        change = h - self._at
-        change[np.abs(change) <= SAME * h] = 0.0
-        moved = self._moved + float(np.abs(change).sum())
-        few = 2 * np.count_nonzero(change) < np.count_nonzero(h) and moved <= STALE * float(h.sum())
-        if self._exact is None or not few:
+        change = h - self._h
+        change[np.abs(change) <= EQUAL_TOLERANCE * h] = 0.0
+        updates = self._updates + float(np.abs(change).sum())
+        is_small = 2 * np.count_nonzero(change) < np.count_nonzero(h) and updates <= MAX_UPDATES * float(h.sum())
+        if self._exact is None or not is_small:
             return False
         self._exact += self._sum(change)
-        self._moved, self._at, own = moved, h, np.diagonal(self._exact)
-        self._most = np.maximum(self._most, own)
-        return not (own < CANCELLED * self._most).any()
+        self._updates, self._h, diagonal = updates, h, np.diagonal(self._exact)
+        self._largest_diagonal = np.maximum(self._largest_diagonal, diagonal)
+        return not (diagonal < MIN_DIAGONAL_SHARE * self._largest_diagonal).any()
 
     def _draw(self, h: Float64) -> Float64 | None:
-        """h_i / pi_i of the rows drawn, 0 of all others; None where all are to be taken."""
-        rows, count = max(LEAST_DRAWN, DRAWN_PER_COLUMN * len(self._chosen)), int(np.count_nonzero(h))
-        settled = len(self._at) and float(np.abs(h - self._at).sum()) <= SETTLED * float(h.sum())
+        """Return h_i / pi_i of the drawn rows and 0 for all others; None if all rows are to be used."""
+        rows, count = max(MIN_DRAWN, DRAWN_PER_COLUMN * len(self._chosen)), int(np.count_nonzero(h))
+        is_settled = len(self._h) and float(np.abs(h - self._h).sum()) <= SETTLED_SHARE * float(h.sum())
         self._exact = None
-        self._at = h
-        if settled or count < WORTH_DRAWING * rows:
+        self._h = h
+        if is_settled or count < MIN_ROWS_RATIO * rows:
             return None
         least, keys = _threshold(h, rows), np.empty(len(h))
         keys_pass(h, 0, 0, keys)
         return np.where(keys < 1.0 / least, np.maximum(h, least), 0.0)
 
     def _with_diagonal(self, matrix: Float64, diagonal: Float64) -> Float64:
-        own = np.diagonal(matrix).copy()
-        factor = np.sqrt(np.divide(diagonal[self._chosen], own, out=np.zeros_like(own), where=own > 0.0))
+        """Scale an estimated matrix such that its diagonal is that of ``diagonal`` (p,). Changes the matrix."""
+        estimate = np.diagonal(matrix).copy()
+        factor = np.sqrt(np.divide(diagonal[self._chosen], estimate, out=np.zeros_like(estimate), where=estimate > 0.0))
         matrix *= factor
         matrix *= factor[:, None]
         matrix[np.diag_indices_from(matrix)] = diagonal[self._chosen]
         return matrix
 
     def _sum(self, h: Float64) -> Float64:
-        """sum_i h_i z_i z_i' (k, k), h_i of either sign."""
+        """Return sum_i h_i z_i z_i' (k, k), z_i being the chosen columns of x_i, for h_i of either sign."""
         if isinstance(self._X, CSR):
             return self._sparse_sum(self._X, h)
         total = self._dense_sum(np.maximum(h, 0.0))
@@ -179,7 +189,7 @@ class BlockMatrix:
 
 
 def _threshold(h: Float64, rows: int) -> float:
-    """The t for which sum_i min(1, h_i / t) is about ``rows``, fewer than there are h_i > 0."""
+    """Return the t for which sum_i min(1, h_i / t) is about ``rows``, which is less than the number of h_i > 0."""
     t = float(h.sum()) / rows
     for _ in range(8):
         certain = h > t
@@ -193,21 +203,22 @@ def _threshold(h: Float64, rows: int) -> float:
 
 
 class ArrowPreconditioner:
-    """A preconditioner that knows the arrow shape of encoded tables: a block of dense columns, and rare ones beside it.
+    """A preconditioner for the arrow-shaped Hessians of encoded tables: a block of dense columns and a diagonal of rare
+    ones.
 
-    It is of G + X' diag(h) X at one h after another, G = diag(``outer``) (p,); ``columns`` is what a CSR record cannot
-    know.
+    It approximates G + X' diag(h) X for changing h, with G = diag(``outer``) (p,). ``columns`` is the number of
+    columns, which a CSR record does not know.
 
-    The Hessian I + X' diag(h) X of a table is nearly an arrow. Numeric columns and frequent levels meet each other in
-    many rows; two levels of one variable never meet, and two rare ones hardly ever. So the exact block of the densest
-    columns, factorized, beside the diagonal of all others is close to the Hessian, whatever the scales: both parts are
-    invariant to the scaling of columns. Where all columns are in the block it is the Hessian itself, and conjugate
-    gradients need one or two steps.
+    The Hessian of an encoded table is nearly an arrow matrix. Numeric columns and frequent levels occur together in
+    many rows; two levels of one variable never do, and two rare levels hardly ever. The factorized block of the densest
+    columns and the diagonal of all others are therefore close to the Hessian. Both parts are invariant to the scaling
+    of columns. If all columns are in the block, it is the Hessian itself, and conjugate gradients need one or two
+    steps.
     """
 
     def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
         self._X, self._columns, self._outer = X, columns, outer
-        self.chosen = densest(X, columns)
+        self.chosen = densest_columns(X, columns)
         """The components of the block, rising."""
         self._block = BlockMatrix(X, columns, self.chosen)
         self._diagonal: Float64 = np.ones(columns + 1)
@@ -221,12 +232,12 @@ class ArrowPreconditioner:
 
     @property
     def exact(self) -> bool:
-        """Whether the block is that of all rows, not of a draw."""
+        """Whether the block was computed from all rows, and not estimated from drawn ones."""
         return self._block.exact
 
     def update(self, h: Float64, *, estimated: bool = False) -> None:
-        """Make it that of second derivatives h (n,) >= 0; an estimate will do where that is said."""
-        self._solve = None  # before, to make room
+        """Recompute and factorize for the second derivatives h (n,) >= 0. ``estimated``: the block may be estimated."""
+        self._solve = None  # frees the old factor before the new one is computed
         if not self.whole:
             self._diagonal = self._outer + squares(self._X, h, self._columns)
         block = self._block.at(h, estimated=estimated)
@@ -237,23 +248,24 @@ class ArrowPreconditioner:
         self._solve = _factorize_scaled(block)
 
     def __call__(self, residual: Float64) -> Float64:
-        """M^-1 residual (p,)."""
+        """Return M^-1 residual (p,), M being this approximation of the Hessian."""
         result = residual / self._diagonal
         result[self.chosen] = self._solve_scaled(residual)
         return result
 
     def block_step(self, residual: Float64) -> Float64:
-        """The step (p,) of the dense columns alone that takes their part of a residual away; 0 for all others.
+        """Return the step (p,) in the dense columns alone that removes their part of a residual; 0 in all other
+        columns.
 
-        A column of scale 10^6 makes an error of 10^-6 in a margin an error of 1 in the gradient. This removes it, at
-        the cost of a change in the margins that is as small as the error was.
+        In a column of scale 10^6 an error of 10^-6 in a margin becomes an error of 1 in the gradient. The step removes
+        it, and changes margins only by as little as the error.
         """
         step = np.zeros_like(residual)
         step[self.chosen] = self._solve_scaled(residual)
         return step
 
     def outside(self, residual: Float64) -> float:
-        """Half the squared norm of the part of a residual that ``block_step`` leaves."""
+        """Return half the squared norm of the residual in the columns outside the block."""
         return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self.chosen]).sum())
 
     def _solve_scaled(self, residual: Float64) -> Float64:
@@ -261,9 +273,11 @@ class ArrowPreconditioner:
         return self._scale * self._solve(self._scale * residual[self.chosen])
 
 
-def densest(X: Rows, columns: int) -> Int64:
-    """The columns of the block, the constant included, by how many rows have them; of dense rows by their squares."""
-    size = block_size(columns, sum_entries(X), dense=isinstance(X, Dense))
+def densest_columns(X: Rows, columns: int) -> Int64:
+    """Return the columns of the block, rising, the constant included: those in the most rows, or of dense rows those
+    with the largest sums of squares.
+    """
+    size = block_size(columns, count_entries(X), dense=isinstance(X, Dense))
     if size > columns:
         return np.arange(columns + 1)
     if isinstance(X, CSR):
@@ -273,27 +287,29 @@ def densest(X: Rows, columns: int) -> Int64:
     return np.append(np.sort(np.argsort(-weight, kind="stable")[: size - 1]), columns)
 
 
-def sum_entries(X: Rows) -> int:
-    """Stored entries."""
+def count_entries(X: Rows) -> int:
+    """Return the number of stored entries."""
     return len(X.data) if isinstance(X, CSR) else X.values.size
 
 
 def block_size(columns: int, entries: int, *, dense: bool) -> int:
-    """How many components are in the block: all where that is affordable."""
+    """Return the number of components in the block: all, if that is affordable."""
     p = columns + 1
-    affordable = p <= LARGEST_BLOCK or p <= WIDE * (entries // max(1, columns))
-    if p <= most_explicit(dense=dense) and (affordable or not dense):
+    affordable = p <= MAX_BLOCK or p <= MAX_COLUMNS_PER_ROW * (entries // max(1, columns))
+    if p <= max_explicit_components(dense=dense) and (affordable or not dense):
         return p
-    return min(p, int(np.clip((BLOCK_SHARE * entries) ** (1 / 3), LEAST_BLOCK, LARGEST_BLOCK)))
+    return min(p, int(np.clip((BLOCK_COST * entries) ** (1 / 3), MIN_BLOCK, MAX_BLOCK)))
 
 
 def block_bytes(size: int, entry: int = 4) -> int:
-    """What a block holds while it is made and factorized; ``entry``: bytes of an entry of a row."""
+    """Return the peak bytes while a block is computed and factorized; ``entry``: bytes of an entry of a row."""
     return 24 * size * size + operators.gram_bytes(size, entry=entry)
 
 
 def _factorize_scaled(block: Float64) -> Callable[[Float64], Float64]:
-    """What solves a scaled block, a little more on its diagonal wherever rounding asks for it. Changes the block."""
+    """Return a function that solves with a scaled block. If rounding makes the block indefinite, its diagonal is
+    increased. Changes the block.
+    """
     jitter, diagonal = JITTER, np.diagonal(block).copy()
     while True:
         block[np.diag_indices_from(block)] = diagonal + jitter

@@ -1,29 +1,30 @@
-"""Newton's method in passes: a pass evaluates a point and samples its rows, the next point is found in memory.
+"""Newton's method for data that need not fit in memory: one point is evaluated in each pass over the data.
 
     min_w  P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),   grad = w - sum_i a_i y_i x_i,   a_i = -C_i l'(m_i)
 
-A pass gives P, the gradient and a sample of rows (``solvers.newton.priority_sampling``) in which every row whose loss may have a
-second derivative nearby, and every row that is much of its columns, has a large share. A model made of the sample and
-the exact gradient (``solvers.newton.trust_region``) is minimized in memory; where it ends the next pass looks. How far it is
-trusted, and how the corner of a hinge, rounded over a width 2 mu (``losses.Huber``), narrows on the way, is
-``TrustRegion``. The a_i of the rounded loss are a feasible dual point, and
+Each pass computes P and its gradient at a point exactly, and draws a sample of rows
+(``solvers.newton.priority_sampling``). Rows with nonzero curvature near the current margin, and rows of high leverage,
+are drawn with high probability. A model built from the sample and the exact gradient (``solvers.newton.trust_region``)
+is minimized in memory, and the next pass evaluates its minimizer. The hinge has a kink, which is smoothed over a width
+2 mu (``losses.Huber``). ``TrustRegion`` sets the damping of the model and the schedule by which mu shrinks. The a_i of
+the smoothed loss are a feasible dual point, and
 
     P - D = smoothing + 1/2 ||grad||^2,    smoothing = sum_i C_i (l(m_i) - b_i (1 - m_i)),   b_i = a_i / C_i.
 
-The first part falls with mu. The second need not be waited for: with the a_i of all other rows fixed, those of the
-sample are solved for in memory, which makes the gradient vanish, so that a pass proves nearly what smoothing allows.
+The smoothing term shrinks with mu. The gradient term is removed in memory: with the a_i of all other rows fixed, the
+a_i of the sample are re-optimized until the gradient vanishes. The duality gap is then close to the smoothing term.
 
-One of four ways leads from a point that was evaluated to the next one.
+The next point is computed in one of four ways:
 
-- All rows of the pass are in memory: they are the problem itself, which is solved there (``AllRows``); a pass then
-  confirms.
-- Some of them are, and columns are few enough for a matrix, or blocks are factored: a model that is trusted near the
-  point (``TrustRegion``), its dual point improved by the sample.
-- Some of them are, and columns are many: a damped model of the same sample (``SampledSteps``).
-- Some of them are, columns are few, and all rows have a second derivative: readings sum up the matrix (``FullHessianSteps``).
+- All rows are in memory: the full problem is solved there (``AllRows``), and the next pass confirms the solution.
+- A sample is in memory, and either the Hessian is small enough to be formed explicitly or the blocks are low-rank
+  factors: a trust-region model of the sample is minimized (``TrustRegion``), and the sample improves the dual point.
+- A sample is in memory, and there are too many columns for an explicit Hessian: a damped model of the sample is
+  minimized (``SampledSteps``).
+- A sample is in memory, there are few columns, and every row has curvature: passes accumulate the Hessian of all rows
+  (``FullHessianSteps``).
 
-A sample that leads nowhere is given up for all rows where they fit; where they do not, and nothing else helps, the run
-is stuck.
+If progress with a sample stalls, all rows are gathered if memory allows; otherwise the solver reports that it is stuck.
 
 References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; Shamir, Srebro and Zhang, ICML 2014.
 """
@@ -46,31 +47,31 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import round_corners
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import DualPoint, PointEvaluation, PointSums, add_to_sum, block_hessian, slopes_at
-from streamsvm.solvers.newton.dual_and_proximal_descent import most_full
+from streamsvm.solvers.newton.dual_and_proximal_descent import max_common_columns
 from streamsvm.solvers.newton.full_hessian import (
     FullHessianSteps,
-    exact_sample_rows,
+    full_hessian_sample_rows,
     is_full_hessian_cheap,
-    start_full_hessian,
+    start_full_hessian_steps,
 )
 from streamsvm.solvers.newton.in_memory import AllRows
-from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes, most_explicit
+from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes, max_explicit_components
 from streamsvm.solvers.newton.priority_sampling import (
-    LARGEST_SHARE,
-    SPARE,
-    SPARE_WIDE,
-    STORED_ARRAYS,
+    CANDIDATE_FACTOR,
+    CANDIDATE_FACTOR_WIDE,
+    MAX_SHARE,
+    STORED_BYTES_PER_ROW,
     PrioritySampler,
     Sample,
+    default_rows,
     is_wide,
-    join_alike,
-    least_rows,
+    min_useful_rows,
     row_bytes,
     sample_bytes,
     sample_rows,
-    usual_rows,
+    share_equal_rows,
 )
-from streamsvm.solvers.newton.sampled_steps import Reading, SampledSteps, start_sampled_steps
+from streamsvm.solvers.newton.sampled_steps import PassResult, SampledSteps, start_sampled_steps
 from streamsvm.solvers.newton.trust_region import (
     Surrogate,
     TrustRegion,
@@ -84,121 +85,129 @@ from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, Lo
 from streamsvm.types.problem import has_box
 from streamsvm.types.state import DriverOnly, FirstPassTotal, Seen, Total, begin_part, clear_totals, find_driver_fields
 
-CORNER_REACH = 0.1
-"""Rows within this distance of the corner, or within mu, are sampled as if in it; in margins."""
+KINK_REACH = 0.1
+"""Half-width, in units of the margin, of the band around the kink whose rows are sampled as if they had curvature. The
+band is at least mu."""
 SMOOTH_REACH = 0.5
-"""The same where the loss is smooth by itself."""
+"""Half-width of that band for losses without a kink."""
 SAMPLE_STALL_PASSES = 3
-"""All rows are gathered where a sample has stalled over this many passes."""
+"""Number of passes without progress after which all rows are gathered instead of a sample."""
 STALL_PASSES = 15
-"""Where all rows do not fit in memory, the run ends when it has stalled over this many passes."""
-MIN_PROGRESS = 0.99
-"""A step in memory must bring the progress measure below this share of what it was; else a reading comes next."""
-SMALLER = 0.8
-"""Where the sample is to fill the memory, the next smaller one has this share of its rows."""
+"""Number of passes without progress after which the solver reports that it is stuck, if not all rows fit in memory."""
+MAX_PROGRESS_RATIO = 0.99
+"""An in-memory step must reduce the progress measure below this multiple of its former value; otherwise a pass
+follows."""
+SHRINK_FACTOR = 0.8
+"""Factor by which the sample size is reduced if a sample meant to fill the memory does not fit."""
 
 PART_VECTORS = 3
-"""Vectors of length p of a part of a pass: v, what rounding took from it, in the first pass the squares."""
-MATRICES = 8
-"""Matrices (p, p), where second derivatives of all rows are summed up."""
-VECTORS = 32
-"""Vectors of length p: states, directions, residuals and what the products make."""
-SINGLE_BYTES = 4
+"""p-vectors held by each part of a pass: the sum v, its compensation term, and in the first pass the column sums of
+squares."""
+HESSIAN_SIZED_ARRAYS = 8
+"""Number of (p, p) arrays alive at once when passes accumulate the Hessian of all rows."""
+P_SIZED_ARRAYS = 32
+"""Number of (p,) arrays alive at once: states, directions, residuals and results of matrix-vector products."""
+FLOAT32_BYTES = 4
 """Bytes of a float32."""
-SAMPLE_ARRAYS = 48
-"""Bytes a row of a sample: sign, weight, key, score, margin and number, rounded up."""
-ROW_ARRAYS = 188
-"""Bytes a row in memory, beside its entries: sign, weight, number, margins, and the float64 arrays of an interior
-point."""
-DESCENT_ARRAYS, FULL_BYTES = 140, 4
-"""Bytes a row with the arrays of proximal descent instead, and bytes it holds for each full column of a row."""
+SAMPLE_BYTES_PER_ROW = 48
+"""Bytes per sampled row besides its entries: sign, weight, key, score, margin and row number, rounded up."""
+SOLVE_BYTES_PER_ROW = 188
+"""Bytes per row in memory besides its entries: sign, weight, row number, margins, and the float64 arrays of the
+interior-point method."""
+DESCENT_BYTES_PER_ROW, BYTES_PER_COMMON_COLUMN = 140, 4
+"""Bytes per row with the arrays of proximal descent instead, and its bytes per row and common column, of which it has a
+dense copy."""
 
 
 @saved_as("newton.state")
 @dataclass(slots=True)
 class NewtonState:
-    """``point`` is what the pass under way evaluates, with corners of half width ``mu`` (0: the loss is smooth)."""
+    """The state of Newton's method. The current pass evaluates ``point`` for the loss smoothed by ``mu``."""
 
     problem: Problem
     point: Float64
     """(columns + 1,)."""
     mu: float
-    """Half the width, in margins, over which the loss's corner is rounded in this pass."""
-    evaluation: Total[PointSums]
+    """Half-width, in units of the margin, over which the kink of the loss is smoothed in this pass; 0: no kink."""
+    point_sums: Total[PointSums]
     """The sums of the pass at ``point``: losses, dual terms, gradient."""
     sampler: Total[PrioritySampler]
-    """The rows of the pass that the next model will be made of."""
+    """Draws the rows for the next model."""
     squares: FirstPassTotal[Float64]
-    """sum_i s_i x_ij^2 (columns + 1,)."""
+    """sum_i s_i x_ij^2 (columns + 1,), s_i being the weight of row i."""
     best: Float64
-    """(columns + 1,) the point of least exact P so far, which is the solution."""
+    """(columns + 1,) the evaluated point with the least P so far. It is the solution."""
     trust_region: DriverOnly[TrustRegion | None] = None
-    """The model that led to ``point``."""
-    whole: bool = False
-    """Whether the model is made of all rows; they are not gathered again, but their margins are."""
+    """The model whose minimizer is ``point``."""
+    model_uses_all_rows: bool = False
+    """Whether the model is built from all rows. Passes then collect margins of these rows, but not the rows again."""
     margins: Total[list[tuple[int, Float64]]] = field(default_factory=list)
     """Margins of every block, with the number of its first row."""
     primal: float = np.inf
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
-    """The largest D proven, polished or not; -inf before the first pass."""
+    """The largest D proven, by a pass or in memory; -inf before the first pass."""
     passes: int = 0
-    """Passes that were closed."""
+    """Number of completed passes."""
     dual_point: DriverOnly[DualPoint | None] = None
-    """The weights and scale behind ``dual``; None once that was polished."""
+    """The weights and scale that define the dual variables of ``dual``. None once ``dual`` was improved in memory,
+    because no such weights exist then."""
     all_rows: DriverOnly[AllRows | None] = None
-    """The problem itself, once all rows are in memory."""
+    """The full problem, once all rows are in memory."""
     gathered: bool = False
-    """Whether all rows are in memory: visits then evaluate the point and keep nothing."""
+    """Whether all rows are in memory. Visits then evaluate the point and keep no rows."""
     factored: Seen[bool] = False
-    """Whether blocks are factored pairs: then a row in memory is not the row that is visited, to the last bit."""
+    """Whether blocks are stored as low-rank factors. A row formed from them for memory may differ by rounding from the
+    row that passes visit."""
     gaps: list[float] = field(default_factory=list)
-    """The relative gap after every pass with a sample, by which stalling is judged."""
+    """The relative duality gap after every pass with a sample, for the detection of stalling."""
     deadline: float = np.inf
-    """When work in memory is to end, on the clock of ``time.perf_counter``; inf: never."""
+    """The time of ``time.perf_counter`` at which work in memory must stop; inf: none."""
     steps: DriverOnly[SampledSteps | None] = None
-    """The steps that led to ``point`` where rows do not fit the memory and columns are many."""
-    pending: int = 0
-    """The number of further steps in memory before the next reading."""
-    exact_steps: DriverOnly[FullHessianSteps | None] = None
-    """The steps that led to ``point`` where second derivatives of all rows are summed up."""
-    summing: bool = False
-    """Whether second derivatives are summed up in this pass."""
-    looking: bool = False
-    """Whether the pass evaluates its point and keeps no rows."""
+    """The steps that led to ``point`` if not all rows fit in memory and there are many columns."""
+    steps_before_pass: int = 0
+    """The number of in-memory steps still to make before the next pass."""
+    hessian_steps: DriverOnly[FullHessianSteps | None] = None
+    """The steps that led to ``point`` if passes accumulate the Hessian of all rows."""
+    sums_hessian: bool = False
+    """Whether this pass accumulates the Hessian."""
+    evaluates_only: bool = False
+    """Whether this pass evaluates its point and keeps no rows."""
     hessian: Total[Float64 | None] = None
-    """X' diag(second_derivatives) X (columns + 1, columns + 1) over the blocks met so far; None: nothing yet."""
+    """X' diag(second_derivatives) X (columns + 1, columns + 1) of the blocks visited so far; None before the first."""
 
     def raise_dual(self, dual: float) -> None:
-        """Keep a value of D found in memory, if it is the largest; its dual variables are not known of every row."""
+        """Record a dual value found in memory, if it is the largest so far. The dual variables of the rows outside
+        memory that attain it are not available.
+        """
         if dual > self.dual:
             self.dual, self.dual_point = dual, None
 
     @property
     def done(self) -> bool:
-        """Whether the gap is the one asked for."""
+        """Whether the duality gap is within the tolerance."""
         return self.primal - self.dual <= self.problem.tolerance * abs(self.primal)
 
     @property
-    def proven_in_memory(self) -> AllRows | None:
-        """The rows in memory, where the largest D is that of dual variables that were found there, and are known."""
+    def rows_with_best_dual(self) -> AllRows | None:
+        """The rows in memory, if their dual variables attain the largest D."""
         rows = self.all_rows
         return rows if rows is not None and rows.slopes is not None and rows.dual >= self.dual else None
 
     @property
-    def smooth(self) -> Any:
-        """The loss as the pass under way has it, its corner rounded over ``mu``."""
+    def smoothed_loss(self) -> Any:
+        """The loss of the current pass: its kink is smoothed over ``mu``."""
         return round_corners(self.problem.loss, self.mu)
 
 
 @dataclass(frozen=True, slots=True)
 class Newton(Solver[NewtonState]):
-    """Newton's method in passes."""
+    """Newton's method; each pass over the data evaluates one point."""
 
     sample: Annotated[
         int | None,
         Option(
-            "Rows the quadratic model is made of.",
+            "Number of rows from which the quadratic model is built.",
             bounds=Bounds(least=1),
             default="by the number of columns and of rows with curvature",
         ),
@@ -206,19 +215,20 @@ class Newton(Solver[NewtonState]):
     narrowing: Annotated[
         float,
         Option(
-            "Losses with a corner: the half width mu of the rounded corner falls to this share of itself in a pass, at most.",
+            "Least factor by which a pass multiplies mu, the half-width of the smoothed kink (for losses with a kink).",
             bounds=Bounds(above=0, below=1),
         ),
     ] = 0.24
     polish: Annotated[
         bool,
         Option(
-            "Improve the dual point by a sample. Without, the dual variables of every row are known, as --dual needs it."
+            "Improve the dual bound with the sampled rows. Disable it to keep the dual variables of all rows "
+            "available, as --dual requires."
         ),
     ] = True
     driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(NewtonState)
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: a dual value follows from sums over the rows."""
+    """Any loss: a dual value is computed from sums over the rows."""
     has_candidates: ClassVar[bool] = True
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
@@ -229,56 +239,63 @@ class Newton(Solver[NewtonState]):
             "the elastic net is solved on all rows": ("sample", "polish")
             if not problem.regularizer.is_squared_norm
             else (),
-            "the loss has no corner": ("narrowing",) if problem.loss.smooth() else (),
+            "the loss has no kink": ("narrowing",) if problem.loss.smooth() else (),
         }
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Count the rows, of which problems that take all of them share one copy; vectors; a matrix where it is
-        explicit.
+        """Estimate the memory: rows (one shared copy for all problems that use every row), vectors, and the Hessian if
+        it is explicit.
         """
         p, rows, entry = problem.columns + 1, sample_rows(self.sample, problem), layout.entry_bytes
         entries = p if layout.dense else 2 * sum(layout.nonzeros or ()) // max(1, layout.rows) + 4
-        most = most_explicit(dense=layout.dense)
-        # of kernel features there can be fewer than columns are announced, and then few enough for a matrix
-        q = min(p, most) if layout.dense or p <= most else 0
-        # the sample a model is made of, while the next pass gathers up to twice as many rows and throws some out; where
-        # features are formed when the pass is over, the next one's beside it
-        held = layout.kept_bytes
-        sampled = rows * (2 * (entry * entries + SAMPLE_ARRAYS) if held else 4 * (entry * entries + SAMPLE_ARRAYS))
-        if is_wide(problem):  # it is needed between two passes only
+        max_explicit = max_explicit_components(dense=layout.dense)
+        # a kernel map may yield fewer features than declared, and then few enough for an explicit Hessian
+        explicit = min(p, max_explicit) if layout.dense or p <= max_explicit else 0
+        # Memory holds the current sample while the next pass collects up to twice as many candidates. If features are
+        # formed after the pass, it holds the next sample as well.
+        kept_bytes = layout.kept_bytes
+        copies = 2 if kept_bytes else 4
+        sampled = rows * (copies * (entry * entries + SAMPLE_BYTES_PER_ROW))
+        if is_wide(problem):  # wide problems need the sample only between two passes
             sampled = rows * sample_bytes(problem)
         sampled = sampled if rows < problem.rows else 0
-        # sparse rows are given up while they are joined; of dense ones two copies were seen
+        # sparse parts are freed while they are concatenated; dense parts peak at two copies (measured)
         copies = 1 if problem.nonzeros else 2
-        # never all rows, as otherwise in the end; nor where those in memory are not those that are visited (``NewtonState.factored``)
-        fewer = (bool(self.sample) or (held > 0 and entry == SINGLE_BYTES)) and rows < problem.rows
-        row = held + entry * entries if held else copies * entry * row_bytes(problem) // 4
-        whole = problem.rows * row
-        once = rows == problem.rows  # who takes all rows from the first pass on has them with all others that do
-        own = sampled if fewer else max(sampled, (0 if once else whole) + problem.rows * array_bytes(problem))
-        # rows of a part that may yet be in the sample
-        gathered = int(SPARE * rows) * (held + STORED_ARRAYS) if held and rows < problem.rows else 0
-        summed = 8 * p * p if is_full_hessian_cheap(problem) else 0
+        # all rows are never gathered if a sample size was given, or if rows in memory differ from the rows visited
+        # (``NewtonState.factored``)
+        only_sample = (bool(self.sample) or (kept_bytes > 0 and entry == FLOAT32_BYTES)) and rows < problem.rows
+        row = kept_bytes + entry * entries if kept_bytes else copies * entry * row_bytes(problem) // FLOAT32_BYTES
+        all_rows = problem.rows * row
+        is_shared = rows == problem.rows  # problems that use all rows from the first pass on share one copy of them
+        solving = (0 if is_shared else all_rows) + problem.rows * solve_bytes_per_row(problem)
+        own = sampled if only_sample else max(sampled, solving)
+        # candidates for the sample that one part of a pass collects
+        candidates = (
+            int(CANDIDATE_FACTOR * rows) * (kept_bytes + STORED_BYTES_PER_ROW)
+            if kept_bytes and rows < problem.rows
+            else 0
+        )
+        hessian = 8 * p * p if is_full_hessian_cheap(problem) else 0
         block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
-            fixed=VECTORS * 8 * p + MATRICES * summed + own,
+            fixed=P_SIZED_ARRAYS * 8 * p + HESSIAN_SIZED_ARRAYS * hessian + own,
             per_block_row=48,
-            per_part=PART_VECTORS * 8 * p + summed + gathered,
-            shared=max(matrix_bytes(q, entry), block_bytes(block, entry)) + (whole if once else 0),
+            per_part=PART_VECTORS * 8 * p + hessian + candidates,
+            shared=max(matrix_bytes(explicit, entry), block_bytes(block, entry)) + (all_rows if is_shared else 0),
         )
 
     def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Newton | None:
-        """Return the same with a sample, or a smaller one; None where that would be of no use, or a number was
-        ``asked`` for.
+        """Return the solver with a sample, or with a smaller one; None if the sample would become too small to be
+        useful, or if the user set its size (``asked``).
         """
         if "sample" in asked:
             return None
         if is_wide(problem):
-            less = int(LARGEST_SHARE * problem.rows if self.sample is None else SMALLER * self.sample)
-            return replace(self, sample=less) if less >= least_rows(problem) else None
+            fewer = int(MAX_SHARE * problem.rows if self.sample is None else SHRINK_FACTOR * self.sample)
+            return replace(self, sample=fewer) if fewer >= min_useful_rows(problem) else None
         if self.sample is None:
-            return replace(self, sample=min(problem.rows, usual_rows(problem)))
-        return replace(self, sample=self.sample // 2) if self.sample // 2 >= least_rows(problem) else None
+            return replace(self, sample=min(problem.rows, default_rows(problem)))
+        return replace(self, sample=self.sample // 2) if self.sample // 2 >= min_useful_rows(problem) else None
 
     def memory_settings(self) -> dict[str, int | None]:
         return {"sample": self.sample}
@@ -290,71 +307,71 @@ class Newton(Solver[NewtonState]):
     # -- a pass
 
     def start(self, problem: Problem) -> NewtonState:
-        """Begin at w = 0, or at the warm weights, with a corner as wide as either asks for."""
+        """Return the state at w = 0, or at the warm-start weights, with the initial mu for that point."""
         p, point = problem.columns + 1, problem.first_weights()
-        spare = SPARE_WIDE if self.sample and is_wide(problem) else SPARE
-        sampler = PrioritySampler(sample_rows(self.sample, problem), spare=spare)
+        candidate_factor = CANDIDATE_FACTOR_WIDE if self.sample and is_wide(problem) else CANDIDATE_FACTOR
+        sampler = PrioritySampler(sample_rows(self.sample, problem), candidate_factor=candidate_factor)
         return NewtonState(problem, point, first_mu(problem), PointSums(p), sampler, np.zeros(p), point.copy())
 
     def needs_features(self, state: NewtonState) -> bool:
-        """Return whether the pass is not at w = 0, where the first model has no gradient to agree with."""
+        """Return whether the pass needs the features of rows. At w = 0 all decision values are 0, and the first model
+        uses the sample's gradient instead of the exact one.
+        """
         return state.passes > 0 or state.problem.warm is not None
 
     def visit(self, state: NewtonState, block: Block) -> None:
-        """Add the block to value, gradient and dual sums at the point, and offer its rows to the sample."""
-        f = state.evaluation.add(state.problem, state.smooth, block, state.point)
-        if state.summing:
+        """Add the block to the value, gradient and dual sums at the point, and offer its rows to the sampler."""
+        f = state.point_sums.add(state.problem, state.smoothed_loss, block, state.point)
+        if state.sums_hessian:
             state.hessian = add_to_sum(state.hessian, block_hessian(state.problem, block, f))
-        if state.gathered or state.looking:
+        if state.gathered or state.evaluates_only:
             return
         state.factored = state.factored or operators.is_rounded_when_formed(block.X)
-        if state.whole:
+        if state.model_uses_all_rows:
             state.margins.append((block.start, block.spread(f)))
         else:
             state.sampler.add(block, f, self._scores(state, block, f))
 
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
-        """Return the scores (n,) by which rows are sampled: their second derivatives, and how much of a column they
-        are.
-        """
+        """Return the sampling scores (n,) of the rows, made of their second derivatives and leverages."""
         problem, factored = state.problem, isinstance(block.X, operators.Factored | UnformedRows)
         if state.passes == 0:
             if not factored:
                 state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
             if problem.warm is None:
                 return block.s.astype(np.float64)
-        share = len(state.point) / problem.rows
+        mean_leverage = len(state.point) / problem.rows
         if factored or state.passes == 0:
-            scores = np.full(len(f), share)
+            scores = np.full(len(f), mean_leverage)
         else:
-            scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), share)
-        width = max(state.mu, CORNER_REACH) if state.mu else SMOOTH_REACH
-        scores_pass(block.y, block.s, f, state.smooth, width, scores)
+            scores = leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), mean_leverage)
+        width = max(state.mu, KINK_REACH) if state.mu else SMOOTH_REACH
+        scores_pass(block.y, block.s, f, state.smoothed_loss, width, scores)
         return scores
 
     def join_gathered(self, states: list[NewtonState]) -> None:
-        """Let problems that gather the same rows have one copy of them."""
-        join_alike([state.sampler for state in states if not (state.gathered or state.whole)])
+        """Make problems that sampled the same rows share one copy of them."""
+        share_equal_rows([state.sampler for state in states if not (state.gathered or state.model_uses_all_rows)])
 
     def sampling_threshold(self, state: NewtonState) -> float:
         return state.sampler.bound()
 
     def set_sampling_threshold(self, state: NewtonState, bound: float) -> None:
-        """Skip rows whose keys are beyond the bound."""
+        """Skip rows whose sampling keys are at or above the bound."""
         state.sampler.threshold = min(state.sampler.threshold, bound)
 
     def finish(self, state: NewtonState) -> Certificate:
-        """Close the pass: both bounds at the point are exact; then the model is improved and minimized in memory."""
-        found = state.evaluation.close(state.problem, state.point)
+        """Compute P and D at the point exactly; then build the next model and choose the next point in memory."""
+        evaluation = state.point_sums.close(state.problem, state.point)
         state.passes += 1
-        if found.primal < state.primal:
-            state.primal, state.best = found.primal, state.point
-        if found.dual > state.dual:
-            state.dual, state.dual_point = found.dual, DualPoint(state.point, state.mu, found.scale)
-        led = state.steps or state.trust_region
-        facts = {"mu": state.mu, "damping": led.damping if led else 0.0}
+        if evaluation.primal < state.primal:
+            state.primal, state.best = evaluation.primal, state.point
+        if evaluation.dual > state.dual:
+            state.dual, state.dual_point = evaluation.dual, DualPoint(state.point, state.mu, evaluation.scale)
+        model = state.steps or state.trust_region
+        facts = {"mu": state.mu, "damping": model.damping if model else 0.0}
         if not state.done:
-            self._advance(state, found)
+            self._advance(state, evaluation)
         if state.all_rows is not None:
             facts = state.all_rows.facts()
         clear_totals(state)
@@ -363,104 +380,107 @@ class Newton(Solver[NewtonState]):
 
     # -- from one point to the next
 
-    def _advance(self, state: NewtonState, found: PointEvaluation) -> None:
-        """Judge the model that led to the point, make a better one, and go to its minimum; or solve the problem
-        itself.
+    def _advance(self, state: NewtonState, evaluation: PointEvaluation) -> None:
+        """Set the next point. With all rows in memory, solve the problem there; otherwise compare the last model with
+        the evaluation, and minimize it again or build and minimize a new one.
         """
         if state.all_rows is not None:
-            state.all_rows.confirm(found.primal)
-            before = state.all_rows.advances
+            state.all_rows.confirm(evaluation.primal)
+            steps_so_far = state.all_rows.advances
             solve_in_memory(state, state.all_rows)
-            state.pending = before  # as many steps before the next reading as before this one
-        elif state.exact_steps is not None:
-            self._exact_step(state, state.exact_steps, found)
+            state.steps_before_pass = steps_so_far  # the number of steps doubles from pass to pass
+        elif state.hessian_steps is not None:
+            self._full_hessian_step(state, state.hessian_steps, evaluation)
         elif self._has_sample_stalled(state):
             state.sampler.limit, state.trust_region, state.point = state.problem.rows, None, state.best
             state.gaps = []
-        elif state.trust_region is not None and not state.trust_region.accept(found):
+        elif state.trust_region is not None and not state.trust_region.accept(evaluation):
             self._minimize_model(state, state.trust_region)
         else:
             sample = take_sample(state)
             if sample is not None:
-                self._use_sample(state, found, sample)
+                self._use_sample(state, evaluation, sample)
 
     def _has_sample_stalled(self, state: NewtonState) -> bool:
-        """Return whether the gap is not a tenth smaller than some passes ago; all rows are gathered then."""
-        if state.whole or state.factored or self.sample is not None or not self.polish:
+        """Record the gap, and return whether it shrank by less than 10 % over the last SAMPLE_STALL_PASSES passes. All
+        rows are gathered then.
+        """
+        if state.model_uses_all_rows or state.factored or self.sample is not None or not self.polish:
             return False
         state.gaps.append((state.primal - state.dual) / abs(state.primal))
         return has_stalled(state.gaps, SAMPLE_STALL_PASSES)
 
-    def _use_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Choose the way to the next point by the rows of the pass that are in memory."""
+    def _use_sample(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
+        """Choose among the four ways to the next point (see the top of the module), and set the point."""
         if sample.complete and not state.factored:
             state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
             state.gathered, state.trust_region = True, None
             solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
-            self._step_by_sample(state, found, sample)
+            self._sampled_step(state, evaluation, sample)
         elif not sample.complete and not state.factored and is_full_hessian_cheap(state.problem):
-            state.exact_steps = start_full_hessian(build_model(state, found, sample), found)
-            state.summing, state.point = True, state.exact_steps.point
-            state.sampler.limit = exact_sample_rows(state.problem)
+            state.hessian_steps = start_full_hessian_steps(build_model(state, evaluation, sample), evaluation)
+            state.sums_hessian, state.point = True, state.hessian_steps.point
+            state.sampler.limit = full_hessian_sample_rows(state.problem)
         else:
-            self._trust_region_step(state, found, sample)
+            self._trust_region_step(state, evaluation, sample)
 
-    def _trust_region_step(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Improve the dual bound by the sample, and go to the minimum of a model whose Hessian is a matrix."""
-        model = build_model(state, found, sample)
+    def _trust_region_step(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound with the sample, and step to the minimizer of a model whose Hessian is formed
+        explicitly.
+        """
+        model = build_model(state, evaluation, sample)
         damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(state.point))
-        state.trust_region = TrustRegion(model, state.mu, found.value, damping)
-        near = found.smoothing <= 2.0 * state.problem.tolerance * abs(found.primal)
-        if self.polish and near and not (sample.complete or state.evaluation.unformed):
-            polished = polish_dual(state.problem, sample, state.smooth, found, state.point, state.deadline)
-            state.raise_dual(polished)
+        state.trust_region = TrustRegion(model, state.mu, evaluation.value, damping)
+        smoothing_is_small = evaluation.smoothing <= 2.0 * state.problem.tolerance * abs(evaluation.primal)
+        if self.polish and smoothing_is_small and not (sample.complete or state.point_sums.unformed):
+            state.raise_dual(
+                polish_dual(state.problem, sample, state.smoothed_loss, evaluation, state.point, state.deadline)
+            )
             if state.done:
                 return
         self._minimize_model(state, state.trust_region)
 
     def _minimize_model(self, state: NewtonState, trust_region: TrustRegion) -> None:
-        """Go to the minimum of the model, as far as it is trusted."""
+        """Step to the minimizer of the model, with the damping of the trust region."""
         trust_region.model.deadline = state.deadline
         if state.passes == 1 and state.problem.warm is None:
             state.point, state.mu = trust_region.begin(state.primal)
         else:
             state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
-    def _step_by_sample(self, state: NewtonState, found: PointEvaluation, sample: Sample) -> None:
-        """Improve the dual bound and step by a sample, from this point if it is no worse than the last one, else from
-        that.
-        """
-        steps = state.steps or start_sampled_steps(state.problem, found, sample, state.point, state.mu)
-        first, state.steps = state.steps is None, steps
-        known = (state.squares, state.primal, state.dual, state.deadline)
-        reading = Reading(found, sample, state.point, state.mu, *known)
-        if (first or steps.accept(found, state.point, state.mu)) and self.polish:
-            state.raise_dual(steps.dual(reading))
+    def _sampled_step(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
+        """Improve the dual bound and take a sampled step from the better of the current and the previous point."""
+        steps = state.steps or start_sampled_steps(state.problem, evaluation, sample, state.point, state.mu)
+        is_first, state.steps = state.steps is None, steps
+        status = (state.squares, state.primal, state.dual, state.deadline)
+        result = PassResult(evaluation, sample, state.point, state.mu, *status)
+        if (is_first or steps.accept(evaluation, state.point, state.mu)) and self.polish:
+            state.raise_dual(steps.improve_dual(result))
         if self.sample is not None:
             state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
         if not state.done:
-            state.point, state.mu = steps.next_point(reading._replace(dual=state.dual), self.narrowing)
+            state.point, state.mu = steps.next_point(result._replace(dual=state.dual), self.narrowing)
 
-    def _exact_step(self, state: NewtonState, steps: FullHessianSteps, found: PointEvaluation) -> None:
-        """Step to the minimum of a model of all rows, or look nearer to where the last step began.
+    def _full_hessian_step(self, state: NewtonState, steps: FullHessianSteps, evaluation: PointEvaluation) -> None:
+        """Step to the minimizer of the full-Hessian model, or backtrack along the last step.
 
-        Every other reading sums second derivatives up as long as steps are taken whole. After one that had to be cut
-        every reading does: they have changed on the way, and the old ones lead to the next step that has to be cut.
+        While full steps succeed, every second pass accumulates the Hessian. After a backtracked step every pass does,
+        because the Hessian changed along the step, and the old one would cause backtracking again.
         """
         state.gaps.append((state.primal - state.dual) / abs(state.primal))
-        sample = None if state.looking else state.sampler.sample()
+        sample = None if state.evaluates_only else state.sampler.sample()
         if sample is not None and state.hessian is not None:
             steps.renew(state.problem, sample, state.hessian, state.point)
-        elif state.looking and self.polish:
-            state.raise_dual(steps.polish_dual(state.problem, found, state.deadline))
+        elif state.evaluates_only and self.polish:
+            state.raise_dual(steps.polish_dual(state.problem, evaluation, state.deadline))
             if state.done:
                 return
-        whole, accepted = steps.length == 1.0, steps.accept(found)
+        is_full_step, accepted = steps.length == 1.0, steps.accept(evaluation)
         if accepted and steps.model is not None:
-            steps.start_step(state.problem, found, steps.model)
-        state.looking = accepted and whole and not state.looking
-        state.summing = not state.looking
+            steps.start_step(state.problem, evaluation, steps.model)
+        state.evaluates_only = accepted and is_full_step and not state.evaluates_only
+        state.sums_hessian = not state.evaluates_only
         state.point = steps.point
 
     # -- steps in memory between two passes
@@ -469,96 +489,107 @@ class Newton(Solver[NewtonState]):
         state.deadline = moment
 
     def has_pending_steps(self, state: NewtonState) -> bool:
-        """Return whether the problem in memory is to be worked on before the next reading.
+        """Return whether another in-memory step comes before the next pass.
 
-        As often as before the last one: what is solved soon is confirmed soon, and readings grow with the logarithm of
-        the work.
+        The number of in-memory steps doubles from pass to pass: a problem that is solved soon is confirmed soon, and
+        the number of passes grows with the logarithm of the number of steps.
         """
         rows = state.all_rows
-        return rows is not None and state.pending > 0 and not rows.solved and time.perf_counter() < state.deadline
+        return (
+            rows is not None
+            and state.steps_before_pass > 0
+            and not rows.solved
+            and time.perf_counter() < state.deadline
+        )
 
     def make_step(self, state: NewtonState) -> None:
-        """Work in memory for some seconds; where they bring no progress a reading comes next."""
+        """Work in memory for some seconds. Without progress, the next pass follows at once."""
         rows = state.all_rows
-        assert rows is not None  # ``has_pending_steps`` says so
+        assert rows is not None  # ``has_pending_steps`` has checked it
         before = rows.progress_measure
         solve_in_memory(state, rows)
-        state.pending = state.pending - 1 if rows.progress_measure < MIN_PROGRESS * before else 0
+        has_progressed = rows.progress_measure < MAX_PROGRESS_RATIO * before
+        state.steps_before_pass = state.steps_before_pass - 1 if has_progressed else 0
 
     # -- answers
 
     def candidate(self, state: NewtonState) -> Float64:
-        """Return the minimum of the last model, which is not evaluated yet."""
+        """Return the minimizer of the last model, which no pass has evaluated yet."""
         return state.point.copy()
 
     def solution(self, state: NewtonState) -> LinearSolution:
-        """Return the point of least primal that was evaluated."""
+        """Return the evaluated point with the least P."""
         return LinearSolution(state.best.copy(), state.problem.bias)
 
     def keep_dual_point(self) -> Newton:
-        """Return the same without polish: the dual variables behind the bound are then known of every row."""
+        """Return the solver without ``polish``, so that the dual variables that attain the bound exist for every
+        row.
+        """
         return replace(self, polish=False)
 
     def witness(self, state: NewtonState) -> NewtonState:
-        """Keep the slopes of the rows in memory where theirs is the largest D, and the weights whose slopes are used
-        elsewhere.
+        """Return the part of the state that ``dual_values`` needs: the in-memory dual variables if they attain the
+        largest D, else the weights that define the dual variables.
         """
-        rows = state.proven_in_memory
+        rows = state.rows_with_best_dual
         return replace(begin_part(state), dual_point=state.dual_point, all_rows=rows and rows.without_rows())
 
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
-        """Return the dual variables (n,) of the largest D: those found in memory, or the slopes at some weights,
-        scaled.
+        """Return the dual variables (n,) that attain the largest D: those found in memory, or the scaled loss
+        derivatives at ``state.dual_point``.
         """
-        if state.proven_in_memory is not None:
-            found = state.proven_in_memory.dual_values(block.start, block.span)
-            return None if found is None else block.gather(found)
+        if state.rows_with_best_dual is not None:
+            alpha = state.rows_with_best_dual.dual_values(block.start, block.span)
+            return None if alpha is None else block.gather(alpha)
         if state.dual_point is None:
             return None
         return slopes_at(state.problem, state.dual_point, block)
 
 
 def is_stuck(state: NewtonState) -> bool:
-    """Return whether samples lead nowhere and all rows do not fit, or steps with all rows in memory make no
-    progress.
+    """Return whether the gap has stalled although no other method is left: not all rows fit in memory, or the steps
+    with all rows in memory make no progress.
     """
-    if state.steps is None and state.all_rows is None and state.exact_steps is None:
+    if state.steps is None and state.all_rows is None and state.hessian_steps is None:
         return False
     return has_stalled(state.gaps, STALL_PASSES)
 
 
 def solve_in_memory(state: NewtonState, rows: AllRows) -> None:
-    """Work on the problem with all its rows in memory, and go to the best point there."""
-    before = rows.work
+    """Work on the full problem in memory, and make the best point found the next point to evaluate."""
+    work_before = rows.work
     rows.advance(state.deadline)
     state.dual = max(state.dual, rows.dual)
-    if rows.work == before:
+    if rows.work == work_before:
         state.gaps.append((rows.primal - max(rows.dual, 0.0)) / abs(rows.primal))
     state.point, state.mu = rows.best, 0.0
 
 
 def take_sample(state: NewtonState) -> Sample | None:
-    """Return the sample of this pass, or that of all rows there was before; None: no row counts."""
-    if state.whole and state.trust_region is not None:
+    """Return the sample of this pass, or the existing sample of all rows with its new margins; None if no row has a
+    positive weight.
+    """
+    if state.model_uses_all_rows and state.trust_region is not None:
         return state.trust_region.model.sample.with_margins(state.margins)
     sample = state.sampler.sample()
-    state.whole = sample is not None and sample.complete
+    state.model_uses_all_rows = sample is not None and sample.complete
     return sample
 
 
-def build_model(state: NewtonState, found: PointEvaluation, sample: Sample) -> Surrogate:
-    """Return the model of a sample around the point that was just evaluated."""
+def build_model(state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> Surrogate:
+    """Return the model of the sample around the point evaluated by this pass."""
     problem, w, factor = state.problem, state.point, sample.s / sample.probability
     model = model_at(problem, sample, factor, w)
     if not state.squares.any():  # the blocks are factored
         state.squares = squares(sample.X, factor, problem.columns)
     if state.passes > 1 or problem.warm is not None:
-        model.shift = model.weighted_sum(model.values_at(state.smooth, w)) - found.v
+        model.shift = model.weighted_sum(model.values_at(state.smoothed_loss, w)) - evaluation.v
     return model
 
 
-def array_bytes(problem: Problem) -> int:
-    """Return the bytes of the arrays that go with a row in memory."""
+def solve_bytes_per_row(problem: Problem) -> int:
+    """Return the bytes per row, besides its entries, of the arrays that in-memory methods need."""
     if not problem.nonzeros or not has_box(problem.loss):
-        return ROW_ARRAYS
-    return max(ROW_ARRAYS, DESCENT_ARRAYS + FULL_BYTES * most_full(problem.nonzeros, problem.rows))
+        return SOLVE_BYTES_PER_ROW
+    common_columns = max_common_columns(problem.nonzeros, problem.rows)
+    return max(SOLVE_BYTES_PER_ROW, DESCENT_BYTES_PER_ROW + BYTES_PER_COMMON_COLUMN * common_columns)
