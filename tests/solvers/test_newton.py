@@ -181,7 +181,7 @@ def scores_of() -> Any:
 PIECES = [[(0, N)], [(150, 200), (0, 80), (80, 150)], [(k, k + 20) for k in range(0, N, 20)]]
 
 
-@each_value(("pieces", PIECES), ("limit", [1, 30, 170, 500]), ("spare", [1.0, 2.0]))
+@each_value(("pieces", PIECES), ("limit", [1, 30, 170, 500]), ("candidate_factor", [1.0, 2.0]))
 def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, candidate_factor: float) -> None:
     """Each found with min(1, score times the next key); of all rows that have a score, all are certain."""
     scores = scores_of()
@@ -201,7 +201,7 @@ def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, c
     assert (scores[found.row] > 0.0).all()
 
 
-@pytest.mark.parametrize("spare", [1.25, 2.0])
+@pytest.mark.parametrize("candidate_factor", [1.25, 2.0])
 def test_row_sample_holds_a_bounded_number_of_rows(candidate_factor: float) -> None:
     scores, limit = np.ones(N), 40
     sampler, most = PrioritySampler(limit, 3, candidate_factor=candidate_factor), 0
