@@ -45,13 +45,11 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
-from streamsvm.store.sources.description import guess_label
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import digest_of_tree
 from streamsvm.store.sources.missing import FILLED
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.source import UNLABELED
-from streamsvm.store.sources.table import TableSource
 from streamsvm.tasks import REGRESSION
 from streamsvm.types import Report, silent
 
@@ -185,6 +183,9 @@ def _names_from(first: Path) -> Iterator[Path]:
 
 def propose_label(step: str, job: FilesJob, asked: IngestJob) -> str:
     """Return the command that fits the files of a job with the label that they most likely have, for a hint."""
+    from streamsvm.store.sources.description import guess_label
+    from streamsvm.store.sources.table import TableSource
+
     options = replace(asked.options(), label=NO_LABEL, missing=ERROR, on_bad_line=SKIP)
     options = replace(options, undecided={}, offsets=(), most_counted=0)
     source = open_source(asked.sources, options)

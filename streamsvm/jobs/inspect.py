@@ -21,7 +21,6 @@ from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
-from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.foreign import foreign_format
@@ -152,6 +151,8 @@ def read_rate(store: Store) -> float:
     """Return the bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass
     would.
     """
+    from streamsvm.schedule.stream import Stream, epoch_visits
+
     layout = store.layout
     per_row = layout.bytes_per_pass / layout.rows
     began, rows = time.perf_counter(), 0

@@ -12,7 +12,6 @@ import numpy as np
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.array_file import open_container
 from streamsvm.errors import DataError, MissingError, StreamSVMError, quote
-from streamsvm.features.expansion import Expansion, decode_expansion
 from streamsvm.input_files import is_file, open_regular
 from streamsvm.losses import LOSSES
 from streamsvm.model.model import FORMAT, KERNEL, LINEAR, THRESHOLD_FORMAT, VOTING_FORMAT, Model, hash_model
@@ -22,6 +21,7 @@ from streamsvm.types.data import check_recorded
 
 if TYPE_CHECKING:
     from streamsvm.calibration.calibrators import Calibration
+    from streamsvm.features.expansion import Expansion
 
 TEXT_READERS = {
     b"solver_type ": "streamsvm.model.liblinear_libsvm:read_liblinear",
@@ -127,6 +127,8 @@ def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array],
 
 
 def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:
+    from streamsvm.features.expansion import decode_expansion
+
     try:
         expansion = decode_expansion(header["expansion"], tensors)
     except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

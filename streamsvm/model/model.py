@@ -16,7 +16,6 @@ import numpy as np
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.array_file import pieces
-from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.input_files import refuse_url
 from streamsvm.registry import load as load_name
@@ -301,6 +300,8 @@ class Model:
 
         ``exact``: the value of a row does not depend on the rows beside it, at half the speed for dense rows and a kernel.
         """
+        from streamsvm.compute.blocks.operators import decision_values
+
         values = np.empty((row_count(X), len(self.weights)))
         if self.expansion is None:
             decision_values(X._replace(bias=1.0), self.weights, values)

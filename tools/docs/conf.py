@@ -14,6 +14,7 @@ exclude_patterns = ["measured"]
 myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 3
 highlight_language = "text"
+smartquotes = False
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
@@ -22,6 +23,10 @@ html_theme_options = {
     "navigation_with_keys": True,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
+}
+html_sidebars: dict[str, list[str]] = {
+    page: []
+    for page in ("index", "install", "tutorial", "benchmarks", "gallery", "papers", "reproductions", "CHANGELOG")
 }
 html_copy_source = False
