@@ -332,4 +332,4 @@ def _settings_table(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
     if not differing:
         return element("p", "Their settings are the same.")
     rows = [(key, *(format_setting(key, run.settings.get(key)) for run in runs)) for key in differing]
-    return table(("setting", *(shorten(name, 32) for name in names)), rows, kind="words")
+    return table(("setting", *(shorten(name, 32) for name in names)), rows, kind="words settings")

@@ -228,7 +228,7 @@ th,td{padding:3px 10px;text-align:right;border-bottom:1px solid var(--rule);whit
 th{font-weight:600;color:var(--soft)}
 th:first-child,td:first-child,.words td,.words th{text-align:left}
 .words td{white-space:normal;overflow-wrap:anywhere;vertical-align:top;min-width:6em}
-.words.worst td:nth-child(-n+4){white-space:nowrap;min-width:0;overflow-wrap:normal}.points td:nth-child(2),.points th:nth-child(2){text-align:left}.bar{width:34%;min-width:110px;padding:3px 4px}
+.words.worst td:nth-child(-n+4),.words.settings td:first-child{white-space:nowrap;min-width:0;overflow-wrap:normal}.words.worst td:nth-child(5){min-width:17em}.points td:nth-child(2),.points th:nth-child(2){text-align:left}.bar{width:34%;min-width:110px;padding:3px 4px}
 .bar svg{max-width:none;height:14px}
 .full,.spread{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
@@ -255,7 +255,7 @@ footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
     """
 body{font-size:10.5pt}main,header,footer{max-width:none;padding:0}
 nav,.skip{display:none}details::details-content{content-visibility:visible;display:block}summary{color:var(--ink);font-weight:600}figure,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
-.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal;padding:3px 6px}.worst td:nth-child(5){min-width:0}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """ + _series_colors() + _heat_colors()
 ).replace("\n", "")

@@ -95,7 +95,9 @@ def list_provenance(run: RunRecord) -> PagePart:
                 parts += [element("p", lead, class_="lead"), element("pre", element("code", command))]
     parts.append(table(("what", "value"), rows, kind="words"))
     if run.settings:
-        parts.append(fold("All settings", table(("setting", "value"), format_settings(run.settings), kind="words")))
+        parts.append(
+            fold("All settings", table(("setting", "value"), format_settings(run.settings), kind="words settings"))
+        )
     if run.unread:
         text = f"Could not be read, and is left out: {', '.join(run.unread)}."
         parts.append(element("p", text, class_="warn"))
