@@ -190,7 +190,7 @@ class Kind(NamedTuple):
     """Returns the reason why a path is not of this kind; empty if it is."""
 
 
-def begins(name: str, header: bytes) -> Kind:
+def kind_by_header(name: str, header: bytes) -> Kind:
     """Return the kind of files that begin with ``header``."""
     return Kind(name, partial(header_fault, header=header))
 
@@ -407,13 +407,13 @@ RUN = Kind("the folder of a run", run_fault)
 SEARCH = Kind("the folder of a search", search_fault)
 PREDICTIONS = Kind("a file of predictions", predictions_fault)
 ARRAY = Kind("an array of dual variables", array_fault)
-REJECTS = begins("a list of rejected lines", REJECTS_HEADER)
-PAGE = begins("the page of a run", PAGE_HEADER)
-SCHEMA = begins("a schema file", SCHEMA_HEADER)
-LIBLINEAR_MODEL = begins("a model of LIBLINEAR", b"solver_type ")
-LIBSVM_MODEL = begins("a model of LIBSVM", b"svm_type ")
-ONNX_MODEL = begins("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
-SQL_MODEL = begins("a SQL query of ours", b"-- A linear model of streamsvm")
+REJECTS = kind_by_header("a list of rejected lines", REJECTS_HEADER)
+PAGE = kind_by_header("the page of a run", PAGE_HEADER)
+SCHEMA = kind_by_header("a schema file", SCHEMA_HEADER)
+LIBLINEAR_MODEL = kind_by_header("a model of LIBLINEAR", b"solver_type ")
+LIBSVM_MODEL = kind_by_header("a model of LIBSVM", b"svm_type ")
+ONNX_MODEL = kind_by_header("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
+SQL_MODEL = kind_by_header("a SQL query of ours", b"-- A linear model of streamsvm")
 PICKLE = Kind("a pickle of an estimator of scikit-learn", pickle_fault)
 SKOPS = Kind("an estimator stored by skops", skops_fault)
 PARTS = Kind("the parts of an unfinished output", parts_fault)
@@ -435,13 +435,13 @@ def directory_fault(path: Path) -> str:
 
 def foreign_file_fault(directory: Path, ours: re.Pattern[str]) -> str:
     """Return a message about the first file below a directory whose name is not one of ours; empty if there is none."""
-    for found in below(directory):
+    for found in list_below(directory):
         if not ours.fullmatch(found):
             return f"it holds {found!a}, which is not one of its files"
     return ""
 
 
-def below(directory: Path, prefix: str = "") -> Iterator[str]:
+def list_below(directory: Path, prefix: str = "") -> Iterator[str]:
     """Yield every file, link and empty directory below a directory, by its relative name; links are not followed."""
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -449,7 +449,7 @@ def below(directory: Path, prefix: str = "") -> Iterator[str]:
             if entry.is_symlink():
                 yield name + " (a link)"
             elif entry.is_dir():
-                yield from below(directory / entry.name, name + "/")
+                yield from list_below(directory / entry.name, name + "/")
             elif entry.is_file():
                 yield name
             else:

@@ -375,13 +375,17 @@ def record(only: str) -> dict[str, str]:
                 if name == "shuffled" and code == 0:
                     yield "store shuffled, test rows", hash_store(folder / "shuffled.test.zarr")
 
-        parts: list[Callable[[], Iterator[tuple[str, str]]]] = [
-            record_faces,
-            record_stores,
-            lambda: record_applied(stores, folder),
-            lambda: record_fits(stores, folder),
-        ]
-        for name, value in itertools.chain.from_iterable(part() for part in parts):
+        parts: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
+            "face": record_faces,
+            "store": record_stores,
+            "apply": lambda: record_applied(stores, folder),
+            "fit cluster": lambda: record_fits(stores, folder),
+        }
+        kind = re.match(
+            r"\^?(face|store|apply|fit|cluster)\b(?!.*\|)", only
+        )  # only such facts then, and what they need
+        made = [part for names, part in parts.items() if kind is None or kind[1] in names or names == "store"]
+        for name, value in itertools.chain.from_iterable(part() for part in made):
             if re.search(only, name):
                 facts[name] = value
                 print(f"{name:<50} {value[:60]}", flush=True)
@@ -473,7 +477,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the record there")
     parser.add_argument("--compare", type=Path, help="a record that --json wrote at another commit")
-    parser.add_argument("--only", default="", help="a pattern of the names to print and compare")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="a pattern of the names to print and compare; one that begins with a kind makes only such facts",
+    )
     parser.add_argument("--pair", type=Path, help="another checkout, to compare CPU seconds with")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs for each command [%(default)s]")
     options = parser.parse_args()

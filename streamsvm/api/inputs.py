@@ -97,7 +97,7 @@ def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) ->
     """Ingest a dask array or data frame; its blocks are computed by Dask's client, or without one here, one by one."""
     from dataclasses import replace
 
-    from streamsvm.cluster.dask_ingest import ingest_collection
+    from streamsvm.cluster.dask_collections import ingest_collection
 
     if isinstance(y, str):
         job, y = replace(job, label=y), None

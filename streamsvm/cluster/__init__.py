@@ -9,16 +9,14 @@ A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="clie
 
 Scheduler, workers and the program need the same installation and see the same files under the same names.
 
-    connection   --cluster: addresses, TLS, local workers
-    executor     tasks, lost workers, and the messages of failures
-    dask_ingest  Dask collections to a store
-    dask_apply   a model applied to Dask collections, lazily
+    connection        --cluster: addresses, TLS, local workers
+    executor          tasks, lost workers, and the messages of failures
+    dask_collections  Dask collections to a store, and a model applied to them, lazily
 """
 
 from __future__ import annotations
 
 from streamsvm.cluster.connection import connect_cluster, using
-from streamsvm.cluster.dask_apply import evaluate_dask, predict_dask
-from streamsvm.cluster.dask_ingest import ingest_dask
+from streamsvm.cluster.dask_collections import evaluate_dask, ingest_dask, predict_dask
 
 __all__ = ["connect_cluster", "evaluate_dask", "ingest_dask", "predict_dask", "using"]

@@ -30,7 +30,7 @@ from streamsvm.engine.join_tree import spans_of, tree_reduce
 from streamsvm.engine.signals import check_time
 from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError
-from streamsvm.schedule.memory_use import PeakWatch
+from streamsvm.schedule.machine import PeakWatch
 
 PATIENCE = 60.0
 """Seconds without a worker, or without a heartbeat of one that has work, after which a job ends."""

@@ -19,7 +19,7 @@ from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, PartialResult,
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.errors import ClusterError, DataError
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import AnySolver, Certificate, Problem, Report, State
 
 

@@ -29,7 +29,7 @@ from streamsvm.engine.row_state import IN_ONE_FILE, IN_STATES, DriverState, Grou
 from streamsvm.engine.state_transfer import clone, unpack
 from streamsvm.engine.store_reference import OpenedStore, StoreReference
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import CachedChunks, Resident, Section

@@ -6,7 +6,7 @@ import time
 
 from streamsvm.aliases import JsonObject
 from streamsvm.engine.fit_state import ProblemRun, Training
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import Report
 
 REPORT_SECONDS = 0.2

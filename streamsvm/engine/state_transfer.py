@@ -34,17 +34,17 @@ class Zeros(NamedTuple):
 
 def serialize(state: State) -> State:
     """A copy of a state with ``Zeros`` for its arrays of zeros."""
-    return _map_arrays(state, _once(_pack))
+    return _map_arrays(state, _change_once(_pack))
 
 
 def clone(state: State) -> State:
     """A copy that may be changed: nothing in it is shared with ``state``."""
-    return _map_arrays(state, _once(_unpack))
+    return _map_arrays(state, _change_once(_unpack))
 
 
 def unpack(state: State) -> State:
     """The same arrays, with arrays of zeros for what stands for them."""
-    return _map_arrays(state, _once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
+    return _map_arrays(state, _change_once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
 
 
 def state_bytes(state: State) -> int:
@@ -55,11 +55,11 @@ def state_bytes(state: State) -> int:
         sizes.append(array.nbytes if isinstance(array, np.ndarray) else 0)
         return array
 
-    _map_arrays(state, _once(count))
+    _map_arrays(state, _change_once(count))
     return sum(sizes)
 
 
-def _once(change: Change) -> Change:
+def _change_once(change: Change) -> Change:
     """``change``, applied to each array once; what it made of that is what stands wherever the array stood."""
     known: dict[int, tuple[State, State]] = {}
 

@@ -43,13 +43,12 @@ from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, setti
 from streamsvm.outputs import output_path
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
-from streamsvm.store.sources.bad_lines import SKIPPED
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import digest_of_tree
-from streamsvm.store.sources.missing import FILLED
 from streamsvm.store.sources.options import TABLES
-from streamsvm.store.sources.source import UNLABELED
+from streamsvm.store.sources.preprocessing import FILLED
+from streamsvm.store.sources.source import SKIPPED, UNLABELED
 from streamsvm.tasks import REGRESSION
 from streamsvm.types import Report, silent
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -115,17 +115,6 @@ def machine() -> JsonObject:
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)),
     }
-
-
-class SampledRows(NamedTuple):
-    """Some rows of a chunk."""
-
-    chunk: int
-    """Its number."""
-    X: Rows
-    """The rows."""
-    codes: Array
-    """Their classes (n,), or numbers."""
 
 
 def write_record(  # noqa: PLR0917 (what a page tells of)
@@ -222,17 +211,17 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
     means: list[Float64] = []
     places = [model.classes.index(name) if name in model.classes else -1 for name in store.layout.classes]
     to_model = np.array(places, np.int32)
-    for part in _sample_rows(store, passes):
+    for X, codes in _sample_rows(store, passes):
         if model.numeric:
-            margins.append(model.decision(part.X)[:, 0] - part.codes)
-            truths.append(np.zeros(len(part.codes), np.int32))
+            margins.append(model.decision(X)[:, 0] - codes)
+            truths.append(np.zeros(len(codes), np.int32))
         else:
-            truth = to_model[part.codes]
+            truth = to_model[codes]
             known = truth >= 0
-            margins.append(measure_margins(model, model.decision(part.X)[known], truth[known]))
+            margins.append(measure_margins(model, model.decision(X)[known], truth[known]))
             truths.append(truth[known])
         if store.layout.columns <= WIDEST:
-            means.append(_means(part.X, store.layout.columns))
+            means.append(_means(X, store.layout.columns))
     found = build_histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
@@ -242,8 +231,8 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
     return {"margins": {**found, "loss": shown}, "feature_drift": drift}
 
 
-def _sample_rows(store: Store, passes: int) -> Iterator[SampledRows]:
-    """Yield rows of chunks that lie evenly in the store. Raises what reading raises."""
+def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
+    """Yield rows of chunks that lie evenly in the store, with their classes (n,), or numbers. Raises what reading raises."""
     layout = store.layout
     wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
     count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
@@ -254,7 +243,7 @@ def _sample_rows(store: Store, passes: int) -> Iterator[SampledRows]:
             X, codes = loaded.chunk.X, loaded.chunk.codes
             step = -(-len(codes) * len(chosen) // wanted)
             every = np.arange(len(codes)) % step == 0
-            yield SampledRows(loaded.visit.chunk, row_where(X, every), codes[every].copy())
+            yield row_where(X, every), codes[every].copy()
 
 
 def _means(X: Rows, columns: int) -> Float64:
@@ -430,9 +419,9 @@ def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, thres
     of_positive = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
     false, true = np.cumsum(of_positive[:, ::-1].astype(np.float64), axis=1)
     shares = np.array([false / false[-1], true / true[-1]])
-    along = _evenly(shares.sum(axis=0))
+    along = _space_evenly(shares.sum(axis=0))
     roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
-    recalled = _evenly(shares[1])
+    recalled = _space_evenly(shares[1])
     precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
     values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
     edges = values[::-1] if positive == 1 else np.append(values[1:], 1e30)
@@ -445,7 +434,7 @@ def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, thres
     }
 
 
-def _evenly(rising: Float64) -> Int64:
+def _space_evenly(rising: Float64) -> Int64:
     """Return places at which a rising quantity has come to equal parts of its end."""
     return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], POINTS)).clip(max=len(rising) - 1))
 

@@ -20,7 +20,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.common_options import SynthJob
-from streamsvm.outputs import Output, begins, claim, output_path
+from streamsvm.outputs import Output, claim, kind_by_header, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
@@ -95,7 +95,9 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
                 break
 
     with lock_all(list(ends)):
-        claim([Output(path, begins("a file of generated rows", header)) for path in ends], overwrite=job.overwrite)
+        claim(
+            [Output(path, kind_by_header("a file of generated rows", header)) for path in ends], overwrite=job.overwrite
+        )
         for path, end in ends.items():
             durable.write_stream(path, pieces(start, end))
             start = end

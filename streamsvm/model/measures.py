@@ -295,7 +295,7 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     above = np.append(counts.scores, np.inf)  # ... and from here on of the second
     with np.errstate(invalid="ignore"):
         edges = 0.5 * (below + above)
-    edges[0], edges[-1] = _beyond(counts.scores[0], -1.0), _beyond(counts.scores[-1], 1.0)
+    edges[0], edges[-1] = _extend_edge(counts.scores[0], -1.0), _extend_edge(counts.scores[-1], 1.0)
     edges = np.where((below <= 0.0) & (above > 0.0), 0.0, edges)
     edges = np.where(edges < above, edges, below)  # where rounding has put the middle on the value above
     best = np.flatnonzero(rank <= rank.min())
@@ -303,7 +303,7 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     return Threshold(float(edges[place]), float(found[place]))
 
 
-def _beyond(value: float, side: float) -> float:
+def _extend_edge(value: float, side: float) -> float:
     """Return a number beyond the outermost decision value."""
     return float(value + side * max(1.0, abs(value)))
 

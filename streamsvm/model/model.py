@@ -1,9 +1,13 @@
-"""A model: a linear function of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j."""
+"""A model: a linear function of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j; what each
+column adds to a linear one (``Explanation``); and the file of a model, of which nothing is executed when it is read, and no path
+followed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -15,19 +19,20 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.array_file import pieces
-from streamsvm.errors import StreamSVMError, UsageError
-from streamsvm.input_files import refuse_url
+from streamsvm.array_file import open_container, pieces
+from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
+from streamsvm.input_files import is_file, open_regular, refuse_url
+from streamsvm.losses import LOSSES
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
+from streamsvm.types.data import check_recorded
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from streamsvm.calibration.calibrators import Calibration
     from streamsvm.features.expansion import Expansion
-    from streamsvm.model.explain import Explanation
 
 
 def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) -> Int32:
@@ -255,8 +260,6 @@ class Model:
         ``X``: rows (n, columns), dense or sparse, or a table like the one the model's store was made of. Raises UsageError for a kernel
         model, which has no weights of columns, and for too many rows; DataError.
         """
-        from streamsvm.model.explain import Explanation
-
         coef = self.coef
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
@@ -271,9 +274,23 @@ class Model:
         that of |coefficient| times the standard deviation of the column in these rows, whatever the scales.
         Raises what ``explain`` raises, ImportError without pandas.
         """
-        from streamsvm.model.explain import coefficient_frame
+        import pandas as pd
 
-        return coefficient_frame(self.explain(X), load_name(SOURCE_COLUMNS)(self))
+        found, sources = self.explain(X), load_name(SOURCE_COLUMNS)(self)
+        columns, values = zip(*sources, strict=True) if sources else ((), ())
+        frames = []
+        for k, outcome in enumerate(found.outcomes):
+            w = found.weights[k]
+            size = np.abs(w) if found.contributions is None else found.contributions[:, k].std(axis=0)
+            table = {
+                "outcome": outcome,
+                "column": columns,
+                "value": values,
+                "coefficient": w,
+                "share": size / (size.sum() or 1.0),
+            }
+            frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))
+        return pd.concat(frames, ignore_index=True)
 
     @called_from_python
     def to_sklearn(self) -> Any:
@@ -382,6 +399,61 @@ class Model:
         return json.dumps(header, sort_keys=True), tensors
 
 
+COLUMNS_SHOWN = 10
+"""Number of columns of each problem that the text lists."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Explanation:
+    """Weights of columns in their own units, and what each column adds to the decision values of some rows."""
+
+    outcomes: tuple[str, ...]
+    """The class that each problem's decision value speaks for, (k,)."""
+    names: tuple[str, ...]
+    """Names of the columns, (d,); their numbers where they have none."""
+    weights: Float64
+    """Float64 (k, d)."""
+    intercept: Float64
+    """Float64 (k,)."""
+    contributions: Float64 | None = None
+    """w_kj x_j of each row, float64 (n, k, d), which add up with the intercept to the decision value; None without rows."""
+
+    def largest(self, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
+        """Return the columns of largest weight |w_kj| with their weights, the largest first."""
+        w = self.weights[problem]
+        return [(self.names[j], float(w[j])) for j in np.argsort(-np.abs(w), kind="stable")[:count]]
+
+    def of_row(self, row: int, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
+        """Return the columns that move the decision value of a row most, |w_kj x_j|, the largest first.
+
+        Raises ValueError where no rows were explained.
+        """
+        if self.contributions is None:
+            raise ValueError("no rows were explained: call model.explain(X)")
+        parts = self.contributions[row, problem]
+        return [(self.names[j], float(parts[j])) for j in np.argsort(-np.abs(parts), kind="stable")[:count]]
+
+    def __repr__(self) -> str:
+        rows = "" if self.contributions is None else f", {len(self.contributions)} rows"
+        largest = ", ".join(f"{name} {value:+.3g}" for name, value in self.largest(count=3))
+        return f"<Explanation: {len(self.names)} columns{rows}; for {self.outcomes[0]}: {largest}>"
+
+    def _repr_html_(self) -> str:
+        """Return the columns of largest weight of each problem, for a notebook."""
+        tables = [
+            load_name(CARD)(f"for {outcome}", {name: f"{value:+.6g}" for name, value in self.largest(k)})
+            for k, outcome in enumerate(self.outcomes)
+        ]
+        return "".join(tables)
+
+    def __str__(self) -> str:
+        lines = []
+        for k, outcome in enumerate(self.outcomes):
+            lines.append(f"for {outcome}: intercept {self.intercept[k]:.6g}")
+            lines += [f"  {value:+.6g}  {name}" for name, value in self.largest(k)]
+        return "\n".join(lines)
+
+
 def find_model(value: Any) -> Model | None:
     """Return the model that an object is or has: a model, the result of a fit, or a fitted estimator; None for others."""
     for found in (value, getattr(value, "model", None), getattr(value, "model_", None)):
@@ -398,3 +470,126 @@ def hash_model(header: str, tensors: dict[str, Array]) -> str:
         digest.update(f"\0{name} {array.dtype.str} {array.shape}\0".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+TEXT_READERS = {
+    b"solver_type ": "streamsvm.model.liblinear_libsvm:read_liblinear",
+    b"svm_type ": "streamsvm.model.liblinear_libsvm:read_libsvm",
+}
+"""By first bytes, the reader of a model that LIBLINEAR or LIBSVM wrote."""
+
+
+def load(path: Path) -> Model:
+    """Read and verify a model file, also one that LIBLINEAR or LIBSVM wrote. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
+    if not is_file(path):
+        raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
+    head = _read_head(path)
+    for first, reader in TEXT_READERS.items():
+        if head.startswith(first):
+            model: Model = load_name(reader)(path)
+            return model
+    header, tensors = _open(path)
+    return _make_model(path, header, tensors)
+
+
+def _read_head(path: Path) -> bytes:
+    """Return the first bytes of a file, which tell its format."""
+    try:
+        with open(open_regular(path, follow=True), "rb") as file:
+            return file.read(max(map(len, TEXT_READERS)))
+    except OSError as error:
+        raise _refuse(path, quote(error)) from error
+
+
+def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
+    """Return the header and the arrays of a file, after checking its sha256."""
+    with open_container(path, lambda why: _refuse(path, why)) as file:
+        text = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        header = text.get("header", "")
+        if text.get("sha256") != hash_model(header, tensors):
+            raise DataError(f"{path} is damaged: its sha256 does not match", code="E-MODEL", hint="fit again")
+        facts = json.loads(header)
+    if not isinstance(facts, dict) or not isinstance(facts.get("provenance", {}), dict):
+        raise _refuse_content(path)
+    return facts, tensors
+
+
+def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
+    kind, pairs = header.get("kind"), header.get("pairs") is True
+    threshold = header.get("threshold", 0.0)
+    wanted = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
+    if header.get("format") != wanted or kind not in (LINEAR, KERNEL):
+        raise DataError(
+            f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} to {THRESHOLD_FORMAT})",
+            code="E-VERSION",
+            hint="use the version that made it, or fit again",
+        )
+    weights, classes = _read_weights(path, tensors), header.get("classes")
+    numeric = _is_regression(header.get("provenance"))
+    if not isinstance(classes, list):
+        raise _refuse_content(path)
+    if not isinstance(threshold, float) or not math.isfinite(threshold) or (threshold and len(weights) != 1):
+        raise _refuse_content(path)
+    problems = math.comb(len(classes), 2) if pairs else len(weights)
+    if problems != len(weights) or (not pairs and len(classes) != (0 if numeric else max(2, problems))):
+        raise _refuse_content(path)
+    expansion = None if kind == LINEAR else _read_expansion(path, header, tensors, weights.shape[1] - 1)
+    calibration = _read_calibration(path, header, tensors, len(weights))
+    model = Model(
+        weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration, pairs, threshold
+    )
+    try:
+        check_recorded(model.provenance, model.columns)
+    except ValueError as error:
+        raise _refuse(path, quote(error)) from error
+    return model
+
+
+def _is_regression(provenance: object) -> bool:
+    """Return whether the model was fitted with a regression loss: then it has no classes, else as many as its weights tell apart."""
+    settings = provenance.get("settings") if isinstance(provenance, dict) else None
+    loss = settings.get("loss") if isinstance(settings, dict) else None
+    return isinstance(loss, str) and loss in LOSSES and LOSSES[loss]().numeric()
+
+
+def _read_weights(path: Path, tensors: dict[str, Array]) -> Float64:
+    """Return the weights of a file: finite, (problems, features + 1) float64."""
+    weights = tensors.get("weights")
+    if weights is None or weights.dtype != np.float64 or weights.ndim != 2 or weights.size == 0:
+        raise _refuse_content(path)
+    if not np.isfinite(weights).all():
+        raise _refuse_content(path)
+    return weights
+
+
+def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array], problems: int) -> Calibration | None:
+    """Return the calibration of a file; None where it has none."""
+    if header.get("calibration") is None:
+        return None
+    try:
+        from streamsvm.calibration.calibrators import read_calibration
+
+        return read_calibration(header["calibration"], tensors, problems)
+    except DataError as error:
+        raise _refuse_content(path) from error
+
+
+def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:
+    from streamsvm.features.expansion import decode_expansion
+
+    try:
+        expansion = decode_expansion(header["expansion"], tensors)
+    except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _refuse_content(path) from error
+    if row_count(expansion.points) != points:
+        raise _refuse_content(path)
+    return expansion
+
+
+def _refuse(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is not a model: {why}", code="E-MODEL", hint="fit again")
+
+
+def _refuse_content(path: Path) -> DataError:
+    return DataError(f"{path} does not hold a usable model", code="E-MODEL", hint="fit again")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from streamsvm.compute import freed_memory, passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
-from streamsvm.schedule.machine import groups_of, text_of
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 
 MIB = 1 << 20

@@ -131,7 +131,7 @@ class Stream:
         if self._depth:
             self._upcoming = next(self._visits, None)
         for number in range(min(self._depth, MOST_READERS)):  # each has a slot to fill
-            wanted = self._starving.wait if number else _always
+            wanted = self._starving.wait if number else _return_true
             reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
             self.readers.append(reader)
         start_all(self.readers, self._end)
@@ -239,7 +239,7 @@ class Stream:
         return Loaded(visit, chunk, order)
 
 
-def _always() -> bool:
+def _return_true() -> bool:
     return True
 
 

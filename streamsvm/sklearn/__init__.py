@@ -48,7 +48,7 @@ TRUSTED_TYPES = [
     "streamsvm.sklearn.search.StreamSVCCV",
     "streamsvm.sklearn.svc.StreamSVC",
     "streamsvm.sklearn.svr.StreamSVR",
-    "streamsvm.store.sources.missing.Filling",
+    "streamsvm.store.sources.preprocessing.Filling",
     "streamsvm.store.sources.offsets.Offsets",
 ]
 """The types that a fitted estimator is made of: ``skops.io.load(path, trusted=TRUSTED_TYPES)``, and ``skops_trusted_types`` of MLflow."""

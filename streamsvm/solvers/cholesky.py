@@ -57,11 +57,11 @@ def cholesky(matrix: Float64) -> Float64:
         mine = lower[start:stop, :start]
         corner = np.linalg.cholesky(matrix[start:stop, start:stop] - mine @ mine.T)
         lower[start:stop, start:stop] = corner
-        _below(matrix, lower, start, stop)
+        _write_below_corner(matrix, lower, start, stop)
     return lower
 
 
-def _below(matrix: Float64, lower: Float64, start: int, stop: int) -> None:
+def _write_below_corner(matrix: Float64, lower: Float64, start: int, stop: int) -> None:
     """Write the columns [start, stop) of L below their corner."""
     before, inverse = lower[start:stop, :start].T, np.linalg.inv(lower[start:stop, start:stop]).T
 

@@ -36,7 +36,7 @@ the equations.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -178,14 +178,6 @@ class Bundle:
         self._append(np.array([mean[0]]), mean[1][None])
 
 
-class Minimum(NamedTuple):
-    """The best point of the grid."""
-
-    step: float
-    primal: float
-    """P there, exact up to rounding."""
-
-
 @saved_as("cutting_plane.line_search")
 @dataclass(slots=True)
 class LineSearch:
@@ -202,8 +194,8 @@ class LineSearch:
         cost = RowLoss(problem.C, problem.loss, problem.loss)
         breakpoints_pass(block.y, block.s, f, df, cost, GRID, self.sums)
 
-    def close(self, w: Float64, d: Float64) -> Minimum:
-        """Return the least P(w + t d) of the grid. All blocks must have been added."""
+    def close(self, w: Float64, d: Float64) -> tuple[float, float]:
+        """Return the best t of the grid, and P(w + t d), exact up to rounding. All blocks must have been added."""
         ending = self.sums[0, ::-1].cumsum(axis=0)[::-1][1:]
         beginning = self.sums[1].cumsum(axis=0)[:-1]
         lines = ending + beginning
@@ -211,7 +203,7 @@ class LineSearch:
         squares = 0.5 * float(w @ w) + GRID * float(w @ d) + 0.5 * GRID**2 * float(d @ d)
         best = int(np.argmin(losses + squares))
         point = w + GRID[best] * d
-        return Minimum(float(GRID[best]), 0.5 * float(point @ point) + float(losses[best]))
+        return float(GRID[best]), 0.5 * float(point @ point) + float(losses[best])
 
 
 @saved_as("cutting_plane.state")
@@ -285,9 +277,9 @@ class CuttingPlane(SegmentSolver):
         found = state.sums.close(point, direction)
         state.point, state.primal, step = found.w, found.primal, found.step
         if not problem.loss.smooth():
-            lowest = state.line.close(point, direction)
-            if lowest.primal < found.primal:
-                state.point, state.primal, step = point + lowest.step * direction, lowest.primal, lowest.step
+            of_grid, primal = state.line.close(point, direction)
+            if primal < found.primal:
+                state.point, state.primal, step = point + of_grid * direction, primal, of_grid
         bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.count_kept(problem))
         added = bundle.add(*state.sums.planes())
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)

@@ -1,10 +1,10 @@
 """Dual coordinate descent over streamed rows: DCD, the margin perceptron MPU, and multinomial DCD for all classes at
 once.
 
-The solvers of this module raise D one dual variable, or one row, at a time, by the steps of ``compute.passes.dcd`` and
-``compute.passes.margin_perceptron``. Dual variables are stored with their rows (Hsieh et al., ICML 2008). A visit to a
-block makes a few sweeps over its rows, with shrinking, while the block is in memory (Yu et al., KDD 2010). The dual
-value is exact after every pass, because the terms of a block only change when the block is visited.
+The solvers of this module raise D one dual variable, or one row, at a time, by the steps of ``compute.passes.dcd``.
+Dual variables are stored with their rows (Hsieh et al., ICML 2008). A visit to a block makes a few sweeps over its
+rows, with shrinking, while the block is in memory (Yu et al., KDD 2010). The dual value is exact after every pass,
+because the terms of a block only change when the block is visited.
 
 **Primal value.** P(w) converges later than D. w is biased towards the rows visited last: until alpha has converged,
 P(w) may be several 1e-3 above the optimum when D is within 1e-4 of it. The mean of w over a pass is less biased
@@ -66,15 +66,16 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
+    MPUSteps,
     Swept,
     dcd_sweep,
+    mpu_pass,
     multinomial_dual_sum,
     multinomial_loss_sum,
     multinomial_sweep,
     proposals_pass,
     row_costs,
 )
-from streamsvm.compute.passes.margin_perceptron import Steps, mpu_pass
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.compute.passes.stochastic import gradient_moments
 from streamsvm.compute.random import shuffle
@@ -574,7 +575,7 @@ class DCD(DualAscent):
 class MPU(DualAscent):
     """The margin perceptron with unlearning: the dual variables are on a grid whose spacing shrinks with the gap.
 
-    Panagiotakopoulos and Tsampouka, ICML 2010, as derived in ``compute.passes.margin_perceptron``; the SGD paper
+    Panagiotakopoulos and Tsampouka, ICML 2010, as derived in ``compute.passes.dcd.mpu_pass``; the SGD paper
     (arXiv:1304.6383) compares with it. The numbers of updates are dual variables. The paper chooses the margin
     b = 1 / eta before the run, from the accuracy to prove. Here eta starts at ``accuracy`` / mean ||x_i||^2, so that a
     step changes the margin of a row by about ``accuracy``. eta is divided by up to ``MAX_REFINEMENT`` after passes in
@@ -601,7 +602,7 @@ class MPU(DualAscent):
         assert isinstance(state, MPUState)
         if state.length == 0.0:
             state.length = self.accuracy * step_for_unit_margin(state, block, rows)
-        steps = Steps(state.length or 1.0, self.multiplicity)
+        steps = MPUSteps(state.length or 1.0, self.multiplicity)
         learned = mpu_pass(block.labeled, rows, box, steps, block.rows[DUAL], state.w)
         state.hidden += learned.hidden
         return Swept(learned.moved, learned.losses, 0.0, 0.0)

@@ -11,11 +11,10 @@ import numpy as np
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import UnformedRows
-from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum
+from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum, two_sum
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
 from streamsvm.compute.passes.newton import look_pass, second_derivatives_pass, slopes_pass
-from streamsvm.compute.two_sum import two_sum
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.one_class import RowSums

@@ -1,21 +1,75 @@
-"""Solvers: what one asks for, does and answers with, what stands between it and the rows, and how a run of it ends."""
+"""Solvers: what one asks for, does and answers with, what stands between it and the rows, and how a run of it ends: by a
+certificate, which says how far a solution is from the optimum, proved by a feasible dual point.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from streamsvm.aliases import Handle, JsonObject, RowRecord
+from streamsvm.class_tags import saved_as
+from streamsvm.errors import DefectError, UsageError
 from streamsvm.rows import Float64, Int64, Rows
-from streamsvm.types.certificate import Certificate
 from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Loss, Problem, has_box
 from streamsvm.types.state import begin_part, merge_states
+
+CONTRADICTION = 1e-6
+"""A relative gap below minus this, with rounding counted, is an error."""
+
+
+@saved_as("certificate")
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How far a solution can be from the optimum: dual <= optimum <= primal."""
+
+    primal: float
+    """P of the solution, an upper bound of the optimum."""
+    dual: float
+    """D of a feasible dual point, a lower bound of the optimum."""
+    exact: bool = True
+    """False: the primal was summed while w was moving, an estimate that must not end a run."""
+    final: bool = False
+    """The solver has met a criterion of its own: the run ends, whatever the gap."""
+    facts: JsonObject = field(default_factory=dict)
+    """Further facts of the pass, as plain JSON, for the events of the run."""
+    rounding: float = 0.0
+    """How far rounding can have moved primal and dual: dual - rounding <= optimum <= primal + rounding."""
+
+    @property
+    def gap(self) -> float:
+        """The relative gap of what is certain, (P - D) / |P| with rounding counted against both; 0 when all are 0."""
+        primal, dual = self.primal + self.rounding, self.dual - self.rounding
+        return (primal - dual) / abs(primal) if primal else abs(dual)
+
+    def ends(self, problem: Problem) -> bool:
+        """Whether it is the last one of its problem: exact, and small enough or final."""
+        return self.exact and (self.gap <= problem.tolerance or self.final)
+
+    def verify(self, problem: Problem) -> None:
+        """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.
+
+        Raises UsageError where the kernel is to blame, which is no Mercer kernel, else DefectError.
+        """
+        if not self.exact or not self.gap < -CONTRADICTION:
+            return
+        message = f"the certificate contradicts itself: primal {self.primal:.9g}, dual {self.dual:.9g}"
+        if problem.kernel is not None and not problem.kernel.positive_semidefinite():
+            raise UsageError(
+                f"{message}, because the kernel {problem.kernel} is not positive semidefinite on these rows",
+                hint="choose another kernel (rbf, laplacian), or a coef0 of 0 or more for the polynomial one",
+            )
+        raise DefectError(
+            f"{message}, for {problem.loss} with C = {problem.C:g}; no result was written",
+            hint="this is a defect of streamsvm: please report it with this line",
+        )
+
 
 DUAL = "alpha"
 """The name of the per-row state that holds dual variables, for solvers that have them."""

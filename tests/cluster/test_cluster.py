@@ -39,7 +39,7 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.run import tune
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.store import open_store
 from tests.cluster.processes import START_SECONDS, Processes, command, environment
 from tests.engine.conftest import rows_of

@@ -16,12 +16,13 @@ from streamsvm.compute.passes import dcd
 from streamsvm.compute.passes.dcd import (
     Box,
     Held,
+    MPUSteps,
     dcd_sweep,
+    mpu_pass,
     multinomial_dual_sum,
     multinomial_loss_sum,
     multinomial_sweep,
 )
-from streamsvm.compute.passes.margin_perceptron import Steps, mpu_pass
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,
@@ -204,7 +205,7 @@ def test_mpu_pass_steps_on_a_grid_are_those_that_raise_the_dual(
     for seed in range(4):
         order, hidden, losses, moved = order_of(seed), 0.0, 0.0, []
         given = Labeled(rows_of(form, bias), Y64, S64)
-        found = mpu_pass.py_func(given, order, Box(C, loss, sigma), Steps(length, most), alpha, w)
+        found = mpu_pass.py_func(given, order, Box(C, loss, sigma), MPUSteps(length, most), alpha, w)
         for i in order_of(seed):
             weight = C * S64[i]
             if weight == 0.0:

@@ -20,7 +20,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense, Reach
-from streamsvm.schedule.memory_use import anonymous_bytes
+from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan, Swap

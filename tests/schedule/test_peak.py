@@ -12,7 +12,7 @@ import pytest
 from streamsvm import __version__
 from streamsvm.cluster import executor
 from streamsvm.engine.groups import PartialResult
-from streamsvm.schedule.memory_use import PeakWatch, anonymous_bytes
+from streamsvm.schedule.machine import PeakWatch, anonymous_bytes
 
 SIZE = 48 << 20
 PATIENCE = 120.0

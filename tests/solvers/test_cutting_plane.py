@@ -35,11 +35,11 @@ def test_cutting_plane_values_on_the_grid_are_those_of_the_definition() -> None:
         for k, block in enumerate(epoch_blocks(1)):
             f, df = SegmentSums(len(w)).add(problem, block, w, direction)
             parts[k % 2].add(problem, block, f, df)
-        found = merge_states(parts).close(w, direction)
+        step, primal = merge_states(parts).close(w, direction)
         points = w + GRID[:, None] * direction
         values = 0.5 * (points**2).sum(1) + problem.C * np.maximum(0.0, 0.7 - points @ Z.T) @ s.astype(float)
-        assert found.primal == pytest.approx(values.min(), rel=1e-12)
-        assert values[GRID == found.step] == pytest.approx(values.min(), rel=1e-12)
+        assert primal == pytest.approx(values.min(), rel=1e-12)
+        assert values[GRID == step] == pytest.approx(values.min(), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))

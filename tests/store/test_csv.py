@@ -21,11 +21,11 @@ from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import in_layout
 from streamsvm.store.sources import SourceOptions, csv_parsing, open_source
 from streamsvm.store.sources import csv as csv_source
-from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.byte_stream import Input
 from streamsvm.store.sources.csv_dialect import Dialect, split
 from streamsvm.store.sources.csv_faults import BadLineFilter, ExpectedColumns, check_line
 from streamsvm.store.sources.csv_parsing import TEXT, group_conversions
+from streamsvm.store.sources.source import Rejects
 from tests.axes import each_value
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"

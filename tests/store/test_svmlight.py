@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.compute.text import svmlight
-from streamsvm.compute.text.svmlight import NO_INDEX, Parsed, scratch
+from streamsvm.compute import svmlight_text
+from streamsvm.compute.svmlight_text import NO_INDEX, Parsed, scratch
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR
 from streamsvm.store.sources import SourceOptions, open_source
@@ -386,7 +386,7 @@ def test_svmlight_pass_every_line_is_taken_or_refused_as_the_grammar_says(
     base: int, unlabeled: bool, python: bool
 ) -> None:
     """With nothing after the text, and with bytes behind it that are no part of it."""
-    parse = svmlight.parse.py_func if python else svmlight.parse
+    parse = svmlight_text.parse.py_func if python else svmlight_text.parse
     for content in TEXTS:
         expected, labels, entries = slowly(content, base, 8, unlabeled=unlabeled)
         text = np.frombuffer(content.encode() + b"7 7:7\n", np.uint8)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.compute.blocks.sums import two_sum_of_numbers
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.two_sum import two_sum_of_numbers
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 PIECE = 1 << 20

@@ -30,9 +30,9 @@ from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import freed_memory, threading
 from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.blocks.sums import two_sum
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
-from streamsvm.compute.two_sum import two_sum
 from streamsvm.errors import DefectError
 from streamsvm.rows import (
     CSR,
@@ -91,16 +91,13 @@ def square_projections(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
         out[i] = (found * found).sum()
 
 
-class _LiftedWeights(NamedTuple):
-    projection: ReferenceType[Array]
-    weights: Float64
-
-
 class _WeightsCache(local):
-    """The weights a thread has lifted, by the identity of the projection, the constant and the bytes of the weights."""
+    """The weights a thread has lifted, each with its projection, by the identity of the projection, the constant and the
+    bytes of the weights.
+    """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, float, bytes], _LiftedWeights] = {}
+        self.found: dict[tuple[int, float, bytes], tuple[ReferenceType[Array], Float64]] = {}
         self.nbytes = 0
 
 
@@ -116,24 +113,21 @@ def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
     last, which is to the bit what it would make again.
     """
     key = (id(projection), bias, W.tobytes())
-    known = _WEIGHTS.found.get(key)
-    if known is not None and known.projection() is projection:  # and not another one that came to lie where it was
-        return known.weights
+    if key in _WEIGHTS.found:
+        of, weights = _WEIGHTS.found[key]
+        if of() is projection:  # and not another one that came to lie where it was
+            return weights
     made = np.empty((len(projection), len(W)))
     decision_values(Dense(projection, 0.0), W, made)
     weights = np.ascontiguousarray(np.concatenate([made.T, bias * W[:, -1:]], axis=1))
-    _cache_weights(key, _LiftedWeights(ref(projection), weights))
-    return weights
-
-
-def _cache_weights(key: tuple[int, float, bytes], known: _LiftedWeights) -> None:
-    nbytes = len(key[-1]) + known.weights.nbytes
+    nbytes = len(key[-1]) + weights.nbytes
     if _WEIGHTS.nbytes + nbytes > WEIGHTS_CACHE_BYTES:
         _WEIGHTS.found.clear()
         _WEIGHTS.nbytes = 0
     if nbytes <= WEIGHTS_CACHE_BYTES:
-        _WEIGHTS.found[key] = known
+        _WEIGHTS.found[key] = ref(projection), weights
         _WEIGHTS.nbytes += nbytes
+    return weights
 
 
 @saved_as("rows.unformed")

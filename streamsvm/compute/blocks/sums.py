@@ -1,4 +1,6 @@
-"""Sums over the rows of a block, of which certificates are made: losses, dual values, and rows with factors."""
+"""Sums over the rows of a block, of which certificates are made: losses, dual values, and rows with factors; and sums of
+two numbers with what rounding takes from them, of which sums in twice the precision are made.
+"""
 
 from __future__ import annotations
 
@@ -35,3 +37,17 @@ def add_rows_precisely(X: Rows, factors: Float64, v: Float64, low: Float64) -> N
     for i in range(factors.size):
         if factors[i] != 0.0:
             X.add_row(i, factors[i], v, low)
+
+
+def two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
+    """Return one + other, rounded, and what rounding took from it, exactly: float64 of any one shape.
+
+    Reference: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B.
+    """
+    total = one + other
+    part = total - one
+    return total, (one - (total - part)) + (other - part)
+
+
+two_sum_of_numbers = compiled()(two_sum)
+"""The same of two numbers, for passes."""

@@ -1,7 +1,7 @@
 """The compiled loops of the solvers, each over one block.
 
-- ``dcd``: dual coordinate descent, shrinking, all classes in one problem, CoCoA+; ``proximal_descent``: descent with
-  frequent columns held near a center; ``margin_perceptron``: MPU
+- ``dcd``: dual coordinate descent, shrinking, all classes in one problem, CoCoA+, the margin perceptron (MPU)
+- ``proximal_descent``: dual coordinate descent with frequent columns held near a center
 - ``stochastic``: SGD, Pegasos, ASSG; ``sgd_qn``
 - ``certificate``: P, and a dual point read off w and scaled
 - ``newton``: sums and second derivatives at a point; ``priority_sampling``: scores and keys of sampled rows

@@ -23,8 +23,8 @@ from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.arrays import LabeledArray, OpenArraySource
 from streamsvm.store.sources.data_frames import dask_blocks_of, numbers_of, table_source
-from streamsvm.store.sources.missing import Filling, filling_from
 from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.preprocessing import Filling, filling_from
 
 UNLABELED = FileRequest({"unlabeled": True})
 """New rows are read without a look at their labels."""

@@ -92,10 +92,41 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
             claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
             stack.enter_context(hold_lock(Path(job.out)))
             sweep_beside(Path(job.out))
-        found = stack.enter_context(executor_for(job, executor))
+        executor = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
-        data = stack.enter_context(standard_input(job.data, _beside(job), cluster=found is not None))
-        return _run_prediction(replace(job, data=locate_data(data)), report, found)
+        data = stack.enter_context(standard_input(job.data, _scratch_name(job), cluster=executor is not None))
+        job = replace(job, data=locate_data(data))
+        model = models.load(Path(job.model))
+        memory = job.memory if executor is None else task_limit(executor, job.memory)
+        if PROBABILITY in job.outputs:
+            model.check_probabilities()
+        widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
+        per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
+        request = build_file_request(job, memory, per_row, unlabeled=True)
+        rows = open_rows(model, job.data, request)
+        plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
+        counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
+        if executor is None:
+            with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:
+                form.write(tables)  # a full disk ends who reads
+        else:
+            with scratch_beside(_scratch_name(job)) as scratch:
+                work, parts = describe_work(job, request, scratch), cut_slices(job.data)
+                form.write(counted.iterate_slices(predict_slices(work, parts, executor, plan.total), form))
+        counted.check()
+        rows.notices += without_effect(job, other_formats(job, rows.form))
+        if rows.rejects.count:
+            rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
+        report(
+            {
+                "event": "predict",
+                "rows": counted.rows,
+                "of": rows.total,
+                "seconds": counted.stopwatch.seconds,
+                "done": True,
+            }
+        )
+        return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
 
 
 def rejects_path(job: PredictJob) -> Path:
@@ -108,35 +139,7 @@ def _outputs(job: PredictJob) -> list[Output]:
     return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
 
 
-def _run_prediction(job: PredictJob, report: Report, executor: Executor | None) -> PredictResult:
-    model = models.load(Path(job.model))
-    memory = job.memory if executor is None else task_limit(executor, job.memory)
-    if PROBABILITY in job.outputs:
-        model.check_probabilities()
-    widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
-    per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
-    request = build_file_request(job, memory, per_row, unlabeled=True)
-    rows = open_rows(model, job.data, request)
-    plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
-    counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
-    if executor is None:
-        with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:
-            form.write(tables)  # a full disk ends who reads
-    else:
-        with scratch_beside(_beside(job)) as scratch:
-            work, parts = describe_work(job, request, scratch), cut_slices(job.data)
-            form.write(counted.iterate_slices(predict_slices(work, parts, executor, plan.total), form))
-    counted.check()
-    rows.notices += without_effect(job, other_formats(job, rows.form))
-    if rows.rejects.count:
-        rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
-    report(
-        {"event": "predict", "rows": counted.rows, "of": rows.total, "seconds": counted.stopwatch.seconds, "done": True}
-    )
-    return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
-
-
-def _beside(job: PredictJob) -> Path:
+def _scratch_name(job: PredictJob) -> Path:
     """Return what files that are only needed for a while lie beside: the output, or this directory for standard
     output.
     """

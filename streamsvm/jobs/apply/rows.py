@@ -7,7 +7,7 @@ slice: a group of chunks, or one file. Results do not depend on the number of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,10 +38,10 @@ from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.manifest import JOURNAL_FILE as JOURNAL
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
-from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
+from streamsvm.store.sources.source import Rejects
 from streamsvm.types import Term, Visit
 
 DEPTH = 1
@@ -144,7 +144,7 @@ class RowBatches:
 
     def __iter__(self) -> Iterator[RowBatch]:
         names = self.names()
-        for batch in self.read(iter(self.parts())):
+        for batch in self.read(self.parts()):
             yield batch._replace(ids=names(batch.ids, batch.first, row_count(batch.X)))
 
     def names(self) -> Callable[[Array | None, int, int], Array | None]:
@@ -154,11 +154,20 @@ class RowBatches:
         reader = self.id_reader()
         return lambda _ids, first, count: reader.read(first, first + count)
 
-    def parts(self) -> Iterable[RowPart]:
-        """Return the units of work in order: numbers of chunks, or batches of files as they are parsed."""
-        if self.source is not None:
-            return self._of_source(self.source)
-        return range(len(self.store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
+    def parts(self) -> Iterator[RowPart]:
+        """Yield the units of work in order: numbers of chunks, or batches of files as they are parsed."""
+        if self.source is None:
+            yield from range(len(self.store.layout.chunks)) if self.chunks is None else sorted(self.chunks)
+            return
+        rows = 0
+        for batch in self.source.batches():
+            rows += row_count(batch.X)
+            self._check_width(batch.X)
+            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None, batch.ids)
+        counted = sum(file.rows for file in self.source.sources)
+        if rows != counted:
+            raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
+        self.notices += [f"{count} {what}" for what, count in self.source.notices.items() if count]
 
     def groups(self) -> list[Group] | None:
         """Return the groups of chunks over which sums are taken, which the store alone decides; None for files."""
@@ -183,17 +192,6 @@ class RowBatches:
         if self.model.numeric != self.store.layout.numeric:
             return None
         return codes.copy() if self.model.numeric else self._codes[codes]
-
-    def _of_source(self, source: Source) -> Iterator[RowBatch]:
-        rows = 0
-        for batch in source.batches():
-            rows += row_count(batch.X)
-            self._check_width(batch.X)
-            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None, batch.ids)
-        counted = sum(file.rows for file in source.sources)
-        if rows != counted:
-            raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
-        self.notices += [f"{count} {what}" for what, count in source.notices.items() if count]
 
     def _truth(self, label: str) -> int:
         """Return the index of a label in ``truths``. An unknown label is the class 'rest' if the model has one, else appended."""
@@ -367,7 +365,7 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
 
 def find_moved_offsets(model: Model, facts: JsonMapping) -> Offsets:
     """Return the offsets to subtract from rows of a store with these facts, so that they are centered as the model expects."""
-    return offsets_from(model.provenance.get("encoding")).less(offsets_from(facts.get("encoding")))
+    return offsets_from(model.provenance.get("encoding")).difference_from(offsets_from(facts.get("encoding")))
 
 
 def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: Path | str) -> None:

@@ -47,7 +47,7 @@ from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import WHOLE
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import YEAR_2000, YEAR_SECONDS
-from streamsvm.store.sources.missing import filling_from
+from streamsvm.store.sources.preprocessing import filling_from
 from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, SINGLE, YEARS, Column
 
 INT64 = 7

@@ -3,7 +3,7 @@
 A value of the raw table is a number, a text or a point in time. Numbers, amounts, yes and no, and the years of a date are one
 feature column each; a category, a month, a day of the week and an hour are one feature column a value, of which one is 1, or none for a
 missing value and for one that training has not seen (where rare values have a column together, that one). Missing numbers are filled as
-``store.sources.missing`` does; its indicators are the last feature columns.
+``store.sources.preprocessing`` does; its indicators are the last feature columns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streamsvm.errors import UsageError, quote
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
 from streamsvm.store.sources.cell_parsing import FALSE, TRUE, UTC_NAMES, MissingWords
-from streamsvm.store.sources.missing import filling_from
 from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.preprocessing import filling_from
 from streamsvm.store.sources.schema import (
     CALENDAR,
     CATEGORY,

@@ -121,7 +121,7 @@ from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule.budget import CACHED_MOST
-from streamsvm.schedule.memory_use import PeakWatch
+from streamsvm.schedule.machine import PeakWatch
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent

@@ -95,7 +95,7 @@ def _explain_missing_bound(plan: Plan) -> tuple[str, ...]:
 def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, str]:
     """Why it ended, and what to do."""
     status = training.status
-    if _too_long(job, worst):
+    if _is_too_large(job, worst):
         found = f"no pass was left to choose {job.max_support} of {worst.facts['support']} support rows"
         return found, "a larger --max-passes or --time-limit"
     apart = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
@@ -104,9 +104,12 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
         step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
         return "rounding: the numbers are too large or too close for it", step
     limits = {
-        Status.TIME: (_out_of_time(job, training), "a larger --time-limit, or --resume"),
+        Status.TIME: (_explain_time_limit(job, training), "a larger --time-limit, or --resume"),
         Status.ASKED: ("what was told of a pass asked for the end", "the fit without it"),
-        Status.PASSES: (f"all {job.max_passes} passes were made", f"a larger --max-passes, or {_another(job)}"),
+        Status.PASSES: (
+            f"all {job.max_passes} passes were made",
+            f"a larger --max-passes, or {_advise_other_solver(job)}",
+        ),
         Status.SUPPORT: (f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"),
     }
     if status in limits:
@@ -122,7 +125,7 @@ def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, s
     return _short_of_the_end(job)
 
 
-def _out_of_time(job: FitJob, training: Training) -> str:
+def _explain_time_limit(job: FitJob, training: Training) -> str:
     """Return the reason: the time limit, or too little time before it for one more pass and the one that certifies."""
     left, needed = training.seconds_left, training.seconds_needed
     if left <= 0.0:
@@ -135,17 +138,17 @@ def _short_of_the_end(job: FitJob) -> tuple[str, str]:
     if job.validation is not None:
         why = "the weights are those of the pass with the best score on the rows held out"
         return why, "leave out --validation for those of the last pass"
-    return "the solver stalled", _another(job) + ("" if job.standardize else ", or --standardize")
+    return "the solver stalled", _advise_other_solver(job) + ("" if job.standardize else ", or --standardize")
 
 
-def _another(job: FitJob) -> str:
+def _advise_other_solver(job: FitJob) -> str:
     """Return the advice to choose another solver; of all classes together there are few."""
     if job.multi_class != CRAMMER_SINGER:
         return "another --solver"
     return "--solver dcd" if job.solver == "interior_point" else "--solver interior_point"
 
 
-def _too_long(job: FitJob, worst: Certificate) -> bool:
+def _is_too_large(job: FitJob, worst: Certificate) -> bool:
     """Return whether the model has more support rows than --max-support allows: the pass that chooses them was not
     made.
     """

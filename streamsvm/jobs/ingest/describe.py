@@ -25,7 +25,6 @@ from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
 from streamsvm.store.sources import form_of, open_source
-from streamsvm.store.sources.bad_lines import BAD_LINES
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.description import (
     MOST_BAD,
@@ -36,6 +35,7 @@ from streamsvm.store.sources.description import (
 )
 from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.schema import shell_word
+from streamsvm.store.sources.source import BAD_LINES
 from streamsvm.store.sources.table import TableSource
 from streamsvm.types import Report
 

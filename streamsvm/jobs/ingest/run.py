@@ -24,11 +24,12 @@ from streamsvm.config.options import options_of
 from streamsvm.config.settings import format_command
 from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
+from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.hold_out import SHUFFLE_BYTES, HoldOut, IngestCounts, Stores, check_parts
+from streamsvm.jobs.ingest.hold_out import Stores, check_parts
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
@@ -51,14 +52,15 @@ from streamsvm.store.format.labels import (
     type_to_record,
 )
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
-from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.byte_stream import source_name, standard_input
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
+from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
+from streamsvm.store.write.shuffle import SHUFFLE_BYTES
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
 
@@ -233,7 +235,7 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
     InterruptedRun.
     """
     coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
-    counts = IngestCounts(coder)
+    stopwatch = Stopwatch()
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
     columns = source.columns  # asked before the thread begins, which may learn more at any time
@@ -244,33 +246,40 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
             raise _nothing(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
         check_disk(job.store, total, source, first[1], None if sparse else columns)
-        split = HoldOut(job.seed, job.test_fraction, job.stratify)
-        stores = Stores(job.targets(), opener, sparse, job.chunk_bytes, split, shuffle=job.shuffle)
+        stores = Stores(job, opener, coder, sparse=sparse, columns=columns)
         on_failure.push(stores.on_exit)
         for file, batch in chain((first,), batches):
             if current.name:
                 raise current.error("ingest is stopped")
-            counts.store(batch, file, stores, columns)
-            counts.report_progress(report, source.sources, total)
-        notices = _commit(job, source, counts, stores, rejects.count) + _write_rejects(job, rejects)
+            stores.append(batch, file)
+            if stopwatch.due():
+                report(_progress(stores, source, total, stopwatch))
+        notices = _commit(job, source, stores, rejects.count) + _write_rejects(job, rejects)
         notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
         on_failure.pop_all()
-    counts.report_progress(report, source.sources, total, last=True)
+    report(_progress(stores, source, total, stopwatch) | {"done": True})
     assert source.columns is not None
     return IngestResult(
         store=job.store,
         test_store=job.test_path() if job.holds_out else None,
-        rows=counts.rows - counts.test_rows,
-        test_rows=counts.test_rows,
+        rows=stores.rows - stores.test_rows,
+        test_rows=stores.test_rows,
         columns=source.columns,
         sparse=sparse,
-        classes=counts.coder.table(),
-        counts=tuple(counts.counts),
+        classes=coder.table(),
+        counts=tuple(stores.counts),
         bytes_read=sum(f.read for f in source.sources),
-        seconds=counts.stopwatch.seconds,
-        target=counts.coder.facts() if isinstance(counts.coder, Numbers) else None,
+        seconds=stopwatch.seconds,
+        target=coder.facts() if isinstance(coder, Numbers) else None,
         notices=tuple(notices),
     )
+
+
+def _progress(stores: Stores, source: Source, total: int, stopwatch: Stopwatch) -> JsonObject:
+    """Return the event that says how many of ``total`` bytes were read, and how many rows written."""
+    read = sum(file.read for file in source.sources)
+    event = {"event": "ingest", "rows": stores.rows, "bytes": read, "seconds": stopwatch.seconds}
+    return event | {"total_bytes": total, "done": False}
 
 
 class SourceMemory(NamedTuple):
@@ -426,20 +435,20 @@ def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> 
     return sparse and (columns is None or density(first.X, columns) < DENSE_FROM)
 
 
-def _commit(job: IngestJob, source: Source, counts: IngestCounts, stores: Stores, rejected: int) -> list[str]:
+def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> list[str]:
     """Returns what there is to say of the rows."""
-    _check_rows(counts.rows, job.expect_rows)
+    _check_rows(stores.rows, job.expect_rows)
     if job.split_by or job.split_after:
-        check_parts(counts.rows, counts.test_rows, "--split-by" if job.split_by else "--split-after")
-    if not isinstance(counts.coder, Numbers):
-        check_codings({source.sources[file].name: found for file, found in counts.labels.items()})
+        check_parts(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
+    if not isinstance(stores.coder, Numbers):
+        check_codings({source.sources[file].name: found for file, found in stores.labels.items()})
     columns = source.columns
     assert columns is not None
-    facts = manifest_facts(job, source, rejected, counts.coder)
-    if isinstance(counts.coder, Numbers):
-        facts[TARGET] = counts.coder.facts()
-    committed = stores.commit(counts.coder.table(), columns, facts)
-    same = similar_texts(getattr(counts.coder, "classes", ()))
+    facts = manifest_facts(job, source, rejected, stores.coder)
+    if isinstance(stores.coder, Numbers):
+        facts[TARGET] = stores.coder.facts()
+    committed = stores.commit(columns, facts)
+    same = similar_texts(getattr(stores.coder, "classes", ()))
     shown = ", ".join(quote(text, 24) for text in same[:6])
     notice = [f"labels that differ only by case or spaces are treated as different classes: {shown}"] if same else []
     return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]

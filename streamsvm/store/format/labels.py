@@ -175,7 +175,9 @@ class Census:
         text = label_text(value)
         if text not in self.classes:
             if len(self.classes) == MOST_CLASSES:
-                message = f"more than {MOST_CLASSES} distinct labels ({_some(self.classes)}): looks like regression"
+                message = (
+                    f"more than {MOST_CLASSES} distinct labels ({_list_some(self.classes)}): looks like regression"
+                )
                 raise DataError(message, code="E-LABEL", hint=HINT_REGRESSION)
             self.classes.append(text)
         return self.classes.index(text)
@@ -204,7 +206,7 @@ class Positive:
         seen = self._all.table()
         if label_text(self.positive) not in seen:
             raise DataError(
-                f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_some(seen)}"
+                f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_list_some(seen)}"
             )
         return REST, label_text(self.positive)
 
@@ -374,6 +376,6 @@ def _refuse(invalid: NDArray[np.bool_], rows: NDArray[np.int64], fault: str, hin
         raise DataError(f"row {row} of all rows read: {fault}", code="E-LABEL", hint=hint)
 
 
-def _some(labels: Sequence[str]) -> str:
+def _list_some(labels: Sequence[str]) -> str:
     shown = ", ".join(quote(text, 24) for text in labels[:5])
     return shown + (", ..." if len(labels) > 5 else "")

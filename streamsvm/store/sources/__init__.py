@@ -12,7 +12,6 @@ Formats:
     csv_dialect       delimiter, header and names of columns
     csv_parsing       blocks of lines to record batches
     csv_faults        what is wrong with a line, in words
-    bad_lines         lines that are left out, and their limit (--max-bad)
     json_lines        JSON lines
     parquet           Parquet
     svmlight          svmlight (libsvm) text
@@ -35,10 +34,9 @@ Columns of a table:
 
 Rows of any format:
 
-    source            what a source is
-    preprocessing     what is done to rows before they are stored
+    source            what a source is; lines that are left out, and their limit (--max-bad)
+    preprocessing     what is done to rows before they are stored: less an offset, missing values filled
     offsets           columns far from 0, stored less an offset
-    missing           missing values, filled
     array_rows        arrays to checked float32 rows
     read_ahead        threads that read and parse in advance
 """

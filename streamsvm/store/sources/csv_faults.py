@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.bad_lines import Rejects
 from streamsvm.store.sources.byte_stream import LINE_LIMIT, Input, end_of_last_row, line_blocks, whole_rows
 from streamsvm.store.sources.cell_parsing import MISSING_HINT, WRITTEN_HINT, Arrow, BadCell, MissingWords
 from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decode_line, split, without_comments
 from streamsvm.store.sources.csv_parsing import TEXT, Conversion, group_conversions, parse_block, parsing_options
 from streamsvm.store.sources.encoding import read_text, unreadable_rows
 from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, shell_word
+from streamsvm.store.sources.source import Rejects
 from streamsvm.store.sources.svmlight import NOT_FINITE, NUMBER_PATTERN
 
 LOOK_AHEAD = LINE_LIMIT

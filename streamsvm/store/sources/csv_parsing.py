@@ -78,32 +78,27 @@ def group_conversions(
 
 
 def parse_block(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
-    """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
-
-    Raises pyarrow's ArrowInvalid.
+    """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip; text is without the
+    blanks around it, and null where it says that a value is missing. Raises pyarrow's ArrowInvalid.
     """
     stated = options["read_options"]
     own = pacsv.ReadOptions(  # of its own: other threads parse other blocks
         use_threads=False, block_size=len(block) + 1, skip_rows=stated.skip_rows, column_names=stated.column_names
     )
-    options = {**options, "read_options": own}
-    tables = [_parse_group(block, group, options) for group in converting]
+    options, tables = {**options, "read_options": own}, []
+    for group in converting:
+        table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
+        for place, field in enumerate(table.schema):
+            if is_text(field.type):
+                column = table.column(place)
+                trimmed = [_trim(chunk, group.words) for chunk in column.chunks]
+                if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
+                    table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
+        tables.append(table)
     if len(tables) == 1:
         return tables[0]
     columns = [column for table in tables for column in table.columns]
     return pa.table(columns, names=[name for table in tables for name in table.column_names])
-
-
-def _parse_group(block: bytes, group: Conversion, options: ByName) -> pa.Table:
-    """Some columns of a block, text without the blanks around it and null where it says that a value is missing."""
-    table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
-    for place, field in enumerate(table.schema):
-        if is_text(field.type):
-            column = table.column(place)
-            trimmed = [_trim(chunk, group.words) for chunk in column.chunks]
-            if any(new is not old for new, old in zip(trimmed, column.chunks, strict=True)):
-                table = table.set_column(place, field, pa.chunked_array(trimmed, field.type))
-    return table
 
 
 def _trim(values: Arrow, words: pa.Array) -> Arrow:

@@ -224,7 +224,7 @@ class ArrayPartSource(BaseSource):
 
 def _batches(part: BlocksPart, dtype: DType) -> Iterator[Batch]:
     """The rows of a part, some at a time, their numbers of a type."""
-    rows, labels, weights = sum(part.rows), _beside(part, LABELS), _beside(part, WEIGHTS)
+    rows, labels, weights = sum(part.rows), _column_of(part, LABELS), _column_of(part, WEIGHTS)
     row_bytes = 8 * len(_array(part, ENTRIES)) // rows if part.sparse else 4 * part.columns
     step = max(1, SLICE_BYTES // max(1, row_bytes))
     for start in range(0, rows, step):
@@ -242,7 +242,7 @@ def _span(part: BlocksPart, span: slice, dtype: DType) -> Rows:
     return CSR(data, columns, starts - starts[0])
 
 
-def _beside(part: BlocksPart, name: str) -> Array | None:
+def _column_of(part: BlocksPart, name: str) -> Array | None:
     """Labels or weights, where there are any."""
     return _array(part, name) if (part.path / f"{name}.npy").exists() else None
 

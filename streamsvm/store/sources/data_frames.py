@@ -119,7 +119,7 @@ class MemoryTableSource(TableSource):
         schema = pa.schema([self._given.field(k) for k in places])
         with _explain_refusals():
             reader = _memory_reader(self._table, places, schema, step)
-            for given in self._beside.only(wanted).join(reader):
+            for given in self._beside.select(wanted).join(reader):
                 for batch in _slice_batch(given, step):
                     for part in _slice_batch(batch, rows):
                         file.read = file.size = file.size + part.nbytes
@@ -247,7 +247,7 @@ class _ColumnsBeside:
         """Rows of the batches that were joined last."""
         self._columns = {name: _values(name, values) for name, values in columns.items()}
 
-    def only(self, names: Collection[str]) -> _ColumnsBeside:
+    def select(self, names: Collection[str]) -> _ColumnsBeside:
         """Return those of some names."""
         found = _ColumnsBeside({})
         found._columns = {name: values for name, values in self._columns.items() if name in names}

@@ -1,8 +1,8 @@
 """Rows of a table (Arrow) as features: the columns of a batch side by side, dense or sparse, with labels, weights, ids
 and splits.
 
-``TableEncoder`` encodes batches by a ``Schema``, ``ColumnEncoder`` one column by its kind: numbers as they are or as
-they are written, one-hot codes, hashes, words. ``unreadable_rows`` says which rows cannot be encoded, for those who
+``TableEncoder`` encodes batches by a ``Schema``, each column by its kind: numbers as they are or as they are written,
+one-hot codes, hashes, words. ``unreadable_rows`` says which rows cannot be encoded, for those who
 skip them.
 """
 
@@ -90,25 +90,43 @@ NESTED_HINT = "give the column the kind it had in training"
 class TableEncoder:
     """Encodes batches as a ``Schema`` says, in float32 or, where they are to be ``exact``, in float64.
 
-    With a policy for missing values, missing numbers become NaN, which ``missing`` fills, and missing categories are
+    With a policy for missing values, missing numbers become NaN, which ``preprocessing`` fills, and missing categories are
     none of the known ones. Categories that are new since the census are counted in ``notices``.
     """
 
     def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool = False) -> None:
         self.schema = schema
-        self._column = ColumnEncoder(schema, notices, options, exact=exact)
-        self._dtype, self._missing = self._column.dtype, self._column.missing
+        self._dtype: type[np.floating[Any]] = np.float64 if exact else np.float32
+        self._missing = options.missing != "error"
+        """Whether a value may be missing."""
         self._recorded = options.encoding is not None
         self._skips_unlabeled = options.missing_label == "skip"
         self._words = options.words
         self._words_missing_in = {c.name for c in schema.columns if c.kind in (*SINGLE, *CALENDAR)}
         self._notices = notices
         self._split = Split.of(schema, options)
+        self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
+        self._trims = {name for name, values in self._values.items() if _differ_when_trimmed(values)}
+        """Categories whose values may have blanks around them: no two differ by these alone."""
+        self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
 
-    def batch(self, table: pa.RecordBatch) -> Batch:
-        """Encode one batch of rows. Raises BadCell."""
+    def encode(self, table: pa.RecordBatch) -> Batch:
+        """Encode one batch of rows; those without a label are left out where that is asked for. Raises BadCell."""
+        label, weight_column, id_column = self.schema.label, self.schema.weight, self.schema.id_column
         try:
-            return self._encode(table)
+            table = self._with_words_missing(table)
+            X = self._sparse(table) if self.schema.sparse else self._dense(table)
+            weight = None if weight_column is None else parse_weights(table.column(weight_column), weight_column)
+            ids = None if id_column is None else parse_ids(table.column(id_column))
+            split = None if self._split is None else split_of(table.column(self._split.column), self._split)
+            if label is None:
+                return Batch(X, np.empty(0), weight, ids, split)
+            given = table.column(label)
+            if self._skips_unlabeled and given.null_count:
+                labeled = given.is_valid().to_numpy(zero_copy_only=False)
+                X, given = row_where(X, labeled), given.drop_null()
+                weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
+            return Batch(X, parse_labels(given, label), weight, ids, split)
         except BadCell as cell:
             if self._recorded and cell.hint == MISSING_HINT:
                 cell.hint = RECORDED_MISSING_HINT
@@ -122,23 +140,6 @@ class TableEncoder:
     def count_missing(self, table: pa.RecordBatch, name: str) -> int:
         """Return how many values of a column are missing, words that say so included."""
         return int(self._with_words_missing(table).column(name).null_count)
-
-    def _encode(self, table: pa.RecordBatch) -> Batch:
-        table = self._with_words_missing(table)
-        X = self._sparse(table) if self.schema.sparse else self._dense(table)
-        label = self.schema.label
-        name, id_column = self.schema.weight, self.schema.id_column
-        weight = None if name is None else parse_weights(table.column(name), name)
-        ids = None if id_column is None else parse_ids(table.column(id_column))
-        split = None if self._split is None else split_of(table.column(self._split.column), self._split)
-        if label is None:
-            return Batch(X, np.empty(0), weight, ids, split)
-        given = table.column(label)
-        if self._skips_unlabeled and given.null_count:
-            labeled = given.is_valid().to_numpy(zero_copy_only=False)
-            X, given = row_where(X, labeled), given.drop_null()
-            weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
-        return Batch(X, parse_labels(given, label), weight, ids, split)
 
     def _with_words_missing(self, table: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with null for words that stand for a missing number, amount, date, yes or no."""
@@ -155,9 +156,9 @@ class TableEncoder:
         columns, start = np.zeros((self.schema.width, n), self._dtype), 0
         for column in self.schema.columns:
             if column.kind in SINGLE:
-                columns[start] = self._column.numbers(table.column(column.name), column)
+                columns[start] = self._numbers(table.column(column.name), column)
             else:
-                codes = self._column.codes(table.column(column.name), column)
+                codes = self._codes(table.column(column.name), column)
                 known = np.flatnonzero(codes >= 0)
                 columns[start + codes[known], known] = 1
             start += column.width
@@ -175,13 +176,13 @@ class TableEncoder:
         for column in schema.columns:
             values = table.column(column.name)
             if column.kind == TEXT:
-                texts.append(self._column.terms(values, column, start))
+                texts.append(self._terms(values, column, start))
             elif column.kind in SINGLE:
-                indices[:, j], data[:, j] = start, self._column.numbers(values, column)
+                indices[:, j], data[:, j] = start, self._numbers(values, column)
             elif column.kind == HASHED:
-                indices[:, j], data[:, j] = self._column.hashes(values, column.name)
+                indices[:, j], data[:, j] = self._hashes(values, column.name)
             else:
-                codes = self._column.codes(values, column)
+                codes = self._codes(values, column)
                 indices[:, j], data[:, j] = start + codes, codes >= 0
             start, j = start + column.width, j + (column.kind != TEXT)
         self._check_finite(data, table)
@@ -216,37 +217,15 @@ class TableEncoder:
                     what = f"whole numbers of {column.name} are beyond 2^24 and are rounded"
                     self._notices[what] = self._notices.get(what, 0) + lossy
 
-
-def batch_rows(schema: Schema) -> int:
-    """Return how many rows make a batch of about ``BATCH_BYTES``."""
-    texts = TEXT_ENTRIES * sum(column.kind == TEXT for column in schema.columns)
-    row = 8 * (len(schema.columns) + texts) if schema.sparse else 4 * schema.width
-    return int(np.clip(BATCH_BYTES // row, 256, 65_536))
-
-
-class ColumnEncoder:
-    """Encodes the columns of a table one by one; see ``TableEncoder`` for missing values and new categories."""
-
-    def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool) -> None:
-        self.dtype: type[np.floating[Any]] = np.float64 if exact else np.float32
-        self.missing = options.missing != "error"
-        """Whether a value may be missing."""
-        self._notices = notices
-        self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
-        self._trims = {name for name, values in self._values.items() if _differ_when_trimmed(values)}
-        """Categories whose values may have blanks around them: no two differ by these alone."""
-        self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
-        self._hashed_from, self._hash_bits = schema.own_width, schema.hash_bits
-
-    def numbers(self, values: Arrow, column: Column) -> Array:
+    def _numbers(self, values: Arrow, column: Column) -> Array:
         """Return a column that is one number (n,); NaN for a missing value. Raises BadCell."""
         if column.kind != NUMBER:
             return self._read_written(values, column)
-        return to_numpy(values, column.name) if self.dtype is np.float64 else to_float32(values, column.name)
+        return to_numpy(values, column.name) if self._dtype is np.float64 else to_float32(values, column.name)
 
     def _read_written(self, values: Arrow, column: Column) -> Array:
         """Numbers that are written as amounts, dates, yes and no; NaN for a missing value. Raises BadCell."""
-        if not self.missing:
+        if not self._missing:
             check_missing(values, column.name)
         if column.kind == YEARS:
             read = count_years(self._moments(values, column))
@@ -258,7 +237,7 @@ class ColumnEncoder:
         if np.isinf(found).any():
             row = int(np.argmax(np.isinf(found)))
             raise BadCell(row, column.name, "E-RANGE", f"{read[row].as_py()} does not fit float32", "scale the column")
-        return to_numpy(read, column.name) if self.dtype is np.float64 else found
+        return to_numpy(read, column.name) if self._dtype is np.float64 else found
 
     def _moments(self, values: Arrow, column: Column) -> Arrow:
         """The points in time of a column, in UTC; where its type has a time zone and only parts of the calendar are
@@ -272,10 +251,10 @@ class ColumnEncoder:
             return found
         return pc.assume_timezone(found, UTC_ZONE).cast(pa.timestamp("s", column.zone))
 
-    def codes(self, values: Arrow, column: Column) -> NDArray[np.int64]:
+    def _codes(self, values: Arrow, column: Column) -> NDArray[np.int64]:
         """Return which of ``column.values`` each row has (n,); -1 for one that is not among them. Raises BadCell."""
         absent = values.null_count
-        if not self.missing:
+        if not self._missing:
             check_missing(values, column.name)
         if column.kind != CATEGORY:
             return _calendar_codes(self._moments(values, column), column.kind)
@@ -295,19 +274,19 @@ class ColumnEncoder:
             self._notices["missing categories"] = self._notices.get("missing categories", 0) + absent
         return codes
 
-    def hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
+    def _hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
         """Return the hashed column and the sign of each row's text, (n,) both; sign 0 for none. Raises BadCell."""
-        if not self.missing:
+        if not self._missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
         hashed = [text_hash(name, text) for text in pc.utf8_trim_whitespace(to_canonical_text(texts)).to_pylist()]
         codes = np.array([*hashed, 0], np.uint64)[rows]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
         signs[rows < 0] = 0
-        places = (codes & np.uint64((1 << self._hash_bits) - 1)).astype(np.int64)
-        return self._hashed_from + places, signs
+        places = (codes & np.uint64((1 << self.schema.hash_bits) - 1)).astype(np.int64)
+        return self.schema.own_width + places, signs
 
-    def terms(self, values: Arrow, column: Column, start: int) -> Entries:
+    def _terms(self, values: Arrow, column: Column, start: int) -> Entries:
         """Return the weighted words of a column of text, in feature columns from ``start`` on.
 
         A missing text has no words and is no error: words such as 'None' and 'NA' look like missing values.
@@ -319,6 +298,13 @@ class ColumnEncoder:
         begins = np.cumsum(lengths) - lengths
         which = np.arange(int(lengths.sum())) + np.repeat(np.append(terms.indptr[:-1], 0)[rows] - begins, lengths)
         return Entries(np.repeat(np.arange(len(rows)), lengths), start + terms.places[which], found[which])
+
+
+def batch_rows(schema: Schema) -> int:
+    """Return how many rows make a batch of about ``BATCH_BYTES``."""
+    texts = TEXT_ENTRIES * sum(column.kind == TEXT for column in schema.columns)
+    row = 8 * (len(schema.columns) + texts) if schema.sparse else 4 * schema.width
+    return int(np.clip(BATCH_BYTES // row, 256, 65_536))
 
 
 def _differ_when_trimmed(values: Arrow) -> bool:
@@ -523,11 +509,11 @@ def split_of(values: Arrow, split: Split) -> Array:
         hashed = [text_hash(GROUP_SALT, text) for text in to_canonical_text(texts).to_pylist()]
         groups: Array = np.array(hashed, np.uint64)[rows]
         return groups
-    later: Array = _later(values, split, split.after).to_numpy(zero_copy_only=False)
+    later: Array = _find_later(values, split, split.after).to_numpy(zero_copy_only=False)
     return later
 
 
-def _later(values: Arrow, split: Split, after: float | dt.datetime) -> Any:
+def _find_later(values: Arrow, split: Split, after: float | dt.datetime) -> Any:
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     temporal = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     if isinstance(after, dt.datetime):

@@ -61,9 +61,9 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
         if str(path) == STANDARD_INPUT:
             found.append(path)
         elif is_there(path):
-            found += _in_directory(path) if is_folder(path) else [_regular(path)]
+            found += _list_directory(path) if is_folder(path) else [_check_regular(path)]
         elif WILDCARDS & set(str(path)):
-            found += _matching(str(path))
+            found += _match(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
     for file in {file.parent: file for file in reversed(found) if str(file) != STANDARD_INPUT}.values():
@@ -71,7 +71,7 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _regular(path: Path) -> Path:
+def _check_regular(path: Path) -> Path:
     """Return the path of a regular file. Raises UsageError for pipes, before anything is read."""
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
@@ -80,7 +80,7 @@ def _regular(path: Path) -> Path:
     raise UsageError(f"{path} is {what_is(mode)}, not a regular file", hint=hint)
 
 
-def _in_directory(path: Path) -> list[Path]:
+def _list_directory(path: Path) -> list[Path]:
     if (path / FILE).exists():
         raise UsageError(f"{path} is a store already", hint="name the files it was made of")
     if foreign_format(path) == "zarr":
@@ -93,7 +93,7 @@ def _in_directory(path: Path) -> list[Path]:
     return files
 
 
-def _matching(pattern: str) -> list[Path]:
+def _match(pattern: str) -> list[Path]:
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")

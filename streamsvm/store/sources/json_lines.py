@@ -35,6 +35,9 @@ HEAD = 1 << 20
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
+MISSING_WORD, LARGE_WHOLE = "missing", "large"
+"""What is counted in place of the type: for a word that stands for a missing number, and for a whole number that needs 64
+bits without a sign."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
@@ -64,10 +67,10 @@ class JSONLinesSource(TableSource):
         rows = [row for _, row in _objects(head, str(path), 0, skip=self._options.on_bad_line == "skip")]
         if not rows:
             raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
-        found: dict[str, Counter[type]] = {}
+        found: dict[str, Counter[type | str]] = {}
         for row in rows:
             for key, value in row.items():
-                kind = MissingWord if self._is_missing(value) else Unsigned if _is_unsigned(value) else type(value)
+                kind = MISSING_WORD if self._is_missing(value) else LARGE_WHOLE if _is_unsigned(value) else type(value)
                 found.setdefault(key, Counter())[kind] += 1
         return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
 
@@ -149,7 +152,7 @@ class JSONLinesSource(TableSource):
         (one,) = table.slice(row, 1).combine_chunks().to_batches()
         encoder = TableEncoder(schema, Counter(), self._options)
         try:
-            encoder.batch(one)
+            encoder.encode(one)
         except BadCell as cell:
             return cell
         return None
@@ -211,22 +214,14 @@ def _object(line: bytes, place: str) -> JsonMapping:
     return found
 
 
-class MissingWord:
-    """Counted in place of ``str`` for a word that stands for a missing number."""
-
-
-class Unsigned:
-    """Counted in place of ``int`` for a whole number that needs 64 bits without a sign."""
-
-
 def _is_unsigned(value: Any) -> bool:
     return isinstance(value, int) and value > SIGNED.max
 
 
-def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
+def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
     """The type that most values of a column have; whole numbers and others are of one type."""
-    numbers = kinds[int] + kinds[Unsigned] + kinds[float]
-    texts = kinds[str] + (kinds[MissingWord] if kinds[str] or not (numbers or kinds[bool]) else 0)
+    numbers = kinds[int] + kinds[LARGE_WHOLE] + kinds[float]
+    texts = kinds[str] + (kinds[MISSING_WORD] if kinds[str] or not (numbers or kinds[bool]) else 0)
     counts = {float: numbers, bool: kinds[bool], str: texts, dict: kinds[dict] + kinds[list]}
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
@@ -238,7 +233,7 @@ def _type_of(kinds: Counter[type], key: str, where: str) -> pa.DataType:
     if most is float:
         if kinds[float]:
             return pa.float64()
-        return pa.uint64() if kinds[Unsigned] else pa.int64()
+        return pa.uint64() if kinds[LARGE_WHOLE] else pa.int64()
     return pa.bool_() if most is bool else pa.string()
 
 

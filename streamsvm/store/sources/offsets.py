@@ -33,7 +33,7 @@ class Offsets(NamedTuple):
         """Return pairs (column, offset) as plain JSON."""
         return [(int(j), float(o)) for j, o in zip(self.columns, self.values, strict=True)]
 
-    def less(self, other: Offsets) -> Offsets:
+    def difference_from(self, other: Offsets) -> Offsets:
         """Return what to subtract from rows stored at the offsets ``other`` to have them at these."""
         columns = np.union1d(self.columns, other.columns).astype(np.int64)
         changes = self.at(columns) - other.at(columns)

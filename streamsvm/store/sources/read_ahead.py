@@ -41,7 +41,28 @@ def read_ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = Event()
-    thread = Thread(target=_make, args=(items, made, unwanted), name="streamsvm-source", daemon=True)
+
+    def make_all() -> None:
+        end = _End(None)
+        try:
+            with closing(items):
+                for item in items:
+                    if not put(item):
+                        break
+        except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
+            end = _End(error)
+        put(end)
+
+    def put(item: T | _End) -> bool:
+        while not unwanted.is_set():
+            try:
+                made.put(item, timeout=POLL_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    thread = Thread(target=make_all, name="streamsvm-source", daemon=True)
     try:
         start_all([thread], unwanted.set)
         while not isinstance(item := made.get(), _End):
@@ -50,28 +71,6 @@ def read_ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
             raise item.error
     finally:
         end_all([thread], unwanted.set)
-
-
-def _make(items: Generator[T], made: queue.Queue[T | _End], unwanted: Event) -> None:
-    end = _End(None)
-    try:
-        with closing(items):
-            for item in items:
-                if not _put(made, item, unwanted):
-                    break
-    except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
-        end = _End(error)
-    _put(made, end, unwanted)
-
-
-def _put(made: queue.Queue[T | _End], item: T | _End, unwanted: Event) -> bool:
-    while not unwanted.is_set():
-        try:
-            made.put(item, timeout=POLL_SECONDS)
-        except queue.Full:
-            continue
-        return True
-    return False
 
 
 def map_in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:

@@ -284,10 +284,10 @@ def recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]
 def recognize_text(sample: Any) -> tuple[str, str]:
     """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
     every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
-    texts = _without(every, WORDS)
+    texts = _drop_words(every, WORDS)
     if len(texts) and parse_booleans_or_null(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
         return BOOLEAN, ""
-    texts = _without(every, (*WORDS, *NUMBER_WORDS))
+    texts = _drop_words(every, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
         return (CATEGORY, "") if len(every) else ("", "")
     amounts = parse_amounts_or_null(texts)
@@ -329,7 +329,7 @@ def _are_nearly_all(parsed: Any) -> bool:
     return len(parsed) >= SEVERAL_TEXTS and parsed.null_count <= (1 - MOSTLY_NUMBERS) * len(parsed)
 
 
-def _without(texts: Any, words: tuple[str, ...]) -> Any:
+def _drop_words(texts: Any, words: tuple[str, ...]) -> Any:
     """Return the texts that are not among some words."""
     return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
 

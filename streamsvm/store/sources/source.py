@@ -1,4 +1,6 @@
-"""Sources: files of one format, read forward into batches of rows, and the bad lines that were left out."""
+"""Sources: files of one format, read forward into batches of rows, and the bad lines that were left out: these are
+counted, listed beside the output, and limited to a share of all.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,19 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from streamsvm import durable
 from streamsvm.aliases import JsonObject
+from streamsvm.errors import DataError
+from streamsvm.outputs import REJECTS_HEADER
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.preprocessing import RowSteps
     from streamsvm.types import Batch
+
 
 UNLABELED = "rows without a label were left out"
 FILES_SAMPLED = 16
@@ -158,3 +165,55 @@ class SourceFile:
         if rows > kept:
             notices[UNLABELED] = notices.get(UNLABELED, 0) + rows - kept
         return kept > 0
+
+
+BAD_LINES = "E-BAD-LINES"
+SKIPPED = "lines could not be read and were skipped"
+LISTED_REJECTS = 100_000
+"""The most bad lines that are listed; more are only counted."""
+LINES_BEFORE_JUDGING = 1000
+"""Lines after which the share of bad ones is checked: among fewer, one may be too large a share."""
+
+
+@dataclass(slots=True)
+class Rejects:
+    """The bad lines of a source; its files share it."""
+
+    lines: list[tuple[str, int, str, str]] = field(default_factory=list)
+    """The file, line number, code and reason of each bad line."""
+    count: int = 0
+    read: int = 0
+    """Lines looked at, good ones included."""
+
+    def add(self, name: str, number: int, error: DataError) -> None:
+        """Note a bad line."""
+        self.count += 1
+        if len(self.lines) < LISTED_REJECTS:
+            place = f"line {number}" if f"line {number}" in error.message else f"row {number}"
+            reason = error.message.partition(place)[2].lstrip(":, ") or error.message
+            self.lines.append((name, number, error.code, reason))
+
+    def check(self, share: float, *, last: bool = False) -> None:
+        """Raise DataError E-BAD-LINES when there are more than ``share`` of them."""
+        if (last or self.read >= LINES_BEFORE_JUDGING) and self.count > share * self.read:
+            found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
+            first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
+            raise DataError(f"{found}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
+
+    def write(self, path: Path) -> str:
+        """Write file, line, code and reason of every bad line as tab-separated text; return a notice that says so.
+
+        Raises StorageError.
+        """
+        lines = ("\t".join(map(str, reject)) + "\n" for reject in self.lines)
+        durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())
+        return f"{self.summary()}: see {path}"
+
+    def summary(self) -> str:
+        """Return how many lines were left out, as a notice."""
+        return f"{self.count} {SKIPPED}"
+
+    def clear(self) -> None:
+        """Forget all lines, because the files are read again."""
+        self.lines.clear()
+        self.count = self.read = 0

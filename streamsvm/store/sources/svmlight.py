@@ -28,7 +28,7 @@ from streamsvm.store.sources.source import BaseSource, SourceFile
 from streamsvm.types import Batch
 
 if TYPE_CHECKING:
-    from streamsvm.compute.text.svmlight import Parsed, Scratch
+    from streamsvm.compute.svmlight_text import Parsed, Scratch
 
 LARGEST_INDEX = 10**8
 QUERY_ID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
@@ -141,7 +141,7 @@ class SvmlightSource(BaseSource):
     @contextmanager
     def _spare_scratch(self) -> Iterator[Scratch]:
         """Lend arrays for a block of the usual size to a thread."""
-        from streamsvm.compute.text.svmlight import scratch
+        from streamsvm.compute.svmlight_text import scratch
 
         try:
             out = self._spare.pop()
@@ -152,7 +152,7 @@ class SvmlightSource(BaseSource):
 
     def _parse(self, text: bytes, out: Scratch) -> int | None:
         """Parse a block into ``out``; return where the first bad line begins, None where there is none."""
-        from streamsvm.compute.text.svmlight import parse
+        from streamsvm.compute.svmlight_text import parse
 
         if self._base is None:
             array = np.frombuffer(text, np.uint8)
@@ -166,7 +166,7 @@ class SvmlightSource(BaseSource):
 
     def _try_to_parse(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
         """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins, if any."""
-        from streamsvm.compute.text.svmlight import parse
+        from streamsvm.compute.svmlight_text import parse
 
         array = np.frombuffer(text, np.uint8)
         top = LARGEST_INDEX if self._features is None else base + self._features - 1
@@ -206,7 +206,7 @@ class SvmlightSource(BaseSource):
 
     def _scratch_for(self, text: bytes) -> Scratch:
         """Return arrays for any text of the usual block size; for a larger one (a very long line) new ones."""
-        from streamsvm.compute.text.svmlight import scratch
+        from streamsvm.compute.svmlight_text import scratch
 
         if len(text) > 2 * BLOCK:
             self._scratch = None
@@ -290,11 +290,11 @@ def _repair_line(line: bytes, options: SourceOptions) -> bytes:
     if options.sort:
         entries.sort(key=lambda entry: entry[0])
     if options.on_duplicate != "error":
-        entries = _once(entries, options.on_duplicate)
+        entries = _drop_duplicates(entries, options.on_duplicate)
     return b" ".join([label, *(b"%d:%b" % entry for entry in entries)])
 
 
-def _once(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
+def _drop_duplicates(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
     """Return the entries with every index once, in its first place."""
     values: dict[int, bytes] = {}
     for index, value in entries:

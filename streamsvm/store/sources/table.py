@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -93,7 +92,16 @@ class TableSource(BaseSource):
                 nullcontext() if self.hashes_as_it_reads else BackgroundDigest(path) as digest,
                 closing(read) as tables,
             ):
-                for batch, rows in map(partial(self._encode, encoder, file), tables):  # which keeps no table meanwhile
+                for cells in tables:
+                    table = with_crosses(cells, self.schema.crosses)
+                    if self._options.on_bad_line == "skip":
+                        table = self._leave_out_bad_rows(table, file)
+                    try:
+                        batch = encoder.encode(table)
+                    except BadCell as cell:
+                        raise self._explain(cell, encoder, table, file) from cell
+                    rows = table.num_rows
+                    del cells, table  # their memory is not held while the batch is worked on
                     rejects.check(share)
                     if file.take(batch, rows, self.notices):
                         yield batch
@@ -238,16 +246,6 @@ class TableSource(BaseSource):
         ]
         return pa.RecordBatch.from_arrays(columns, names=table.schema.names)
 
-    def _encode(self, encoder: TableEncoder, file: SourceFile, table: pa.RecordBatch) -> tuple[Batch, int]:
-        """Encode rows; return also their number, unlabeled ones included. Raises DataError that names the row."""
-        table = with_crosses(table, self.schema.crosses)
-        if self._options.on_bad_line == "skip":
-            table = self._leave_out_bad_rows(table, file)
-        try:
-            return encoder.batch(table), table.num_rows
-        except BadCell as cell:
-            raise self._explain(cell, encoder, table, file) from cell
-
     def _leave_out_bad_rows(self, table: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
         """The rows that can be encoded; the others are counted and listed."""
         rejects, options = self._options.rejects, self._options
@@ -322,7 +320,7 @@ def _first_bad_cell(encoder: TableEncoder, table: pa.RecordBatch, found: BadCell
     """
     while found.row:
         try:
-            encoder.batch(table.slice(0, found.row))
+            encoder.encode(table.slice(0, found.row))
         except BadCell as earlier:
             found = earlier
         else:

@@ -109,13 +109,27 @@ class UnitCutter:
         """The memory of the unfinished unit, by array."""
         self._entries = 0
         """CSR entries so far, the offset of the indptr of the next chunk."""
-        if INDPTR in specs:
-            self._append(specs[INDPTR], np.zeros(1, np.int64))
 
     def append(self, values: dict[str, Array]) -> None:
         """Add the arrays of a chunk, of the types of ``specs``; its indptr begins at 0."""
         for name, spec in self.specs.items():
-            self._append(spec, values[name][1:] + self._entries if name == INDPTR else values[name])
+            rest = values[name]
+            if name == INDPTR:  # of all chunks together: one 0, at the very beginning
+                rest = rest[min(self.items[name], 1) :] + self._entries
+            while len(rest):
+                filled = self.items[name] % spec.unit
+                taken = min(spec.unit - filled, len(rest))
+                unit = rest[:taken]
+                if taken < spec.unit:
+                    if name not in self._unfinished:
+                        self._unfinished[name] = np.zeros(spec.shape, spec.dtype)
+                    unit = self._unfinished[name]
+                    unit[filled : filled + taken] = rest[:taken]
+                self.items[name] += taken
+                rest = rest[taken:]
+                if filled + taken == spec.unit:
+                    number = self.items[name] // spec.unit - 1
+                    self._emit(spec, number, np.ascontiguousarray(unit), self.items[name])
         if INDPTR in values:
             self._entries += int(values[INDPTR][-1])
 
@@ -136,22 +150,3 @@ class UnitCutter:
         """Return the bytes of all units, padding included, after ``values`` would be added."""
         units = {name: -(-(self.items[name] + len(values[name])) // spec.unit) for name, spec in self.specs.items()}
         return sum(units[name] * spec.unit_bytes for name, spec in self.specs.items())
-
-    def _append(self, spec: ArraySpec, values: Array) -> None:
-        while len(values):
-            filled = self.items[spec.name] % spec.unit
-            taken = min(spec.unit - filled, len(values))
-            unit = values[:taken]
-            if taken < spec.unit:
-                unit = self._unfinished_unit(spec)
-                unit[filled : filled + taken] = values[:taken]
-            self.items[spec.name] += taken
-            values = values[taken:]
-            if filled + taken == spec.unit:
-                items = self.items[spec.name]
-                self._emit(spec, items // spec.unit - 1, np.ascontiguousarray(unit), items)
-
-    def _unfinished_unit(self, spec: ArraySpec) -> Array:
-        if spec.name not in self._unfinished:
-            self._unfinished[spec.name] = np.zeros(spec.shape, spec.dtype)
-        return self._unfinished[spec.name]

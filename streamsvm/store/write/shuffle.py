@@ -17,12 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.aliases import Array, DType
+from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
+from streamsvm.store.format.manifest import Manifest
+from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk
 
 RUN_BYTES = 16 << 20
 """Bytes of rows that are collected for a run; a bucket has about as many."""
+SHUFFLE_BYTES = 6 * RUN_BYTES
+"""The most bytes a shuffle holds: a run or a bucket, in parts, joined and sorted."""
 HASH_RANGES = 1024
 """The number of ranges of hashes by which a run is indexed; a bucket consists of consecutive ones."""
 SHIFT = np.uint64(54)
@@ -31,14 +35,6 @@ SALT = 1 << 32
 """Added to the seed, so that these hashes differ from those that choose the rows held out."""
 COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
 """The arrays with several numbers per row (CSR entries, UTF-8 bytes of ids), and the array that counts them per row."""
-
-
-class SpooledRows(NamedTuple):
-    """The rows of a bucket in the order of their hashes."""
-
-    chunk: Chunk
-    ids: Array | None
-    """The ids of the rows (n,): integers, or text as objects; None if the rows have no ids."""
 
 
 class _Run(NamedTuple):
@@ -61,6 +57,45 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
 
     state = np.arange(start, start + count, dtype=np.uint64) + np.uint64((seed * 0xD1B54A32D192ED03) % 2**64)
     return mix_bits((state + np.uint64(1)) * STEP)
+
+
+class ShufflingWriter:
+    """Puts the rows of a store aside, and hands them to its writer in random order at the end."""
+
+    def __init__(self, writer: StoreWriter, seed: int) -> None:
+        self._writer, self._seed = writer, seed
+        self._spool: Spool | None = None
+
+    def append(self, X: Rows, codes: Array, weight: Float32 | None = None, ids: Array | None = None) -> None:
+        """Put rows aside; see ``StoreWriter.append``."""
+        if self._spool is None:
+            self._spool = Spool(durable.temporary_beside(self._writer.root), self._seed)
+        self._spool.append(X, codes, weight, ids)
+
+    def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
+        """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
+        if self._spool is not None:
+            for chunk, ids in self._spool.drain():
+                self._writer.append(chunk.X, chunk.codes, chunk.weight, ids)
+            self._close()
+        return self._writer.commit(classes, columns, facts)
+
+    def suspend(self) -> int:
+        """Leave what was written for the next run, which reads again what was put aside; return how many chunks are
+        safe.
+        """
+        self._close()
+        return self._writer.suspend()
+
+    def abort(self) -> None:
+        """Remove what was written and what was put aside."""
+        self._close()
+        self._writer.abort()
+
+    def _close(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
 
 
 class Spool:
@@ -86,8 +121,8 @@ class Spool:
         if self._pending_bytes >= RUN_BYTES:
             self._write_run()
 
-    def drain(self) -> Iterator[SpooledRows]:
-        """Yield all rows in the order of their hashes. Raises StorageError."""
+    def drain(self) -> Iterator[tuple[Chunk, Array | None]]:
+        """Yield all rows in the order of their hashes, with their ids (n,) if they have any. Raises StorageError."""
         if self._pending:
             self._write_run()
         buckets = max(1, min(HASH_RANGES, -(-self._size // RUN_BYTES)))
@@ -95,7 +130,8 @@ class Spool:
         for low, high in pairwise(bounds.tolist()):
             parts = [self._read(run, low, high) for run in self._runs]
             if any(len(part["hash"]) for part in parts):
-                yield _rows(_sort_by_hash({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}))
+                rows = _sort_by_hash({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+                yield _chunk(rows), _ids(rows)
 
     def close(self) -> None:
         """Remove the scratch file."""
@@ -163,10 +199,6 @@ def _permute_items(counts: Int64, order: Int64) -> Int64:
     permuted = counts[order]
     ends = np.cumsum(permuted)
     return np.arange(int(permuted.sum())) + np.repeat((np.cumsum(counts) - counts)[order] - (ends - permuted), permuted)
-
-
-def _rows(arrays: dict[str, Array]) -> SpooledRows:
-    return SpooledRows(_chunk(arrays), _ids(arrays))
 
 
 def _ids(arrays: dict[str, Array]) -> Array | None:

@@ -35,6 +35,7 @@ from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import ArraySpec, Encoding, entry_of, specs_of, values_of
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
+from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.chunking import Chunker, new_chunker
 from streamsvm.types import Chunk
 
@@ -132,6 +133,7 @@ class StoreWriter:
     arrays must not be changed.
     """
     _chunker: Chunker | None = None
+    _ids: IdWriter | None = None
     _chunks: list[ChunkEntry] = field(default_factory=list)
     _moments: statistics.Moments = field(default_factory=statistics.Moments)
     _saved: JsonObject | None = None
@@ -144,13 +146,19 @@ class StoreWriter:
         """The directory that the store is built in; ``commit`` exchanges it with ``root`` if that is replaced."""
         return self.root.with_name(f".{self.root.name}.building") if self.replaces else self.root
 
-    def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
-        """Add rows with class codes (n,) int32, or targets (n,) float64, and optional weights (n,). Raises StorageError."""
+    def append(self, X: Rows, codes: Array, weight: Float32 | None = None, ids: Array | None = None) -> None:
+        """Add rows with class codes (n,) int32, or targets (n,) float64, and optional weights (n,) and ids (n,).
+        Raises StorageError.
+        """
         if self._chunker is None:
             self._begin(X, codes, weight is not None)
         assert self._chunker is not None
         for chunk in self._chunker.push(Chunk(X, codes, weight)):
             self.background.call(partial(self._write_chunk, chunk))
+        if ids is not None and self.repairs is None:  # a store that is repaired has its ids already
+            if self._ids is None:
+                self._ids = IdWriter(self.directory)
+            self._ids.append(ids)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         """Finish the arrays, make everything durable, then write the manifest. Raises StorageError, DataError."""
@@ -159,6 +167,8 @@ class StoreWriter:
         for chunk in self._chunker.rest():
             self.background.call(partial(self._write_chunk, chunk))
         self.background.wait()
+        if self._ids is not None:
+            self._ids.close()
         self.backend.finish(columns)
         manifest = self._manifest(classes, columns, facts)
         if self.repairs is not None:
@@ -196,6 +206,7 @@ class StoreWriter:
         """Remove the unfinished store; a store that was to be replaced or repaired stays unchanged."""
         with suppress(Exception):  # the error that led to the abort is the one to raise
             self.background.wait()
+        self._leave_ids()
         self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -210,8 +221,15 @@ class StoreWriter:
         with suppress(StorageError):  # the disk may be full
             self.background.wait()
             self._note()
+        self._leave_ids()
         self.backend.abort()
         return self._durable_chunks
+
+    def _leave_ids(self) -> None:
+        """End the file of ids, which is written anew by the next run."""
+        with suppress(StorageError):
+            if self._ids is not None:
+                self._ids.close()
 
     def _begin(self, X: Rows, codes: Array, weighted: bool) -> None:
         building = self.directory
