@@ -21,6 +21,7 @@ from streamsvm import store as stores
 from streamsvm.aliases import ByName
 from streamsvm.api.wording import python_words
 from streamsvm.errors import InterruptedRun, UsageError
+from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
@@ -113,6 +114,7 @@ def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, 
     if not isinstance(X, str | PathLike):
         ingest(X, place, y=y, weight=weight)
         return place
+    refuse_url(X)
     path = Path(X)
     if not _has_labels(path):
         ingest(path, place, label=y, weight=weight)

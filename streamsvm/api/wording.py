@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
-from streamsvm.config.options import Field, parse
+from streamsvm.config.options import Field, options_of, parse
 from streamsvm.config.settings import STEPS
 from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.registry import load
 
 OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
 COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
 """A command at the end of a message."""
 COMMAND_NAME = re.compile(rf"(?<!: )'?\bstreamsvm (plan|{'|'.join(STEPS)})( --help)?\b(?! -| \w+ [A-Z])'?")
 """The name of a command in a sentence, and not a command to be typed."""
+STORE_FIT = "streamsvm.jobs.fit.options:FitJob"
 HELP_OF_SETTINGS = "'streamsvm fit --help-solver', --help-loss, --help-kernel"
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
@@ -34,7 +36,8 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     """Return a message with options spelled as parameters: "--missing mean" as "missing='mean'", "--sort" as "sort=True".
 
     ``step``: the command of the function that was called; an option that it does not have, but ``ingest`` has, is named as one of
-    ``sv.ingest``. ``names``: parameters that are called otherwise, by option. A command at the end becomes the call that
+    ``sv.ingest``. ``names``: of an estimator, which has the options of a fit of a store; parameters that are called otherwise, by
+    option. A command at the end becomes the call that
     does the same, and stays a command where there is none; 'streamsvm fit' in a sentence becomes sv.fit.
     """
     if (call := to_call(text)) is not None:
@@ -42,6 +45,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     text = text.replace(HELP_OF_SETTINGS, "the settings of a solver, a loss and a kernel in the reference of options")
     text = COMMAND_NAME.sub(lambda found: f"help(sv.{found[1]})" if found[2] else f"sv.{found[1]}", text)
     text, command, rest = text.partition(": streamsvm ")
+    own = options_of_step(step).keys() if names is None else options_of_estimators()
 
     def spell(found: re.Match[str]) -> str:
         negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
@@ -54,7 +58,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
         spelled = f"{(names or {}).get(key, key)}" + (f"={value}" if value else "")
         if (
             key in (names or {})
-            or key in options_of_step(step)
+            or key in own
             or key not in options_of_step("ingest")
             or found.string[: found.start()].endswith("ingest ")
         ):
@@ -92,6 +96,12 @@ def options_by_name() -> dict[str, Field]:
 def options_of_step(step: str) -> dict[str, Field]:
     """Return the options of a command by their name in Python."""
     return {field.key: field for field in STEPS[step].fields}
+
+
+@cache
+def options_of_estimators() -> frozenset[str]:
+    """Return the options of a fit of a store by their name in Python."""
+    return frozenset(field.key for field in options_of(load(STORE_FIT)))
 
 
 def to_call(text: str) -> str | None:

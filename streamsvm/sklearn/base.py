@@ -430,7 +430,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """
         self._tasks = tasks = FitTasks.begin(self, X, y, sample_weight)
         try:
-            self._fit(X, y, sample_weight)
+            with as_value_errors():
+                self._fit(X, y, sample_weight)
         finally:
             del self._tasks
         tasks.end()
@@ -495,7 +496,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
         asked = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
-        with as_value_errors(), asked as job, self._report_passes() as report, allow_interrupt():
+        with asked as job, self._report_passes() as report, allow_interrupt():
             result = fit(job, report)
             notices = list_precision_notices(result.plan, open_store(Path(job.store)))
         model = result.model

@@ -19,7 +19,6 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.sklearn.base import StreamEstimator, estimator, keep_fit
 from streamsvm.sklearn.rows import (
     StreamRows,
-    as_value_errors,
     check_own_labels,
     check_rows,
     check_weights,
@@ -86,11 +85,10 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
         rows = X.shape[0]
         weights = check_weights(sample_weight, rows)
-        with as_value_errors():
-            store = make_store(X, np.zeros(rows, np.int32), weights, 1, least=1)
-            job = self._job(chosen)
-            with self._report_passes() as report:
-                result = fit_in_memory(job, store, report)
+        store = make_store(X, np.zeros(rows, np.int32), weights, 1, least=1)
+        job = self._job(chosen)
+        with self._report_passes() as report:
+            result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
         known = {} if columns is None else {"names": [str(name) for name in columns]}
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
@@ -98,11 +96,10 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         check_own_labels(X, y, sample_weight)
-        with as_value_errors():
-            job = self._job(chosen)
-            with self._report_passes() as report, allow_interrupt():
-                store = X.store()
-                result = fit_in_memory(job, store, report)
+        job = self._job(chosen)
+        with self._report_passes() as report, allow_interrupt():
+            store = X.store()
+            result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
         keep_fit(self, result, result.model, store.layout.rows)
 

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.api.wording import to_python
+from streamsvm.api.wording import respell
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
-from streamsvm.errors import BudgetError, ConfigError, DataError, UsageError
+from streamsvm.errors import BudgetError, ConfigError, DataError, StreamSVMError, UsageError
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs.ingest.frames_and_arrays import column_of
 from streamsvm.kinds_of_rows import (
@@ -161,20 +161,22 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     )
 
 
-PARAMETER_NAMES = {"missing": "missing", "seed": "random_state", "threads": "n_jobs"}
+PARAMETER_NAMES = {
+    "missing": "missing", "seed": "random_state", "threads": "n_jobs", "label": "y", "weight": "sample_weight", "score": "scoring",
+}  # fmt: skip
 """Parameters of estimators for options that are called otherwise, or that a fit of a store does not have."""
 
 
 @contextmanager
 def as_value_errors() -> Iterator[None]:
-    """Raise errors of data and parameters as ValueError, as scikit-learn does."""
+    """Raise errors of data and parameters as ValueError, as scikit-learn does, and others as they are; all of them name parameters."""
     try:
         yield
-    except BudgetError:
-        raise
-    except (DataError, UsageError, ConfigError) as error:
-        text = to_python(f"{error.message}; {error.hint}", "fit", PARAMETER_NAMES)
-        raise ValueError(text) from error
+    except StreamSVMError as error:
+        respell(error, "fit", PARAMETER_NAMES)
+        if isinstance(error, BudgetError) or not isinstance(error, DataError | UsageError | ConfigError):
+            raise
+        raise ValueError(f"{error.message}; {error.hint}") from error
 
 
 def check_weights(sample_weight: Any, rows: int) -> Float64 | None:

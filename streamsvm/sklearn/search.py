@@ -162,15 +162,13 @@ class StreamSVCCV(StreamClassifier):
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         check_own_labels(X, y, sample_weight)
-        with as_value_errors():
-            self._search(X.store(), self.class_weight, None)
+        self._search(X.store(), self.class_weight, None)
         super()._fit_rows(X, y, sample_weight, chosen | {"C": self.C_})
 
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         with TemporaryDirectory(prefix="streamsvm-") as folder:
-            with as_value_errors():
-                place = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
-                self._search(open_store(place), self.class_weight, None)
+            place = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
+            self._search(open_store(place), self.class_weight, None)
             super()._fit_ingested(place, None, None, chosen | {"C": self.C_})
             self._set_classes(self.model_, y)
 
@@ -188,10 +186,9 @@ class StreamSVCCV(StreamClassifier):
             X, codes, fold = X[order], codes[order], fold[order]
             weights = None if weights is None else weights[order]
             ends = (np.flatnonzero(np.diff(fold)) + 1).tolist()
-        with as_value_errors():
-            store = make_store(X, codes, weights, len(classes), ends=ends)
-            starts = np.cumsum((0, *store.layout.chunks[:-1]))
-            self._search(store, factors, None if fold is None else fold[starts])
+        store = make_store(X, codes, weights, len(classes), ends=ends)
+        starts = np.cumsum((0, *store.layout.chunks[:-1]))
+        self._search(store, factors, None if fold is None else fold[starts])
 
     def _search(self, store: Store, factors: Mapping[Any, float] | str | None, fold: Int32 | None) -> None:
         """Set ``C_`` and ``scores_`` by ``tune`` on a store. ``fold`` (chunks,): the fold of each chunk; None: dealt at random."""

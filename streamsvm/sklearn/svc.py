@@ -115,23 +115,21 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
         classes, codes = encode_classes(y)
         weights = check_weights(sample_weight, len(codes))
-        with as_value_errors():
-            store = make_store(X, codes, weights, len(classes))
-            factors = class_weights(self.class_weight, classes, codes, weights)
-            job = self._job({"class_weight": factors} | chosen)
-            with self._report_passes() as report:
-                result = fit_in_memory(job, store, report, self._start(classes))
+        store = make_store(X, codes, weights, len(classes))
+        factors = class_weights(self.class_weight, classes, codes, weights)
+        job = self._job({"class_weight": factors} | chosen)
+        with self._report_passes() as report:
+            result = fit_in_memory(job, store, report, self._start(classes))
         columns = vars(self).get("feature_names_in_")
         self.classes_ = classes
         keep_fit(self, result, label_model(result.model, classes, columns), count_rows(weights, len(codes)))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
         check_own_labels(X, y, sample_weight)
-        with as_value_errors():
-            job = self._job(chosen)
-            with self._report_passes() as report, allow_interrupt():
-                store = X.store()
-                result = fit_in_memory(job, store, report)
+        job = self._job(chosen)
+        with self._report_passes() as report, allow_interrupt():
+            store = X.store()
+            result = fit_in_memory(job, store, report)
         self.n_features_in_ = store.layout.columns
         self.classes_ = X.labels_of([store.layout.classes[code] for code in sort_codes(store)])
         keep_fit(self, result, result.model, store.layout.rows)

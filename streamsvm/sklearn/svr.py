@@ -20,7 +20,6 @@ from streamsvm.rows import Float64
 from streamsvm.sklearn.base import RegressionLossName, StreamEstimator, estimator, keep_fit, label_model, own
 from streamsvm.sklearn.rows import (
     StreamRows,
-    as_value_errors,
     check_rows,
     check_weights,
     count_rows,
@@ -93,11 +92,10 @@ class StreamSVR(RegressorMixin, StreamEstimator):
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
         weights = check_weights(sample_weight, len(y))
-        with as_value_errors():
-            store = make_store(X, y.astype(np.float64), weights, 0, least=1)
-            job = self._job(chosen)
-            with self._report_passes() as report:
-                result = fit_in_memory(job, store, report)
+        store = make_store(X, y.astype(np.float64), weights, 0, least=1)
+        job = self._job(chosen)
+        with self._report_passes() as report:
+            result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
         keep_fit(self, result, label_model(result.model, np.empty(0), columns), count_rows(weights, len(y)))
 

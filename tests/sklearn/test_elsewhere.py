@@ -96,6 +96,23 @@ def test_estimator_on_disk_labels_beside_a_store_are_refused(tmp_path: Path) -> 
         StreamSVC().fit(tmp_path / "gone.zarr")
 
 
+def test_estimator_on_disk_errors_name_parameters_whatever_the_rows_are(tmp_path: Path) -> None:
+    """What is wrong with a parameter is a ValueError in the words of the estimator, of arrays, frames and stores alike."""
+    sv.ingest(X[:100], tmp_path / "rows.zarr", y=Y[:100])
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"loss": "hing"}, ValueError, "'loss' cannot be 'hing'; did you mean 'hinge'"),
+        ({"random_state": -1}, ValueError, "'random_state' cannot be -1"),
+        ({"nu": 0.2, "l1": 1.0}, ValueError, "'l1' cannot be combined with 'nu'"),
+        ({"memory": "1MiB"}, sv.BudgetError, "memory='1MiB' is not enough"),
+    ]
+    for options, kind, said in wrong:
+        for rows, labels in ((X[:100], Y[:100]), (frame(), "left"), (tmp_path / "rows.zarr", None)):
+            with pytest.raises(kind) as refused:
+                StreamSVC(**options).fit(rows, labels)
+            assert said in str(refused.value)
+            assert "--" not in str(refused.value)
+
+
 def test_estimator_on_disk_rows_of_one_class_need_no_labels(tmp_path: Path) -> None:
     given = h5py.File(tmp_path / "rows.h5", "w").create_dataset("X", data=X + 10.0)
     found = StreamOneClassSVM(nu=0.2).fit(given)

@@ -227,6 +227,7 @@ class Schema:
         """
         known = set(names)
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
+            missing = list(dict.fromkeys(missing))  # a date has several columns of one name
             raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
         found = recorded if options.label is None else label_of(self._without_dropped(names), options.label, where)
