@@ -21,7 +21,7 @@ from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
-from streamsvm.solvers.evaluation import WIDTHS
+from streamsvm.solvers.evaluation import HALF_WIDTHS
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 from streamsvm.types.state import merge_states
 
@@ -223,7 +223,7 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
         k, block, alpha = one
         found[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
-    vectors = sum(2 * len(WIDTHS) * w.nbytes for w in weights)
+    vectors = sum(2 * len(HALF_WIDTHS) * w.nbytes for w in weights)
     return sum_groups(rows, Summation(fresh, add, _merge_evaluations, vectors))
 
 

@@ -539,15 +539,15 @@ class DCD(DualAscent):
     shrinking: Annotated[
         bool,
         Option(
-            "Skip rows whose dual variable is at a bound in later passes too, as LIBLINEAR does. Visits get shorter, and "
-            "the number of passes stays about the same. Needs another number for each row."
+            "Skip rows whose dual variable is at a bound in later passes too, as LIBLINEAR does. Visits get shorter, "
+            "and the number of passes stays about the same. Needs another number for each row."
         ),
     ] = False
     online: Annotated[
         bool,
         Option(
-            "Draw rows with replacement from each block, as many as it has, instead of visiting each row once: the online "
-            "setting of the paper."
+            "Draw rows with replacement from each block, as many as it has, instead of visiting each row once: the "
+            "online setting of the paper."
         ),
     ] = False
 
@@ -589,8 +589,8 @@ class MPU(DualAscent):
     accuracy: Annotated[
         float,
         Option(
-            "The first updates change the margin of a row by about this much (the paper fixes it before the run). Updates "
-            "become smaller as the gap closes.",
+            "The first updates change the margin of a row by about this much (the paper fixes it before the run). "
+            "Updates become smaller as the gap closes.",
             bounds=Bounds(above=0),
         ),
     ] = 1.0

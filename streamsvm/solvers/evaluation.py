@@ -1,4 +1,9 @@
-"""The sums a second-order method takes over the blocks of a pass, at one point."""
+"""Exact evaluation of P and D at given weights or dual variables, by sums over the blocks of a pass.
+
+``PointSums`` are the sums of second-order methods at one point, ``DualSums`` those of given dual variables.
+``Evaluation`` and ``MultinomialEvaluation`` combine them for the certificate of a model; ``WeightEvaluation`` is a
+solver whose only pass evaluates given weights.
+"""
 
 from __future__ import annotations
 
@@ -32,28 +37,28 @@ from streamsvm.types import (
 )
 from streamsvm.types.state import Largest, Total, merge_states
 
-CORNER_WIDTH = 0.1
-"""Half the width of the rounded corner whose slopes give a dual point of the hinge, in margins."""
-WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Half widths over which a corner is rounded: the slopes of one of them make a good dual point of a loss with a
-corner."""
+KINK_HALF_WIDTH = 0.1
+"""Half-width, in units of the margin, over which the kink of a loss is smoothed to get a dual point from its slopes."""
+HALF_WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
+"""Half-widths over which the kink of a loss is smoothed in an ``Evaluation``. The slopes of at least one of them are
+expected to be a good dual point."""
 
 
 @saved_as("evaluation.block")
 class Sums(NamedTuple):
-    """sum C_i l(m_i), sum C_i h(m_i), and what the dual value of a_i = -C_i h'(m_i) is made of."""
+    """Loss sums at a point, and the sums that give the dual value of a_i = -C_i h'(m_i)."""
 
     losses: float
-    """sum C_i l(m_i), of the problem's own loss."""
+    """sum C_i l(m_i), l being the loss of the problem."""
     smoothed: float
-    """sum C_i h(m_i), of the loss with its corner rounded; the same where there is no corner."""
+    """sum C_i h(m_i), h being the loss with its kink smoothed; h = l if l has no kink."""
     linear: float
-    """The part of sum t a_i - conjugate(t a_i) that grows as t."""
+    """The coefficient of t in sum (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic."""
     quadratic: float
-    """The part that falls as t^2: it is t linear - t^2 quadratic."""
+    """The coefficient of -t^2 in that sum."""
 
     def plus(self, other: tuple[float, ...], sign: float = 1.0) -> Sums:
-        """These sums plus ``sign`` times others, term by term."""
+        """Return these sums plus ``sign`` times ``other``, term by term."""
         return Sums(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
@@ -62,36 +67,34 @@ NO_SUMS = Sums(0.0, 0.0, 0.0, 0.0)
 
 @saved_as("evaluation.dual_point")
 class DualPoint(NamedTuple):
-    """Where a dual point is read off: a_i = t C_i (-h'(m_i)) with the margins at w, h the loss with
-    corners of ``mu``.
-    """
+    """The dual point a_i = t C_i (-h'(m_i)) given by the margins at w, h being the loss smoothed by ``mu``."""
 
     w: Float64
     """(columns + 1,) the weights."""
     mu: float
-    """Half the width of the rounded corner, in margins; 0: the loss has none."""
+    """The half-width of the smoothed kink, in units of the margin; 0: the loss has no kink."""
     t: float
     """The scale at which D is largest."""
 
 
 @saved_as("evaluation.point")
 class PointEvaluation(NamedTuple):
-    """What a pass says of its point."""
+    """The values of a pass at its point."""
 
     primal: float
-    """P of the point, with the problem's own loss."""
+    """P of the point, with the loss of the problem."""
     dual: float
-    """Of the best scaled dual point."""
+    """D of the a_i, scaled by ``scale``."""
     scale: float
-    """By how much that is scaled."""
+    """The factor of the a_i at which D is largest."""
     smoothing: float
-    """primal - dual without scaling - 1/2 ||gradient||^2: what rounding the loss costs."""
+    """The smoothing term of the gap: primal - dual without scaling - 1/2 ||gradient||^2."""
     value: float
-    """The rounded objective."""
+    """The objective with the smoothed loss."""
     gradient: Float64
-    """(p,) w - v, the gradient of the rounded objective."""
+    """(p,) w - v, the gradient of the objective with the smoothed loss."""
     sums: Sums
-    """The sums the values are made of."""
+    """The sums from which the values are computed."""
     v: Float64
     """(p,) sum a_i y_i x_i, a_i = -C_i h'(m_i)."""
 
@@ -99,28 +102,30 @@ class PointEvaluation(NamedTuple):
 @saved_as("evaluation.sums")
 @dataclass(slots=True)
 class PointSums:
-    """The sums of a pass at one point: losses, what the dual value of the slopes there is made of, and X' slopes."""
+    """The sums of a pass at one point: losses, the terms of the dual value of the slopes at the point, and X'
+    slopes.
+    """
 
     components: int
     """p = columns + 1, the length of ``v``."""
     v: Total[Float64] = field(init=False)
-    """(p,) sum a_i y_i x_i over the blocks that were added."""
+    """(p,) sum a_i y_i x_i over the blocks added so far."""
     sums: Total[Sums] = NO_SUMS
-    """The four sums over the blocks that were added."""
+    """The four sums over the blocks added so far."""
     low: Total[Float64 | None] = None
-    """(p,) what rounding took from ``v``: their sum is as good as a sum in twice the precision; None before the first
-    block."""
+    """(p,) the compensation term of ``v``: ``v + low`` is as accurate as a sum in twice the precision. None before the
+    first block."""
     rows: Total[RowSums | None] = None
-    """Of one class with a free offset, sums over all rows; None before the first block, and of all other problems."""
+    """Sums over all rows for one-class problems with a free offset; None before the first block, and for all other
+    problems."""
     unformed: Largest[bool] = False
-    """Whether rows were counted of which no features were made, at w = 0: ``v`` is not known then, and D is that of no
-    row at all."""
+    """Whether rows were added at w = 0 without computing their features. ``v`` is then unknown, and D that of a = 0."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
 
     def add(self, problem: Problem, smooth: Any, block: Block, w: Float64) -> Float64:
-        """Count a block at w, and return X w."""
+        """Add a block at w, and return its decision values X w."""
         if self.low is None:
             self.low = np.zeros_like(self.v)
         self.rows = self.rows or problem.regularizer.row_sums(self.components)
@@ -132,12 +137,12 @@ class PointSums:
         return f
 
     def merge(self, other: PointSums) -> None:
-        """Add what was summed over other rows at the same point."""
-        v, lost = two_sum(self.v, other.v)
+        """Add the sums over other rows at the same point."""
+        v, compensation = two_sum(self.v, other.v)
         for low in (self.low, other.low):
-            lost = lost if low is None else lost + low
+            compensation = compensation if low is None else compensation + low
         merge_states([self, other], except_fields=("v", "low"))
-        self.v, self.low = v, lost
+        self.v, self.low = v, compensation
 
     def vector(self) -> Float64:
         """Return sum a_i y_i x_i (p,) as precisely as it is known."""
@@ -157,32 +162,32 @@ class PointSums:
 
 @dataclass(slots=True)
 class DualSums:
-    """The dual value of given variables: v (p,) = sum a_i y_i x_i, and sum a_i - conjugate(a_i)."""
+    """The sums that give the dual value of given dual variables: v = sum a_i y_i x_i, and sum a_i - conjugate(a_i)."""
 
     components: int
     """p = columns + 1, the length of ``v``."""
     v: Total[Float64] = field(init=False)
-    """(p,) the sum, as float64 has it."""
+    """(p,) the sum in float64."""
     low: Total[Float64] = field(init=False)
-    """(p,) what rounding took from ``v``."""
+    """(p,) the compensation term of ``v``."""
     gain: Total[float] = 0.0
 
     def __post_init__(self) -> None:
         self.v, self.low = np.zeros(self.components), np.zeros(self.components)
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
-        """Count a block's rows with their variables (n,)."""
-        entering = alpha * problem.kind.signs(block.y)
+        """Add a block with its dual variables (n,)."""
+        signed = alpha * problem.kind.signs(block.y)
         if isinstance(block.X, operators.Factored):
-            self.v += operators.adjoint(block.X, entering, problem.columns)
+            self.v += operators.adjoint(block.X, signed, problem.columns)
         else:
-            add_rows_precisely(block.X, entering, self.v, self.low)
+            add_rows_precisely(block.X, signed, self.v, self.low)
         self.gain += dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
     def merge(self, other: DualSums) -> None:
-        """Add what was summed over other rows."""
-        self.v, lost = two_sum(self.v, other.v)
-        self.low, self.gain = self.low + (lost + other.low), self.gain + other.gain
+        """Add the sums over other rows."""
+        self.v, error = two_sum(self.v, other.v)
+        self.low, self.gain = self.low + (error + other.low), self.gain + other.gain
 
     def value(self) -> float:
         """Return D."""
@@ -190,17 +195,18 @@ class DualSums:
         return self.gain - 0.5 * float(v @ v)
 
     def vector(self) -> Float64:
-        """Return sum a_i y_i x_i (p,) as precisely as it is known."""
+        """Return sum a_i y_i x_i (p,), with its compensation term."""
         return self.v + self.low
 
 
 def evaluate_block(
     problem: Problem, smooth: Any, block: Block, w: Float64, v: tuple[Float64, Float64]
 ) -> tuple[Float64, tuple[float, ...]]:
-    """X w, and the sums; X' slopes is added to v, a vector and what rounding took from it. A factored block goes
-    through the operators.
+    """Return the decision values X w (n,) and the four sums of a block, and add X' slopes to v, a vector and its
+    compensation term.
 
-    Of rows without features w is 0, and nothing is added to v.
+    Blocks of low-rank factors are evaluated by ``operators``. Rows without computed features require w = 0, and nothing
+    is added to v.
     """
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
     if isinstance(X, operators.Factored | UnformedRows):
@@ -215,7 +221,7 @@ def evaluate_block(
 
 
 def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
-    """The dual variables of a block's rows."""
+    """Return the dual variables (n,) of a block's rows at a dual point."""
     f = operators.margins(block.X, dual_point.w)
     slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
     cost = RowLoss(problem.C, problem.loss, round_corners(problem.loss, dual_point.mu))
@@ -224,52 +230,52 @@ def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:
 
 
 def row_curvatures(problem: Problem, smooth: Loss, block: Block, f: Float64) -> Float64:
-    """Return C_i smooth''(m_i) (n,) of the rows of a block whose decision values are f (n,)."""
-    bends = np.empty(len(f))
-    second_derivatives_pass(block.y, block.s, f, problem.C, smooth, bends)
-    return bends
+    """Return C_i smooth''(m_i) (n,) of the rows of a block with decision values f (n,)."""
+    curvatures = np.empty(len(f))
+    second_derivatives_pass(block.y, block.s, f, problem.C, smooth, curvatures)
+    return curvatures
 
 
 def block_hessian(problem: Problem, block: Block, f: Float64) -> Float64:
-    """Return X' diag(C_i l''(m_i)) X (p, p) of a block whose decision values are f (n,)."""
+    """Return X' diag(C_i l''(m_i)) X (p, p) of a block with decision values f (n,)."""
     return operators.gram(block.X, row_curvatures(problem, problem.loss, block, f), problem.columns)
 
 
-def add_to_sum(total: Float64 | None, found: Float64) -> Float64:
-    """Return a sum over blocks, with that of one more; None: the sum of no block."""
-    return found if total is None else total + found
+def add_to_sum(total: Float64 | None, term: Float64) -> Float64:
+    """Return ``total + term``; ``total`` is None before the first term."""
+    return term if total is None else total + term
 
 
 @dataclass(slots=True)
 class Evaluation:
-    """The sums over all rows of one problem, at its weights."""
+    """The sums over all rows of one problem at its weights, for P and for several dual points."""
 
     problem: Problem
     weights: Float64
     """(p,)."""
     unit: float = 1.0
-    """The size of margins, in which the widths of rounded corners are measured."""
+    """The typical size of margins, in units of which HALF_WIDTHS are given."""
     slopes: Total[tuple[PointSums, ...]] = field(init=False)
-    """Of dual points read off the weights: the slopes of the loss, or of it with a rounded corner."""
+    """The sums for the dual points given by the slopes at the weights: of the loss, or of its smoothed forms."""
     own: Total[DualSums | None] = None
-    """Of the solver's dual variables, where it has some."""
+    """The sums for the dual variables of the solver, if it has any."""
 
     def __post_init__(self) -> None:
-        widths = (0.0,) if self.problem.loss.smooth() else WIDTHS
+        widths = (0.0,) if self.problem.loss.smooth() else HALF_WIDTHS
         self.slopes = tuple(PointSums(len(self.weights)) for _ in widths)
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
-        """Count a block, with the dual variables (n,) of its rows."""
+        """Add a block, with the dual variables (n,) of its rows or None."""
         loss = self.problem.loss
-        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in WIDTHS]
-        for sums, one in zip(self.slopes, smooth, strict=True):
-            sums.add(self.problem, one, block, self.weights)
+        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in HALF_WIDTHS]
+        for sums, smooth_loss in zip(self.slopes, smooth, strict=True):
+            sums.add(self.problem, smooth_loss, block, self.weights)
         if alpha is not None:
             self.own = self.own or DualSums(len(self.weights))
             self.own.add(self.problem, block, alpha)
 
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
-        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        """Change to other features, for which the weights are ``weights`` and ``change`` transforms each v."""
         self.weights = weights
         for sums in self.slopes:
             sums.v, sums.low = change(sums.vector()), None
@@ -279,25 +285,25 @@ class Evaluation:
             self.own.v, self.own.low = change(self.own.vector()), np.zeros(len(weights))
 
     def values(self) -> tuple[float, list[float]]:
-        """Return P, and D of every dual point there is."""
-        found = [sums.close(self.problem, self.weights) for sums in self.slopes]
-        return found[0].primal, [point.dual for point in found] + ([self.own.value()] if self.own else [])
+        """Return P, and D of each dual point."""
+        points = [sums.close(self.problem, self.weights) for sums in self.slopes]
+        return points[0].primal, [point.dual for point in points] + ([self.own.value()] if self.own else [])
 
     def vector(self) -> Float64:
-        """Return sum a_i y_i x_i (p,) of the dual point whose D is largest."""
-        best, found = 0.0, np.zeros(len(self.weights))
+        """Return sum a_i y_i x_i (p,) of the dual point with the largest D."""
+        best, v = 0.0, np.zeros(len(self.weights))
         for sums in self.slopes:
             point = sums.close(self.problem, self.weights)
             if point.dual > best:
-                best, found = point.dual, point.scale * point.v
-        return self.own.vector() if self.own is not None and self.own.value() > best else found
+                best, v = point.dual, point.scale * point.v
+        return self.own.vector() if self.own is not None and self.own.value() > best else v
 
 
 @dataclass(slots=True)
 class MultinomialEvaluation:
-    """The sums over all rows of a problem of all classes together, at its weights and the solver's dual variables.
+    """The sums over all rows of a multinomial problem, at its weights and the dual variables of the solver.
 
-    Problem and dual: ``compute.passes.dcd.multinomial_sweep``.
+    ``compute.passes.dcd.multinomial_sweep`` defines the problem and its dual.
     """
 
     problem: Problem
@@ -314,7 +320,7 @@ class MultinomialEvaluation:
         self.v = np.zeros_like(self.weights)
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
-        """Count a block, with the dual variables (n, classes) of its rows."""
+        """Add a block, with the dual variables (n, classes) of its rows or None."""
         problem = self.problem
         values = operators.margins(block.X, self.weights.T)
         self.losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
@@ -324,11 +330,11 @@ class MultinomialEvaluation:
             self.gain += multinomial_dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
-        """Go to other features, in which the weights are these and ``change`` makes of each v what it is there."""
+        """Change to other features, for which the weights are ``weights`` and ``change`` transforms each v."""
         self.weights, self.v = weights, np.array([change(v) for v in self.v])
 
     def values(self) -> tuple[float, list[float]]:
-        """Return P, and D of the dual variables; of none it is 0, which D(0) is."""
+        """Return P, and D of the dual variables; D = 0, that of a = 0, if there are none."""
         return 0.5 * float(np.sum(self.weights**2)) + self.losses, [self.gain - 0.5 * float(np.sum(self.v**2))]
 
     def vector(self) -> Float64:
@@ -339,34 +345,33 @@ class MultinomialEvaluation:
 @saved_as("evaluation.state")
 @dataclass(slots=True)
 class WeightEvaluationState:
-    """``point`` (columns + 1,) is what the problem starts from."""
+    """The state of ``WeightEvaluation``."""
 
     problem: Problem
-    """What the weights are worth is asked for this loss and C."""
     point: Float64
-    """The weights, which never change; 0 where the problem has none to start from."""
+    """(columns + 1,) the weights to evaluate: the start weights of the problem, or 0 if it has none."""
     evaluation: Total[PointSums]
     """The sums of the pass: losses, dual terms, gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightEvaluation(Solver[WeightEvaluationState]):
-    """Evaluates ``Problem.warm``; the dual is that of the loss's slopes there."""
+    """A solver that only evaluates ``Problem.warm``; D is that of the slopes of the loss at these weights."""
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: one pass has nothing to carry on."""
+    """Empty: there is only one pass."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
+    """False: the sums do not depend on the order of rows."""
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: a dual value follows from sums over the rows."""
+    """Any loss: a dual value is computed from sums over the rows."""
     warm_start: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of two vectors of weights, and of a decision value a row of a block."""
+        """Return the bytes of two vectors of weights, and of the decision values of each row of a block."""
         return Cost(fixed=2 * 8 * problem.components, per_block_row=8 * max(1, problem.kind.classes))
 
     def start(self, problem: Problem) -> WeightEvaluationState:
-        """Begin at the weights the problem starts from."""
+        """Return the state at the start weights of the problem."""
         return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.components))
 
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
@@ -375,21 +380,21 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
         problem.kind.add_block(state.evaluation, problem, block, state.point)
 
     def finish(self, state: WeightEvaluationState) -> Certificate:
-        """Return both bounds; there is nothing else to do, so the certificate is final."""
-        found = state.evaluation.close(state.problem, state.point)
-        return Certificate(found.primal, found.dual, final=True)
+        """Return P and D. The certificate is final, since no further pass would change it."""
+        evaluation = state.evaluation.close(state.problem, state.point)
+        return Certificate(evaluation.primal, evaluation.dual, final=True)
 
     def certify(self, state: WeightEvaluationState) -> None:
-        """Every pass is an exact evaluation."""
+        """Do nothing: every pass is an exact evaluation."""
 
     def solution(self, state: WeightEvaluationState) -> LinearSolution:
-        """The weights it was given."""
+        """Return the evaluated weights."""
         return LinearSolution(state.problem.kind.shape(state.point).copy(), state.problem.bias)
 
 
 def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
-    """Return how far the value of each row's own class is above all others (n,), and which of these is the largest
-    (n,).
+    """Return the difference of the decision values of each row's own class and the best other class (n,), and that
+    other class (n,).
     """
     rows, others = np.arange(len(own)), values.copy()
     others[rows, own] = -np.inf
@@ -398,5 +403,5 @@ def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
 
 
 def slopes_of(loss: Loss) -> Loss:
-    """Return the loss whose slopes give dual points of ``loss``: itself, or where it has a corner a rounded one."""
-    return round_corners(loss, CORNER_WIDTH * threshold(loss))
+    """Return the loss whose slopes give dual points of ``loss``: itself, or its smoothed form if it has a kink."""
+    return round_corners(loss, KINK_HALF_WIDTH * threshold(loss))

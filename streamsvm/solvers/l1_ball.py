@@ -129,7 +129,7 @@ class SampledVertices(StepsFromSamples):
     _i: int = 0
     away_vertex: int = 0
     _g: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    _across: float = 0.0
+    _K_iv: float = 0.0
     away: str = "drawn"
     _gradients: Float64 = field(default_factory=lambda: np.empty(0))
     _columns: tuple[Float64, ...] = ()

@@ -118,7 +118,7 @@ class SGDQN(AveragedSolver):
     def visit(self, state: SGDQNState, block: Block) -> None:
         """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
         evaluate_candidate(state.averaged, block)
-        if state.averaged.ending:
+        if state.averaged.evaluates_only:
             return
         if state.H[0] == 0.0:
             state.H[:] = state.lam * (self.t0 or self._try_clocks(state, block))
@@ -154,7 +154,7 @@ class SGDQN(AveragedSolver):
     def finish(self, state: SGDQNState) -> Certificate:
         """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
         averaged, C, w = state.averaged, state.problem.C, state.w
-        if averaged.ending:
+        if averaged.evaluates_only:
             return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
         bound_by_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)

@@ -1,23 +1,23 @@
-"""Stochastic solvers: SGD, Pegasos and ASSG, and what they can prove in O(d) memory.
+"""Stochastic solvers (SGD, Pegasos and ASSG), and their certificates in O(d) memory.
 
-They hold no number per row; both the candidate and the dual point are made of means. ``AveragedCertificate``
-holds what the certificate is made of: the candidate whose primal is evaluated, and the sums of the dual point. What a
-step is, what is averaged and how copies of a state are merged differs from solver to solver (``SGD``, ``Pegasos``,
-``ASSG``; ``solvers.sgd_qn``).
+These solvers keep no per-row state. The candidate and the dual point are means over passes, which
+``AveragedCertificate`` holds: the candidate whose P is evaluated, and the sums that define the dual point. The steps,
+the averaging and the merging of copies differ from solver to solver (``SGD``, ``Pegasos``, ``ASSG``;
+``solvers.sgd_qn``).
 
-**Dual.** Let every row be met once in a pass, with a margin m_i, and b_i = -s_i l'(m_i). Then a_i = C b_i is feasible,
-and so is any convex combination of such points of several passes. Because the conjugate is convex, a lower bound of its
-D follows from three sums over each pass: v = sum a_i y_i x_i, linear and quadratic (``compute.passes.certificate``).
-The mean kept here gives pass t a weight of about t^5, so that the poor points of the first passes soon have no
-influence. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, certify with the plain mean, whose gap is four times as
-wide after 40 passes.)
+**Dual point.** Let a pass visit every row once, with a margin m_i, and let b_i = -s_i l'(m_i). Then a_i = C b_i is
+feasible, and so is any convex combination of such points of several passes. As the conjugate is convex, a lower bound
+of D at the combination follows from three sums over each pass: v = sum a_i y_i x_i, linear and quadratic
+(``compute.passes.certificate``). The mean gives pass t a weight of about t^5, so that the poor points of the first
+passes soon have no influence. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, use the plain mean, whose gap is four
+times as large after 40 passes.)
 
-**Primal.** While w changes P(w) can only be estimated, from the losses at each row's visit. The mean of w over the passes,
-with the same weights, is the candidate. Its P is computed exactly while the next pass trains, so that it costs no extra
-reading. That is done when the estimated gap comes near the tolerance and, because the mean is often far better than the
-estimate says, also at growing intervals.
+**Primal value.** While w changes, P(w) can only be estimated from the loss of each row at its visit. The candidate is
+the mean of w over the passes, with the same weights. Its P is computed exactly while the next pass trains, so that it
+costs no extra pass over the data. This is done when the estimated gap is near the tolerance and, because the mean is
+often far better than the estimate, also at growing intervals.
 
-**Weights.** In all of these solvers s_i multiplies the loss of row i; a row is one time step whatever its weight.
+**Weights.** In all of these solvers s_i multiplies the loss of row i. A row is one time step whatever its weight.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ from streamsvm.types.problem import has_box, scale_dual
 from streamsvm.types.state import Mean, Own, Total, clear_totals, merge_states
 
 AVERAGING_POWER = 5
-"""eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t weighs about t^eta."""
+"""eta of the means over passes (Shamir and Zhang, ICML 2013, section 4): pass t has a weight of about t^eta."""
 EVALUATION_MARGIN = 1.2
-"""An exact evaluation is due when the estimated gap is at most this many tolerances (the value in arXiv:1304.6383)."""
+"""The candidate is evaluated when the estimated gap is at most this many tolerances (the value in arXiv:1304.6383)."""
 EVALUATION_SPACING = 1.25
-"""An exact evaluation is due at the latest when there are this many times as many passes as at the last one; sooner if
-the gap found there, assumed to fall as 1 / passes, would meet the tolerance sooner."""
+"""The candidate is evaluated at the latest when the number of passes has grown by this factor since the last
+evaluation, and sooner if the gap at that time, assumed to fall as 1 / passes, would then be within the tolerance."""
 ROWS_PER_SAMPLE = 512
-"""Rows between two samples of w for the mean."""
-FAR = 10.0
-"""For a loss that is nowhere 0 (the logistic one): a margin at which -l'(m) m is past its maximum, in units of 1 /
-l''(0)."""
+"""Number of rows between two samples of w for the mean."""
+MAX_MARGIN = 10.0
+"""For losses that are positive everywhere (the logistic loss): a margin beyond the maximum of -l'(m) m, in units of
+1 / l''(0)."""
 ADDITIONS_PER_ROW = 16
-"""Largest number of additions to the mean of w per row; the same for dense and sparse rows, so that their results
+"""Maximum number of additions to the mean of w per row. It is the same for dense and sparse rows, so that their results
 agree."""
 SAMPLE_SWEEPS = 5
 """Sweeps of dual coordinate descent over the rows of the sample."""
@@ -85,42 +85,40 @@ RADIUS_FACTOR = 3.0
 @saved_as("averaged.certificate")
 @dataclass(slots=True)
 class AveragedCertificate:
-    """The candidate for the primal and the dual point of a run. Arrays (columns + 1,) float64; sums are those of the
-    pass under way.
-    """
+    """The candidate and the dual point of a problem. Arrays are (columns + 1,) float64."""
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     candidate: Float64
-    """The weights that are evaluated next; the solver moves them when it closes a pass, after ``close_certificate``."""
+    """The weights that are evaluated next. The solver changes them at the end of a pass, after
+    ``close_certificate``."""
     best: Float64
-    """The evaluated candidate with the smallest P, which is ``primal``."""
+    """The evaluated candidate with the least P."""
     v: Own[Float64]
-    """v = sum a_i y_i x_i, averaged over passes; D follows from it and the next two fields. Where ``evaluate_with_slopes``
-    is used: the sum of the present pass alone."""
+    """v = sum a_i y_i x_i, averaged over passes. D is computed from it and the next two fields. With
+    ``evaluate_with_slopes``: the sum of the current pass alone."""
     linear: Own[float] = 0.0
     """The coefficient of t in sum (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic; averaged or summed like
     ``v``."""
     quadratic: Own[float] = 0.0
-    """The coefficient of -t^2 there; averaged or summed like ``v``."""
+    """The coefficient of -t^2 in that sum; averaged or summed like ``v``."""
     dual: float = 0.0
     """The largest D proven so far; at first 0, the value of a = 0."""
     primal: float = inf
-    """The least exact P of a candidate, that of ``best``; inf until one was evaluated."""
+    """P of ``best``; inf before the first evaluation."""
     losses: Total[float] = 0.0
-    """sum C s_i l(m_i) of the candidate over the rows met in the pass, if it evaluates; else 0."""
+    """sum C s_i l(m_i) of the candidate over the rows visited in this pass, if it evaluates the candidate; else 0."""
     passes: int = 0
-    """Training passes; passes that only evaluate are not counted."""
-    next_trial: float = 2.0
-    """The candidate is evaluated after this number of passes at the latest."""
+    """Number of completed training passes."""
+    next_evaluation: float = 2.0
+    """The number of passes after which the candidate is evaluated at the latest."""
     certifying: bool = False
     """Whether this pass evaluates the candidate."""
-    ending: bool = False
-    """Whether this pass only evaluates."""
+    evaluates_only: bool = False
+    """Whether this pass only evaluates and does not train."""
 
 
 def start_certificate(problem: Problem) -> AveragedCertificate:
-    """Return the certificate of w = 0 and a = 0; of a warm start the first pass evaluates the weights."""
+    """Return the certificate of w = 0 and a = 0. In a warm start the first pass evaluates the given weights."""
     zero = np.zeros(problem.columns + 1)
     return AveragedCertificate(problem, problem.first_weights(), zero, zero.copy(), certifying=problem.warm is not None)
 
@@ -138,9 +136,10 @@ def evaluate_candidate(averaged: AveragedCertificate, block: Block) -> None:
 
 
 def evaluate_with_slopes(averaged: AveragedCertificate, block: Block) -> None:
-    """Add a block's exact losses of the candidate and a dual point from its slopes, if that is what the pass is for.
+    """Add a block's exact losses at the candidate, and its terms of the dual point given by the slopes there, if this
+    pass evaluates the candidate.
 
-    For passes that do not meet every row once.
+    For solvers whose training passes do not visit every row once.
     """
     if not averaged.certifying:
         return
@@ -152,52 +151,52 @@ def evaluate_with_slopes(averaged: AveragedCertificate, block: Block) -> None:
     averaged.quadratic += quadratic
 
 
-def bound_by_slopes(averaged: AveragedCertificate) -> None:
-    """Bound the optimum by what ``evaluate_with_slopes`` summed, and forget the sums."""
+def bound_with_slopes(averaged: AveragedCertificate) -> None:
+    """Update the dual bound from the sums of ``evaluate_with_slopes``, and reset the sums."""
     raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
     averaged.v[:] = 0.0
     averaged.linear = averaged.quadratic = 0.0
 
 
 def bound_by_pass(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
-    """Add the sums of this pass to the mean over passes, and bound the optimum by the mean."""
-    share = weight_of_last_pass(averaged.passes)
-    averaged.v += share * (v - averaged.v)
-    averaged.linear += share * (linear - averaged.linear)
-    averaged.quadratic += share * (quadratic - averaged.quadratic)
+    """Include the sums of this pass in the mean over passes, and update the dual bound from the mean."""
+    weight = weight_of_last_pass(averaged.passes)
+    averaged.v += weight * (v - averaged.v)
+    averaged.linear += weight * (linear - averaged.linear)
+    averaged.quadratic += weight * (quadratic - averaged.quadratic)
     raise_dual(averaged, averaged.v, averaged.linear, averaged.quadratic)
 
 
 def raise_dual(averaged: AveragedCertificate, v: Float64, linear: float, quadratic: float) -> None:
-    """Keep the value of a dual point, best scaled, if it is the largest so far."""
+    """Record the value of a dual point, with the scale at which it is largest, if it is the largest so far."""
     value = scale_dual(averaged.problem.loss, linear, quadratic, float(v @ v))
     averaged.dual = max(averaged.dual, value)
 
 
 def close_certificate(averaged: AveragedCertificate, estimate: float) -> Certificate:
-    """Close the pass: return its certificate, exact if the candidate was evaluated, and decide whether the next pass
-    evaluates it.
+    """Return the certificate of the pass, which is exact if the candidate was evaluated, and decide whether the next
+    pass evaluates the candidate.
 
-    ``estimate`` is the primal as estimated in this pass. To be called before the candidate is moved.
+    ``estimate``: P as estimated in this pass. Call before the candidate changes.
     """
     certificate = Certificate(estimate, averaged.dual, exact=False)
-    due = certificate.gap <= EVALUATION_MARGIN * averaged.problem.tolerance
+    is_close = certificate.gap <= EVALUATION_MARGIN * averaged.problem.tolerance
     if averaged.certifying:
         primal = 0.5 * float(averaged.candidate @ averaged.candidate) + averaged.losses
         if primal < averaged.primal:
             averaged.primal = primal
             averaged.best[:] = averaged.candidate
         certificate = Certificate(averaged.primal, averaged.dual)
-        wanted = averaged.problem.tolerance
-        spacing = min(EVALUATION_SPACING, certificate.gap / wanted) if wanted else EVALUATION_SPACING
-        averaged.next_trial = averaged.passes * spacing
+        tolerance = averaged.problem.tolerance
+        spacing = min(EVALUATION_SPACING, certificate.gap / tolerance) if tolerance else EVALUATION_SPACING
+        averaged.next_evaluation = averaged.passes * spacing
     averaged.losses = 0.0
-    averaged.certifying = due or averaged.passes + 1 >= averaged.next_trial
+    averaged.certifying = is_close or averaged.passes + 1 >= averaged.next_evaluation
     return certificate
 
 
-def add_slopes(averaged: AveragedCertificate, others: list[AveragedCertificate]) -> None:
-    """Add what ``evaluate_with_slopes`` summed in other parts of a pass."""
+def add_slope_sums(averaged: AveragedCertificate, others: list[AveragedCertificate]) -> None:
+    """Add the sums of ``evaluate_with_slopes`` of other parts of a pass."""
     for other in others:
         averaged.v = averaged.v + other.v
         averaged.linear += other.linear
@@ -205,16 +204,14 @@ def add_slopes(averaged: AveragedCertificate, others: list[AveragedCertificate])
 
 
 class AveragedState:
-    """The fields that the states of all these solvers have; where they are among the others is part of the saved
+    """The fields that the states of all these solvers share. Their position among the other fields is part of the saved
     format.
     """
 
     __slots__ = ()
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     averaged: AveragedCertificate
-    """Candidate, its evaluated primal, and the dual bound."""
 
     @property
     def lam(self) -> float:
@@ -223,157 +220,152 @@ class AveragedState:
 
 
 class AveragedSolver(Solver[Any]):
-    """The members of ``Solver`` that do not depend on the steps."""
+    """The methods of ``Solver`` that do not depend on the kind of step."""
 
     __slots__ = ()
 
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: the state is a few vectors of weights, and no number of a row."""
+    """Empty: the state is a few vectors of weights."""
     shuffled: ClassVar[bool] = True
-    """True: rows may be stored sorted by class or time, and steps in that order would go astray."""
+    """True: rows may be stored sorted by class or time, and steps in that order would be biased."""
     has_candidates: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def certify(self, state: AveragedState) -> None:
-        """Let the next pass evaluate the candidate and train nothing."""
-        state.averaged.certifying = state.averaged.ending = True
+        """Make the next pass evaluate the candidate without training."""
+        state.averaged.certifying = state.averaged.evaluates_only = True
 
     def candidate(self, state: AveragedState) -> Float64:
-        """Return a copy of the mean of w that is the candidate, as the last pass left it."""
+        """Return a copy of the candidate as of the last pass."""
         return state.averaged.candidate.copy()
 
     def solution(self, state: AveragedState) -> LinearSolution:
-        """Return the best of the candidates that were evaluated so far."""
+        """Return the evaluated candidate with the least P so far."""
         return LinearSolution(state.averaged.best.copy(), state.problem.bias)
 
 
 @saved_as("sgd.state")
 @dataclass(slots=True)
 class SGDState(AveragedState):
-    """``a`` (columns + 1,) float64 is lambda t w; ``t`` is the number of presentations. The
-    sums are those of the pass under way.
-    """
+    """The state of ``SGD``. ``a`` (columns + 1,) float64 is lambda t w, where ``t`` counts presentations of rows."""
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     a: Own[Float64]
-    """lambda t w, (columns + 1,): sums of s_i y_i x_i, to which a presentation adds without scaling."""
-    before: Float64
+    """lambda t w, (columns + 1,): a sum of s_i y_i x_i, so that a presentation adds to it and scales nothing."""
+    start_a: Float64
     """a at the start of the pass."""
     total: Total[Float64]
-    """Sum of ``samples`` values of w."""
+    """The sum of ``samples`` values of w in this pass."""
     averaged: Total[AveragedCertificate]
-    """Candidate, its evaluated primal, and the dual bound."""
     origin: Float64
-    """The part of a that came from the warm start and not from updates."""
+    """The part of a that comes from the warm start and not from updates."""
     t: Own[int] = 0
-    """Presentations so far, ``t_origin`` included."""
+    """Number of presentations so far, ``t_origin`` included."""
     t_before: int = 0
     """t at the start of the pass."""
     t_origin: int = 0
-    """The presentations that a warm start counts as: one for each row; 0 without a warm start."""
+    """The number of presentations that a warm start counts as: one for each row; 0 without a warm start."""
     samples: Total[int] = 0
-    """How many values of w are in ``total``."""
-    gained: Total[float] = 0.0
-    """sum s_i (b - conjugate(b, 1)) over the presentations; for the hinge: its margin times sum s_i (updates of row
-    i)."""
-    gained_before: float = 0.0
-    """``gained`` of all earlier passes."""
+    """Number of values of w in ``total``."""
+    gain: Total[float] = 0.0
+    """sum s_i (b - conjugate(b, 1)) over the presentations of this pass. For the hinge: its margin times
+    sum s_i (updates of row i)."""
+    gain_before: float = 0.0
+    """``gain`` of all earlier passes."""
     losses: Total[float] = 0.0
-    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+    """sum s_i l(m_i), with the w at the visit of each row in this pass. C times it estimates the loss sum of P."""
 
 
 @dataclass(frozen=True, slots=True)
 class SGD(AveragedSolver):
-    """Settings of stochastic gradient descent with growing margins.
+    """Stochastic gradient descent as a perceptron with a growing margin.
 
-    It is stochastic sub-gradient descent as a perceptron with a growing margin, in complete epochs
-    (Panagiotakopoulos and Tsampouka, arXiv:1304.6383). With a = lambda t w a presentation adds s_i y_i x_i to a when
-    y_i a.x_i <= lambda t and does nothing else: no scaling of w (``compute.passes.stochastic``). ``variant``:
+    Stochastic sub-gradient descent in complete passes (Panagiotakopoulos and Tsampouka, arXiv:1304.6383). With
+    a = lambda t w, a presentation of row i adds s_i y_i x_i to a if y_i a.x_i <= lambda t, and does nothing else: w is
+    never scaled (``compute.passes.stochastic``). ``variant``:
 
-        s   every row once an epoch;
-        m   every row ``multiplicity`` times in succession, for one or two inner products;
-        r   as many rows as there are, drawn at random with replacement: ``draws`` says from what.
+        s   every row once in a pass;
+        m   every row ``multiplicity`` times in succession, with one or two inner products;
+        r   as many rows as there are, drawn at random with replacement, from blocks or from all rows (``draws``).
 
-    **Draws.** "block" draws from each block as many rows as it has. "all" also draws this number, from the Poisson
-    distribution with that mean: if the total number of draws from all rows is Poisson, the numbers that fall into the
-    blocks are independent and Poisson (thinning). A pass then presents what the paper's draws from all rows would
-    present, given their number. They are presented block by block, blocks in random order, because in the order of the
-    draws each row would cost a read of its own.
+    **Draws.** "block" draws from each block as many rows as it has. "all" draws that number too, from the Poisson
+    distribution with this mean: if the total number of draws from all rows is Poisson, the numbers of draws in the
+    blocks are independent and Poisson (thinning). A pass then presents the same rows as the paper's draws from all
+    rows, given their number. They are presented block by block, with blocks in random order, because in the order of
+    the draws each row would need a read of its own.
 
-    The above is for the hinge. For a smooth loss with bounded slope a presentation adds -l'(m_i) s_i y_i x_i, m_i = y_i
-    a.x_i / (lambda t); several presentations of a row are then made one by one, still with two inner products.
+    The above is for the hinge. For a smooth loss with bounded slopes a presentation adds -l'(m_i) s_i y_i x_i,
+    m_i = y_i a.x_i / (lambda t). Several presentations of a row are then made one by one, still with two inner
+    products.
 
-    **Weights.** A row's loss carries s_i, so an update adds s_i y_i x_i, while a presentation moves the threshold on by
-    lambda whatever s_i: with lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after complete epochs, I_i <= t
-    / rows being the updates of row i.
+    **Weights.** The loss of row i has the weight s_i, so that an update adds s_i y_i x_i, while a presentation raises
+    the threshold by lambda whatever s_i is. With lambda = 1 / (C rows), a_i = s_i I_i / (lambda t) <= C s_i after
+    complete passes, I_i <= t / rows being the number of updates of row i.
 
-    **Certificate.** For s and m the dual follows from a, t and one sum over the presentations (for the hinge the number
-    of updates); no number per row is kept. For r there is no such bound, and the dual point is that of the candidate's
-    slopes: valid but loose.
+    **Certificate.** For s and m the dual point follows from a, t and one sum over the presentations (for the hinge, the
+    number of updates), without per-row state. For r there is no such bound; the dual point is then given by the slopes
+    at the candidate, which is valid but loose.
 
-    **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 weighs as much as one epoch. Dual points are
+    **Warm start** from w_0: a = lambda t w_0 with t = rows, so that w_0 has the weight of one pass. Dual points are
     made of the updates alone.
 
-    **Merge.** Workers start a pass from one (a, t) and each shows its rows to its copy. Their contributions to a and t
-    are added: w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass that is the mean of the
-    workers' w, weighted by rows; later it is the step one worker makes with gradients that are a pass old at most, and
-    the dual point stays feasible exactly.
+    **Merge.** Workers start a pass from the same (a, t), and each presents its rows to its own copy. Their
+    contributions to a and t are added: w = (t w + sum_k (t_k w_k - t w)) / (t + sum_k (t_k - t)). In the first pass
+    that is the mean of the workers' w, weighted by rows. Later it is the step of one worker whose gradients are at most
+    a pass old. The dual point stays exactly feasible.
     """
 
     variant: Annotated[
         Literal["r", "s", "m"],
         Option(
-            "Rows drawn at random (r), in complete epochs (s), or in epochs with several updates of a row at once (m).",
+            "Rows are drawn at random (r), visited once in a pass (s), or visited once with combined updates (m).",
             choices=("r", "s", "m"),
         ),
     ] = "m"
     multiplicity: Annotated[
-        int, Option("Variant m: how many updates of the same row at most are made in one.", bounds=Bounds(least=1))
+        int, Option("Variant m: maximum number of updates of a row that are combined into one.", bounds=Bounds(least=1))
     ] = 5
     draws: Annotated[
         Literal["block", "all"],
         Option(
-            "Variant r: what rows are drawn from, each block as many times as it has rows (block), or all rows, so that how many fall "
-            "to a block is drawn too (all).",
+            "Variant r: draw as many rows from each block as it has (block), or draw from all rows, so that the "
+            "number of draws from a block is random too (all).",
             choices=("block", "all"),
         ),
     ] = "block"
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
-    """Losses with bounded slopes: the first steps are the longest, and must not grow with a row's distance from its
+    """Losses with bounded slopes: the first steps are the longest, and must not grow with a row's distance from the
     margin."""
 
     def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
-            f"it is for variant m, and this is variant {self.variant}": ("multiplicity",)
-            if self.variant != "m"
-            else (),
-            f"it is for variant r, and this is variant {self.variant}": ("draws",) if self.variant != "r" else (),
+            f"it is for variant m, and the variant is {self.variant}": ("multiplicity",) if self.variant != "m" else (),
+            f"it is for variant r, and the variant is {self.variant}": ("draws",) if self.variant != "r" else (),
         }
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of eight vectors of weights, and of a number a row of a block for draws."""
+        """Return the bytes of eight vectors of weights, and for variant r of a number for each row of a block."""
         return Cost(fixed=8 * 8 * (problem.columns + 1), per_block_row=8 * (self.variant == "r"))
 
     def start(self, problem: Problem) -> SGDState:
-        """Begin at a = 0, or with the warm weights counted as one epoch."""
+        """Return the state at a = 0, or at the warm-start weights, which count as one pass."""
         t = 0 if problem.warm is None else problem.rows
         a = problem.first_weights() * (t / (problem.C * problem.rows))
-        before, total, averaged = a.copy(), np.zeros_like(a), start_certificate(problem)
-        return SGDState(problem, a, before, total, averaged, a.copy(), t, t_before=t, t_origin=t)
+        start_a, total, averaged = a.copy(), np.zeros_like(a), start_certificate(problem)
+        return SGDState(problem, a, start_a, total, averaged, a.copy(), t, t_before=t, t_origin=t)
 
     def visit(self, state: SGDState, block: Block) -> None:
-        """Present the block's rows in their order, or rows drawn, and evaluate the candidate where that is due."""
+        """Present the rows of the block in their order, or drawn rows, and evaluate the candidate if it is due."""
         (evaluate_with_slopes if self.variant == "r" else evaluate_candidate)(state.averaged, block)
-        if state.averaged.ending:
+        if state.averaged.evaluates_only:
             return
         order = self._draw(state, block) if self.variant == "r" else block.order
         for start in range(0, len(order), ROWS_PER_SAMPLE):
             self._train(state, block, order[start : start + ROWS_PER_SAMPLE])
 
     def _draw(self, state: SGDState, block: Block) -> Int32:
-        """Return the rows to present; at least one as long as this pass has no w in ``total``, since their mean is
-        needed.
+        """Return the rows to present. The first block of a pass with no draws gets one, since the mean needs a
+        sample.
         """
         random, rows = np.random.default_rng(block.seed), len(block.order)
         if self.draws == "block":
@@ -385,19 +377,19 @@ class SGD(AveragedSolver):
     def _train(self, state: SGDState, block: Block, order: Int32) -> None:
         times = self.multiplicity if self.variant == "m" else 1
         lam = state.lam
-        gained, losses = sgd_pass(block.labeled, order, times, Objective(lam, state.problem.loss), state.t, state.a)
+        gain, losses = sgd_pass(block.labeled, order, times, Objective(lam, state.problem.loss), state.t, state.a)
         state.t += times * len(order)
-        state.gained += gained
+        state.gain += gain
         state.losses += losses
         state.total += state.a / (lam * state.t)
         state.samples += 1
 
     def finish(self, state: SGDState) -> Certificate:
-        """Close the epoch: the paper's dual bound, an estimate of the primal, and the next candidate."""
+        """End the pass: update the dual bound and the candidate, and return the certificate with an estimate of P."""
         averaged, p, lam = state.averaged, state.problem, state.lam
         if self.variant == "r" and averaged.certifying:
-            bound_by_slopes(averaged)
-        if averaged.ending:
+            bound_with_slopes(averaged)
+        if averaged.evaluates_only:
             return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
         w = state.a / (lam * state.t)
@@ -409,130 +401,129 @@ class SGD(AveragedSolver):
         return certificate
 
     def _raise_dual(self, state: SGDState) -> None:
-        """Bound the optimum by the paper's dual point, which is w without the warm start, and by the
-        mean over passes.
+        """Update the dual bound by the paper's dual point, which is w without the warm start, and by the mean over
+        passes.
         """
         lam = state.lam
-        shown, all_shown = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
-        everything = state.gained_before + state.gained
-        raise_dual(state.averaged, (state.a - state.origin) / all_shown, everything / all_shown, 0.0)
-        bound_by_pass(state.averaged, (state.a - state.before) / shown, state.gained / shown, 0.0)
+        time_of_pass, time_of_all = lam * (state.t - state.t_before), lam * (state.t - state.t_origin)
+        gain_of_all = state.gain_before + state.gain
+        raise_dual(state.averaged, (state.a - state.origin) / time_of_all, gain_of_all / time_of_all, 0.0)
+        bound_by_pass(state.averaged, (state.a - state.start_a) / time_of_pass, state.gain / time_of_pass, 0.0)
 
     def _reset(self, state: SGDState) -> None:
-        state.before[:] = state.a
+        state.start_a[:] = state.a
         state.t_before = state.t
-        state.gained_before += state.gained
+        state.gain_before += state.gain
         clear_totals(state)
 
     def merge(self, states: list[SGDState]) -> SGDState:
-        """Add the parts' contributions to a and t, and what they summed up."""
+        """Add up the parts' contributions to a and t, and their sums."""
         first, others = states[0], states[1:]
-        a = first.a + sum((s.a - first.before for s in others), np.zeros_like(first.a))
+        a = first.a + sum((s.a - first.start_a for s in others), np.zeros_like(first.a))
         t = first.t_before + sum(s.t - s.t_before for s in states)
         merged = merge_states(states)
         merged.a, merged.t = a, t
         if self.variant == "r":
-            add_slopes(merged.averaged, [s.averaged for s in others])
+            add_slope_sums(merged.averaged, [s.averaged for s in others])
         return merged
 
 
 @saved_as("pegasos.state")
 @dataclass(slots=True)
 class PegasosState(AveragedState):
-    """``a`` (columns + 1,) float64 is lambda (offset + t) w; ``t`` is the number of rows met. The
-    sums are those of the pass under way.
+    """The state of ``Pegasos``. ``a`` (columns + 1,) float64 is lambda (offset + t) w, where ``t`` counts visited
+    rows.
     """
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     a: Own[Float64]
-    """lambda (offset + t) w, (columns + 1,): sums of b_i y_i x_i, b_i = -s_i l'(m_i), as scaled by projections
-    since."""
-    before: Own[Float64]
-    """The part of a from before this pass, as scaled by the projections since."""
+    """lambda (offset + t) w, (columns + 1,): the sum of b_i y_i x_i, b_i = -s_i l'(m_i), scaled by all later
+    projections."""
+    start_a: Own[Float64]
+    """The part of a from before this pass, scaled by all later projections."""
     origin: Own[Float64]
-    """The part of a that came from the warm start and not from gradients, as scaled by the projections since."""
+    """The part of a that comes from the warm start and not from gradients, scaled by all later projections."""
     total: Total[Float64]
-    """Sum of ``samples`` values of w."""
+    """The sum of ``samples`` values of w in this pass."""
     averaged: Total[AveragedCertificate]
-    """Candidate, its evaluated primal, and the dual bound."""
     t: Own[int] = 0
-    """Rows met so far, in all passes."""
+    """Number of rows visited so far, in all passes."""
     t_before: int = 0
     """t at the start of the pass."""
     offset: Own[float] = 0.0
-    """Number of rows at which the clock starts, so that the first steps are stable and a warm start has weight; set at
-    the first block."""
+    """The value at which the step counter starts, so that the first steps are stable and a warm start has weight. It is
+    set at the first block."""
     samples: Total[float] = 0.0
-    """How many values of w are in ``total``."""
+    """Number of values of w in ``total``."""
     linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass, scaled by projections like ``a``."""
     quadratic: Total[float] = 0.0
-    """sum s_i conjugate(b_i / s_i, 1) without its linear part, over the rows of the pass, scaled by projections
-    twice."""
+    """sum s_i conjugate(b_i / s_i, 1) without its linear part, over the rows of the pass, scaled twice by each later
+    projection."""
     linear_before: Own[float] = 0.0
-    """``linear`` of all earlier passes, scaled by the projections since."""
+    """``linear`` of all earlier passes, scaled by all later projections."""
     quadratic_before: Own[float] = 0.0
-    """``quadratic`` of all earlier passes, scaled by the projections since."""
+    """``quadratic`` of all earlier passes, scaled twice by each later projection."""
     losses: Total[float] = 0.0
-    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+    """sum s_i l(m_i), with the w at the visit of each row in this pass. C times it estimates the loss sum of P."""
     weight: Own[float] = 0.0
-    """Sum of s_i, in regression of 2 s_i l(-t_i), over the ``met`` rows so far; the radius is made of its mean."""
-    met: Own[int] = 0
-    """Rows that ``weight`` is summed over."""
+    """The sum of s_i, or in regression of 2 s_i l(-t_i), over the ``visited_rows`` rows visited so far. Its mean gives
+    the radius."""
+    visited_rows: Own[int] = 0
+    """Number of rows in the sum ``weight``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pegasos(AveragedSolver):
-    """Settings of Pegasos.
+    """Pegasos: stochastic sub-gradient descent with the step 1 / (lambda t), mini-batches, a projection and averaging.
 
-    It is stochastic sub-gradient descent with step 1 / (lambda t), mini-batches, a projection and averaging:
-    Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; a smoothed hinge, the lecture's variant, is
-    ``losses.Huber``. Rows are met in random order in complete epochs (the paper's section 2.4 finds that no worse than
-    drawing them), which is what gives it a dual bound, for every loss (``compute.passes.stochastic``).
+    Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011; the smoothed hinge of the lecture notes is
+    ``losses.Huber``. A pass visits all rows in random order (by section 2.4 of the paper that is no worse than drawing
+    them), which gives a dual bound for every loss (``compute.passes.stochastic``).
 
-    **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most C
-    sum s_i max_m (-l'(m) m): with the hinge the paper's 1 / sqrt(lambda), with the squared hinge 1 / sqrt(2 lambda). In
-    regression that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is what is known.
+    **Projection.** At the optimum w = sum a_i y_i x_i with a_i = -C s_i l'(m_i), so ||w||^2 = sum a_i m_i is at most
+    C sum s_i max_m (-l'(m) m): for the hinge the paper's 1 / sqrt(lambda), for the squared hinge 1 / sqrt(2 lambda). In
+    regression that sum has no such bound, and 1/2 ||w||^2 <= P(0) = C sum s_i l(-t_i) is used instead.
 
-    **Offset.** Steps on a loss whose slope is unbounded must start below 1 / (its curvature ||x||^2), or they diverge:
-    t then starts from that length, not from 0 (Bottou, Stochastic gradient descent tricks, 2012, section 5.2).
+    **Offset.** With a loss of unbounded slope the first steps must be shorter than 1 / (its curvature ||x||^2), or they
+    diverge: t then starts such that steps have that length, not from 0 (Bottou, Stochastic gradient descent tricks,
+    2012, section 5.2).
 
-    **Warm start.** As in ``SGD``: the weights count as one epoch at least.
+    **Warm start.** As in ``SGD``: the weights count as at least one pass.
 
-    **Merge.** As in ``SGD``: the contributions to a and t are added, which in the first pass is the mean of the
+    **Merge.** As in ``SGD``: the contributions to a and t are added, which in the first pass gives the mean of the
     workers' w, weighted by rows.
     """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
-    projection: Annotated[bool, Option("Project w onto the ball that holds the optimum after every step.")] = True
+    projection: Annotated[bool, Option("After every step, project w onto a ball that contains the optimum.")] = True
     averaging: Annotated[
         Literal["none", "all", "tail"],
         Option(
-            "What is certified: w (none), the mean of all w (all), or of the late ones (tail).",
+            "The weights that are certified: w (none), the mean of all w (all), or the mean of the late ones (tail).",
             choices=("none", "all", "tail"),
         ),
     ] = "tail"
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: a dual value follows from sums over the rows."""
+    """Any loss: a dual value is computed from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Return the bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch)
 
     def start(self, problem: Problem) -> PegasosState:
-        """Begin at w = 0; a warm start enters with the first block, which sets the clock."""
+        """Return the state at w = 0. A warm start is applied at the first block, which also sets the offset."""
         zero = np.zeros(problem.columns + 1)
         return PegasosState(problem, zero, zero.copy(), zero.copy(), zero.copy(), start_certificate(problem))
 
     def visit(self, state: PegasosState, block: Block) -> None:
-        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        """Make steps for the rows of the block in their order, and evaluate the candidate if it is due."""
         evaluate_candidate(state.averaged, block)
-        if state.averaged.ending:
+        if state.averaged.evaluates_only:
             return
         p, rows = state.problem, len(block.order)
-        state.weight += radius_term(p, block)
-        state.met += rows
+        state.weight += radius_sum(p, block)
+        state.visited_rows += rows
         if state.t == 0:
             self._begin(state, block)
         radius, batches = (
@@ -543,7 +534,7 @@ class Pegasos(AveragedSolver):
             *(block.labeled, batches, Objective(state.lam, p.loss), radius),
             *(state.offset + state.t, state.a, state.total),
         )
-        self._shrink(state, shrunk)
+        self._apply_projections(state, shrunk)
         state.t += rows
         state.linear += linear
         state.quadratic += quadratic
@@ -551,15 +542,15 @@ class Pegasos(AveragedSolver):
         state.samples += samples
 
     def _begin(self, state: PegasosState, block: Block) -> None:
-        """Set the clock, and a to what a warm start is at that time: it weighs as much as one epoch at least."""
+        """Set the offset, and a from the warm-start weights, which count as at least one pass."""
         warm, state.offset = state.problem.warm, self._stable_offset(state, block)
         if warm is not None:
             state.offset = max(state.offset, float(state.problem.rows))
-            for a in (state.a, state.before, state.origin):
+            for a in (state.a, state.start_a, state.origin):
                 a[:] = state.lam * state.offset * warm
 
     def _stable_offset(self, state: PegasosState, block: Block) -> float:
-        """Return the t from which 1 / (lambda t) is a stable step for the rows of this block."""
+        """Return the t from which on 1 / (lambda t) is a stable step for the rows of this block."""
         loss = state.problem.loss
         if has_box(loss):
             return 0.0
@@ -567,31 +558,36 @@ class Pegasos(AveragedSolver):
         return float(largest / (loss.curvature(1.0) * state.lam))
 
     def ball_radius(self, state: PegasosState) -> float:
-        """Return the radius of a ball that holds the optimum; the sum over all rows is estimated from those met."""
+        """Return the radius of a ball that contains the optimum. The sum over all rows is estimated from the rows
+        visited so far.
+        """
         if not self.projection:
             return inf
         p = state.problem
-        weight = state.weight / state.met * p.rows
+        weight = state.weight / state.visited_rows * p.rows
         return sqrt(p.C * weight * (1.0 if p.loss.numeric() else largest_slope_product(p.loss)))
 
-    def _shrink(self, state: PegasosState, by: float) -> None:
-        state.before *= by
-        state.origin *= by
-        state.linear, state.linear_before = state.linear * by, state.linear_before * by
-        state.quadratic, state.quadratic_before = state.quadratic * by * by, state.quadratic_before * by * by
+    def _apply_projections(self, state: PegasosState, factor: float) -> None:
+        """Apply the product of the projections' factors, by which ``a`` was already scaled, to everything else."""
+        state.start_a *= factor
+        state.origin *= factor
+        state.linear, state.linear_before = state.linear * factor, state.linear_before * factor
+        quadratic, quadratic_before = state.quadratic * factor * factor, state.quadratic_before * factor * factor
+        state.quadratic, state.quadratic_before = quadratic, quadratic_before
 
     def finish(self, state: PegasosState) -> Certificate:
-        """Close the epoch: dual bounds of all epochs and of this one, an estimate of the primal, and the next
-        candidate.
+        """End the pass: update the dual bound, by the sums of all passes and by the mean over passes, and the
+        candidate. Return the certificate with an estimate of P.
         """
         averaged, p = state.averaged, state.problem
-        if averaged.ending:
+        if averaged.evaluates_only:
             return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
-        time, shown = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
+        time, time_of_pass = state.lam * (state.offset + state.t), state.lam * (state.t - state.t_before)
         w, quadratic = state.a / time, state.quadratic_before + state.quadratic
         raise_dual(averaged, w - state.origin / time, (state.linear_before + state.linear) / time, quadratic / time)
-        bound_by_pass(averaged, (state.a - state.before) / shown, state.linear / shown, state.quadratic / shown)
+        change = state.a - state.start_a
+        bound_by_pass(averaged, change / time_of_pass, state.linear / time_of_pass, state.quadratic / time_of_pass)
         certificate = close_certificate(averaged, 0.5 * float(w @ w) + p.C * state.losses)
         self._move_candidate(state, w)
         self._reset(state)
@@ -602,61 +598,59 @@ class Pegasos(AveragedSolver):
         if self.averaging == "none":
             candidate[:] = w
         else:
-            share = weight_of_last_pass(passes) if self.averaging == "tail" else 1.0 / passes
-            candidate += share * (state.total / state.samples - candidate)
+            weight = weight_of_last_pass(passes) if self.averaging == "tail" else 1.0 / passes
+            candidate += weight * (state.total / state.samples - candidate)
 
     def _reset(self, state: PegasosState) -> None:
-        state.before[:] = state.a
+        state.start_a[:] = state.a
         state.t_before = state.t
         state.linear_before += state.linear
         state.quadratic_before += state.quadratic
         clear_totals(state)
 
     def merge(self, states: list[PegasosState]) -> PegasosState:
-        """Add the parts' contributions to a and t, and what they summed up; parts that each projected differently are
-        averaged.
+        """Add up the parts' contributions to a and t, and their sums. Values that each part has scaled by its own
+        projections are averaged.
         """
         first, others, share = states[0], states[1:], 1.0 / len(states)
-        before = sum((share * s.before for s in others), share * first.before)
+        start_a = sum((share * s.start_a for s in others), share * first.start_a)
         changed = replace(
             first,
-            a=sum((s.a - s.before for s in others), first.a - first.before) + before if others else first.a,
-            before=before,
+            a=sum((s.a - s.start_a for s in others), first.a - first.start_a) + start_a if others else first.a,
+            start_a=start_a,
             origin=sum((share * s.origin for s in others), share * first.origin),
             t=first.t_before + sum(s.t - s.t_before for s in states),
             offset=max(s.offset for s in states),
             linear_before=share * sum(s.linear_before for s in states),
             quadratic_before=share * sum(s.quadratic_before for s in states),
             weight=sum(s.weight for s in states),
-            met=sum(s.met for s in states),
+            visited_rows=sum(s.visited_rows for s in states),
         )
         return merge_states([changed, *others])
 
 
-def radius_term(problem: Problem, block: Block) -> float:
-    """Return what a block adds to the sum over rows that the radius is made of: sum s_i, in regression 2 sum s_i
-    l(-t_i).
-    """
+def radius_sum(problem: Problem, block: Block) -> float:
+    """Return a block's term of the sum over rows that gives the radius: sum s_i, or in regression 2 sum s_i l(-t_i)."""
     if problem.loss.numeric():
-        nothing = np.zeros(problem.columns + 1)
-        return 2.0 * loss_sum(block.X, block.y, block.s, nothing, 1.0, problem.loss)
+        zero_weights = np.zeros(problem.columns + 1)
+        return 2.0 * loss_sum(block.X, block.y, block.s, zero_weights, 1.0, problem.loss)
     return float(block.s.sum(dtype=np.float64))
 
 
 def largest_slope_product(loss: Loss) -> float:
-    """Return the largest -l'(m) m there is, within 2 % and never less: a ball may be too large but not too small.
+    """Return an upper bound of max_m -l'(m) m that is at most 2 % too large (a ball must not be too small).
 
-    Beyond the threshold the slope is 0, below m = 0 the product is not positive. Between them it is concave, or rises
-    to the threshold, so that a grid of 1,024 steps misses at most 0.2 %. Of a loss that is nowhere 0 the product has
-    passed its maximum before FAR.
+    Beyond the threshold the slope is 0, and below m = 0 the product is not positive. Between them it is concave, or
+    rises up to the threshold, so that a grid of 1,024 steps misses at most 0.2 %. For a loss that is positive
+    everywhere, the maximum is below MAX_MARGIN.
     """
-    end = FAR / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
+    end = MAX_MARGIN / loss.second_derivative(0.0) if isinf(threshold(loss)) else threshold(loss)
     return 1.01 * max(-loss.slope(m) * m for m in np.linspace(0.0, end, 1025).tolist())
 
 
 def batches_per_sample(columns: int, batch: int) -> int:
-    """Return after how many batches w is added to the mean, so that this costs a row few additions
-    whatever its length.
+    """Return the number of batches between two additions of w to the mean, such that they cost at most
+    ADDITIONS_PER_ROW additions per row.
     """
     return ceil((columns + 1) / (ADDITIONS_PER_ROW * batch))
 
@@ -664,117 +658,113 @@ def batches_per_sample(columns: int, batch: int) -> int:
 @saved_as("assg.state")
 @dataclass(slots=True)
 class ASSGState(AveragedState):
-    """``w``, ``center`` (columns + 1,) float64; the sums over the pass under way are v, linear, quadratic, losses."""
+    """The state of ``ASSG``. ``w`` and ``center`` are (columns + 1,) float64."""
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     w: Mean[Float64]
     """The weights that the steps change."""
     center: Mean[Float64]
-    """The center of the ball: the mean of the stage before, at first the w of a sample or of a warm start."""
+    """The center of the ball: the mean of w over the previous stage; at first the w of a sample or of a warm start."""
     total: Mean[Float64]
-    """Sum of ``samples`` values of w in the stage under way."""
+    """The sum of ``samples`` values of w in the current stage."""
     v: Total[Float64]
-    """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i); C b_i are its dual variables."""
+    """sum b_i y_i x_i over the rows of the pass, b_i = -s_i l'(m_i). The C b_i are its dual variables."""
     averaged: Total[AveragedCertificate]
-    """Candidate, its evaluated primal, and the dual bound."""
     samples: Mean[float] = 0.0
-    """How many values of w are in ``total``."""
+    """Number of values of w in ``total``."""
     linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
     quadratic: Total[float] = 0.0
-    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
+    """sum s_i conjugate(b_i / s_i, 1) without its linear part, over the rows of the pass."""
     losses: Total[float] = 0.0
-    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
-    length: Mean[float] = 0.0
-    """Rows of a stage; 0: nothing has been seen yet."""
-    left: Mean[float] = 0.0
-    """Rows to the end of the stage under way."""
+    """sum s_i l(m_i), with the w at the visit of each row in this pass. C times it estimates the loss sum of P."""
+    stage_rows: Mean[float] = 0.0
+    """Number of rows of a stage; 0 before the first block."""
+    rows_left: Mean[float] = 0.0
+    """Number of rows to the end of the current stage."""
     stage: Mean[float] = 0.0
-    """Stages done since the last restart: an integer, except after a merge, which averages it over the workers."""
+    """Number of stages since the last restart: an integer, except after a merge, which averages it over the workers."""
     first_radius: Mean[float] = 0.0
     """The radius of the ball in the first stage after a restart."""
     first_step: Mean[float] = 0.0
-    """The length of the steps in the first stage after a restart."""
+    """The step length in the first stage after a restart."""
     radius: Mean[float] = 0.0
-    """The radius of the ball in the stage under way."""
+    """The radius of the ball in the current stage."""
     step: Mean[float] = 0.0
-    """The length of the steps in the stage under way."""
+    """The step length in the current stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ASSG(AveragedSolver):
-    """Settings of accelerated stochastic subgradient descent.
+    """Accelerated stochastic subgradient descent, the solver of Snacks.
 
-    It is the solver of Snacks: stages of sub-gradient steps in a ball that shrinks around the mean of the stage before
-    (Xu, Lin, Yang, Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which
-    ``compute.passes.stochastic.assg_pass`` explains two
-    interpretations). A stage is T rows of projected steps of one length
-    eta in the ball of radius D around its center; its mean is the next center, and D and eta are divided by ``omega``.
+    It makes stages of sub-gradient steps in a ball that shrinks around the mean of the previous stage (Xu, Lin, Yang,
+    Analysis and Applications 2019; Tanji et al., Snacks, algorithm 1, of which ``compute.passes.stochastic.assg_pass``
+    explains two interpretations). A stage consists of projected steps over T rows, with one step length eta, in the
+    ball of radius D around its center. The mean of w over the stage is the next center, and D and eta are divided by
+    ``omega``.
 
-    **Automatic start.** The first rows of the first block are solved in memory by a few sweeps of dual coordinate
-    descent. That w is the first center, and D three times its length: the sample has little of rare features, and a
-    ball that is too small costs passes (many on w8a), a ball that is too large one stage. Over T / |A| steps, |A| being the rows of a step, with
-    E||g||^2 <= G^2 the error of the mean is at most D^2 |A| / (2 eta T) + eta G^2 / 2, least for eta = D sqrt(|A| / T)
-    / G; G^2 is measured at w = 0 on the same rows: the square of the mean gradient plus the variance around it, the
-    latter divided by |A|. T is a quarter of the rows. A warm start takes the place of that w, and D is its length.
+    **Automatic start.** The problem of the first rows of the first block is solved in memory by a few sweeps of dual
+    coordinate descent. Its w is the first center, and D is three times its length: the sample has few rows of rare
+    features, and a ball that is too small costs passes (many on w8a), while a ball that is too large costs one stage.
+    With |A| rows in a step, T / |A| steps and E||g||^2 <= G^2, the error of the mean is at most
+    D^2 |A| / (2 eta T) + eta G^2 / 2, which is least for eta = D sqrt(|A| / T) / G. G^2 is measured at w = 0 on the
+    same rows: the square of the mean gradient plus the variance around it, the latter divided by |A|. T is a quarter of
+    the rows. A warm start replaces the w of the sample, and D is then its length.
 
-    **Restarts.** After ``stages`` stages steps are too short to make
-    progress. Then, as in the restarted form of Xu et al.,
-    T doubles, and D and eta start at 1 / sqrt(2) of their last starting values: proportional to 1 / sqrt(T), like the
-    distance to the optimum when the error falls as 1 / T. (Keeping D and halving it were both worse.)
+    **Restarts.** After ``stages`` stages the steps are too short to make progress. Then, as in the restarted form of Xu
+    et al., T doubles, and D and eta start at 1 / sqrt(2) of their last starting values: proportional to 1 / sqrt(T),
+    like the distance to the optimum if the error falls as 1 / T. (Keeping D and halving it were both worse.)
 
-    **Certificate.** The slopes met in a pass are a dual point. The candidate is the mean of a stage: of the one under
-    way when more than half of it is done, else of the last.
+    **Certificate.** The slopes at the visits of a pass are a dual point. The candidate is the mean of a stage: of the
+    current one if more than half of it is done, else of the last one.
 
-    **Merge.** w, the center and all that describes the stage are averaged over the workers, each of which has gone
-    through the stages with its own rows; sums over the pass are added.
+    **Merge.** w, the center and the numbers that describe the stage are averaged over the workers, each of which made
+    the stages with its own rows. Sums over the pass are added.
     """
 
     batch: Annotated[int, Option("Rows in a step.", bounds=Bounds(least=1))] = 1
     stages: Annotated[
         int,
-        Option("Stages in a round; then radius and step are those of the first stage again.", bounds=Bounds(least=1)),
+        Option("Stages between two restarts of the radius and the step length.", bounds=Bounds(least=1)),
     ] = 4
-    omega: Annotated[float, Option("Radius and step are divided by this after each stage.", bounds=Bounds(above=1))] = (
-        2.0
-    )
-    rows_per_stage: Annotated[int, Option("Rows in a stage. 0: by the number of rows.", bounds=Bounds(least=0))] = 0
+    omega: Annotated[
+        float, Option("Radius and step length are divided by this after each stage.", bounds=Bounds(above=1))
+    ] = 2.0
+    rows_per_stage: Annotated[int, Option("Rows in a stage. 0: a quarter of all rows.", bounds=Bounds(least=0))] = 0
     radius: Annotated[
         float, Option("Radius of the ball of the first stage. 0: from a sample.", bounds=Bounds(least=0))
     ] = 0.0
-    step: Annotated[
-        float, Option("Length of the steps of the first stage. 0: from a sample.", bounds=Bounds(least=0))
-    ] = 0.0
+    step: Annotated[float, Option("Step length of the first stage. 0: from a sample.", bounds=Bounds(least=0))] = 0.0
     sample: Annotated[
-        int, Option("Rows of the sample that radius and step are found with.", bounds=Bounds(least=1))
+        int, Option("Rows of the sample that determines radius and step length.", bounds=Bounds(least=1))
     ] = 4096
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: a dual value follows from sums over the rows."""
+    """Any loss: a dual value is computed from sums over the rows."""
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Return the bytes of eight vectors of weights and a batch."""
         return Cost(fixed=8 * 8 * (problem.columns + 1) + 8 * self.batch, per_block_row=8)
 
     def start(self, problem: Problem) -> ASSGState:
-        """Begin at w = 0 or the warm weights; radius and step are set by the first block."""
+        """Return the state at w = 0. The first block sets w, radius and step length."""
         zero = np.zeros(problem.columns + 1)
         return ASSGState(problem, zero, zero.copy(), zero.copy(), zero.copy(), start_certificate(problem))
 
     def visit(self, state: ASSGState, block: Block) -> None:
-        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        """Make steps for the rows of the block in their order, and evaluate the candidate if it is due."""
         evaluate_candidate(state.averaged, block)
-        if state.averaged.ending:
+        if state.averaged.evaluates_only:
             return
-        if state.length == 0.0:
+        if state.stage_rows == 0.0:
             self._begin(state, block)
         start, rows = 0, len(block.order)
         while start < rows:
-            stop = min(rows, start + max(1, round(state.left)))
+            stop = min(rows, start + max(1, round(state.rows_left)))
             self._steps(state, block, block.order[start:stop])
-            state.left -= stop - start
+            state.rows_left -= stop - start
             start = stop
-            if state.left < 0.5:
+            if state.rows_left < 0.5:
                 self._next_stage(state)
 
     # -- the first block -----------------------------------------------------------------------------------------------
@@ -787,7 +777,7 @@ class ASSG(AveragedSolver):
         else:
             state.w[:] = warm
         state.center[:] = state.w
-        state.length = float(self.rows_per_stage or max(1, state.problem.rows // 4))
+        state.stage_rows = float(self.rows_per_stage or max(1, state.problem.rows // 4))
         state.first_radius = (
             self.radius or (RADIUS_FACTOR if warm is None else 1.0) * sqrt(float(state.w @ state.w)) or 1.0
         )
@@ -802,13 +792,13 @@ class ASSG(AveragedSolver):
             dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), Held(), alpha, state.w)
 
     def _stable_step(self, state: ASSGState, block: Block, order: Int32) -> float:
-        """Return the step that minimizes the bound on a stage's error, short enough to be stable."""
+        """Return the step length that minimizes the bound on the error of a stage, reduced if it is not stable."""
         loss, mean = state.problem.loss, np.zeros_like(state.w)
         squares, largest = gradient_moments(block.labeled, order, loss, mean)
         mean /= len(order)
-        drift, scatter = float(mean @ mean), squares / len(order)
-        G = sqrt(drift + max(scatter - drift, 0.0) / self.batch) or 1.0
-        step = state.first_radius * sqrt(self.batch / state.length) / G
+        square_of_mean, mean_square = float(mean @ mean), squares / len(order)
+        G = sqrt(square_of_mean + max(mean_square - square_of_mean, 0.0) / self.batch) or 1.0
+        step = state.first_radius * sqrt(self.batch / state.stage_rows) / G
         if not has_box(loss) and largest > 0.0:
             step = min(step, loss.curvature(1.0) / largest)
         return min(step, 0.5 / state.lam)
@@ -833,7 +823,7 @@ class ASSG(AveragedSolver):
         state.radius /= self.omega
         state.step /= self.omega
         if round(state.stage) >= self.stages:
-            state.length *= 2.0
+            state.stage_rows *= 2.0
             state.first_radius *= sqrt(0.5)
             state.first_step *= sqrt(0.5)
             self._restart(state)
@@ -845,19 +835,21 @@ class ASSG(AveragedSolver):
 
     def _clear(self, state: ASSGState) -> None:
         state.total[:] = 0.0
-        state.samples, state.left = 0.0, state.length
+        state.samples, state.rows_left = 0.0, state.stage_rows
 
     # -- the end of a pass ---------------------------------------------------------------------------------------------
 
     def finish(self, state: ASSGState) -> Certificate:
-        """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
+        """End the pass: update the dual bound by its slopes, and the candidate. Return the certificate with an estimate
+        of P.
+        """
         averaged, C = state.averaged, state.problem.C
-        if averaged.ending:
+        if averaged.evaluates_only:
             return close_certificate(averaged, averaged.primal)
         averaged.passes += 1
         bound_by_pass(averaged, C * state.v, C * state.linear, C * state.quadratic)
         certificate = close_certificate(averaged, 0.5 * float(state.w @ state.w) + C * state.losses)
-        half_done = state.left < 0.5 * state.length and state.samples > 0.0
-        averaged.candidate[:] = state.total / state.samples if half_done else state.center
+        is_half_done = state.rows_left < 0.5 * state.stage_rows and state.samples > 0.0
+        averaged.candidate[:] = state.total / state.samples if is_half_done else state.center
         clear_totals(state)
         return certificate

@@ -62,11 +62,11 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "keys": ({"labels_key": "target"}, "--labels-key, because the store has its own layout"),
     "multiplicity": (
         SGD | {"options": {"variant": "s", "multiplicity": 3}},
-        "--set solver.multiplicity, because it is for variant m, and this is variant s",
+        "--set solver.multiplicity, because it is for variant m, and the variant is s",
     ),
     "draws": (
         SGD | {"options": {"draws": "all"}},
-        "--set solver.draws, because it is for variant r, and this is variant m",
+        "--set solver.draws, because it is for variant r, and the variant is m",
     ),
     "sample of sgd_qn": (
         SGD | {"solver": "sgd_qn", "options": {"sample": 20, "t0": 9.0}},
@@ -79,15 +79,15 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "seed": (
         RBF | {"solver": "fw", "options": {"seed": 4}},
-        "--set solver.seed, because no rows are drawn without sample",
+        "--set solver.seed, because rows are only drawn with the setting sample",
     ),
     "away": (
         RBF | {"solver": "partan", "options": {"sample": 20, "away": "drawn"}},
-        "--set solver.away, because partan takes weight from no vertex alone",
+        "--set solver.away, because partan has no steps that take weight from a single vertex",
     ),
     "cache": (
         RBF | {"solver": "fw", "options": {"sample": 20, "cache": 4096}},
-        "--set solver.cache, because kernel values of the rows drawn are not stored",
+        "--set solver.cache, because kernel values of drawn rows are not cached",
     ),
 }
 
